@@ -27,10 +27,10 @@ from symphony.scheduler import (
     RunEnded,
     block_comment,
 )
+from symphony.services.gitlab.profile import without_quick_actions
 from symphony.skills import Code, Problem, Severity, comment_body
 from symphony.trackers.adf import document_of
 from symphony.trackers.comments import upsert_comment, without_markup
-from symphony.trackers.gitlab import without_quick_actions
 
 LIVE = (
     "@acme/everyone", "![x](https://evil.example/b.png)", "[log in](https://evil.example)", "closes #5",

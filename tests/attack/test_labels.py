@@ -22,9 +22,9 @@ from contract.gitlab import PROJECT as GITLAB_PROJECT
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.context import build_context
 from symphony.domain import Issue, ToolResult
+from symphony.http import Answer, Flow, Purpose, Request, run_flow
 from symphony.processes.local import LocalHost
 from symphony.trackers.deciding_labels import DecidingLabels
-from symphony.trackers.http import Answer, Flow, Purpose, Request, run_flow
 
 DECIDING = frozenset(
     {"agent::claude", "agent/claude", "symphony", "use-claude", "phase two", "ship-it", "bug, urgent"}

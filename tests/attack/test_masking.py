@@ -22,8 +22,8 @@ from symphony.agents.events import redact
 from symphony.agents.process import AgentProcess, Launch
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import MASK, Blame, Category, Failure, Issue, Redaction, one_line
+from symphony.http import plain_message
 from symphony.processes.local import LocalHost
-from symphony.trackers.http import plain_message
 from symphony.workspaces import Git, GitError, WorkspaceError, WorkspaceManager
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from harness.chronicle import Chronicle
 from symphony.cli.scaffolding import AGENTS, TRACKERS, AgentTemplate, agent_template, compose_workflow
 from symphony.config import PromptTemplate
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
+from symphony.http.fields import MalformedRecordError
 from symphony.trackers.base import TrackerError
-from symphony.trackers.fields import MalformedRecordError, tidy
+from symphony.trackers.fields import tidy
 from symphony.trackers.markdown import MarkdownTracker
 from symphony.trackers.markdown.config import BoardConfig
 from symphony.trackers.memory import MemoryTracker

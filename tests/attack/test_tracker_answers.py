@@ -20,8 +20,7 @@ from contract.desk import Desk, remote_kind
 from contract.desks import DESKS
 from contract.vendor import Clock
 from symphony.domain import Category
-from symphony.trackers.base import TrackerError
-from symphony.trackers.http import (
+from symphony.http import (
     Http,
     HttpxTransport,
     Purpose,
@@ -31,7 +30,8 @@ from symphony.trackers.http import (
     Send,
     ServiceProfile,
 )
-from symphony.trackers.http.exchange import Answer, Flow
+from symphony.http.exchange import Answer, Flow
+from symphony.trackers.base import TrackerError
 from symphony.trackers.remote import RemoteTracker
 
 SERVICE = ServiceProfile(

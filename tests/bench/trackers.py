@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from contract.desk import Desk
-    from symphony.trackers.http import Send
+    from symphony.http import Send
 
 __all__ = ["SAVING", "Polling", "polling"]
 

@@ -15,7 +15,7 @@ In the package, one module `trackers/<kind>.py` with these parts, in this order;
 - From JSON to issues: pure functions that make an `Issue` of a record, with `trackers.fields`. What the
   service does not know is `None`.
 - Flows: a subclass of `remote.Flows`; each method is a generator that yields `Request`s and receives
-  `Answer`s. Listings go through `pages`. No clock, network, retry or rate limit: `trackers.http` does that.
+  `Answer`s. Listings go through `pages`. No clock, network, retry or rate limit: `symphony.http` does that.
   Blockers cost no request where there are none.
 - `KIND = RemoteKind(...)`; in `pyproject.toml` one entry point of `symphony.trackers`, and one line in the
   contract "Trackers do not know each other".
@@ -38,5 +38,5 @@ Forges
 GitHub, GitLab and Forgejo are one `Vendor` each for issues and for pull requests, as one server is. A
 `Repository` has the pull requests, people and CI; `contract/<kind>_pulls.py` shows them as the service does.
 `contract.forges.forge_desk(kind)` is the client of a forge with its service; the cases are in
-`tests/unit/forges`.
+`tests/unit/services`.
 """

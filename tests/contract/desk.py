@@ -9,7 +9,7 @@ from typing import Any
 from contract.vendor import Clock, Fault, PagingFault, Vendor
 from symphony.config import TrackerSettings
 from symphony.domain import Issue
-from symphony.trackers.http import RateLimiters
+from symphony.http import RateLimiters
 from symphony.trackers.registry import create_tracker, tracker_kind
 from symphony.trackers.remote import RemoteKind, RemoteTracker
 

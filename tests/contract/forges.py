@@ -12,8 +12,11 @@ from contract.github_pulls import LOGS
 from contract.gitlab import GitlabVendor
 from contract.repository import Repository
 from contract.vendor import Clock, Vendor
-from symphony.forges import Forge, ForgejoForge, GithubForge, GitlabForge
-from symphony.trackers.http import RateLimiters, Reply, Send
+from symphony.http import RateLimiters, Reply, Send
+from symphony.services.forgejo.pulls import ForgejoForge
+from symphony.services.github.pulls import GithubForge
+from symphony.services.gitlab.pulls import GitlabForge
+from symphony.services.pulls import Forge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from contract.vendor import (
     zulu,
 )
 from symphony.domain import Issue
-from symphony.trackers.gitlab import BLOCKED
+from symphony.services.gitlab.issues import BLOCKED
 
 SECRET = "glpat-0123456789abcdefghij"
 PROJECT = "platform/tools/deployer"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from contract.vendor import Vendor
-from symphony.trackers.http import ExchangeError
+from symphony.http import ExchangeError
 
 _BAD_GATEWAY = 502
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import anyio.lowlevel
 
-from symphony.trackers.http import ExchangeError, Reply, Send
+from symphony.http import ExchangeError, Reply, Send
 
 NOW_MS = 1_795_800_000_000  # 2026-11-27T17:20:00Z
 MOMENT_S = 1_700_000_000

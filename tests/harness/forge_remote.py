@@ -13,7 +13,7 @@ from contract.repository import Pull
 from contract.served import served
 from contract.vendor import Asked, Given, Vendor
 from harness.project import Daemon, Project, remembering, until
-from symphony.trackers.http import ExchangeError
+from symphony.http import ExchangeError
 
 __all__ = ["Remote", "at"]
 

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from contract.redmine_shapes import check_shape
-from symphony.trackers.http import HttpxTransport, Reply, Send
+from symphony.http import HttpxTransport, Reply, Send
 
 __all__ = ["CheckedTransport", "LiveRedmine"]
 

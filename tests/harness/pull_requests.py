@@ -17,7 +17,6 @@ from harness.scheduling import Story, make_issue
 from symphony.config import ForgeSettings
 from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.domain import Category
-from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Command,
@@ -29,6 +28,7 @@ from symphony.scheduler import (
     Recovered,
     RunEnded,
 )
+from symphony.services.pulls import Forge
 from symphony.workspaces import Removal, WorkspaceError
 
 __all__ = ["BRANCH", "Daemon", "KilledError", "given", "looks_later", "opened"]

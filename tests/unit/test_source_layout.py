@@ -53,7 +53,7 @@ def test_httpx_stands_behind_one_seam() -> None:
         _name(path) for path in SOURCES if re.search(r"^ *(import|from) httpx", _text(path), re.MULTILINE)
     }
     assert importers == {
-        "src/symphony/trackers/http/transport.py",
+        "src/symphony/http/transport.py",
     }
 
 

@@ -8,7 +8,6 @@ from symphony.cli.documents import ForgeCheck, OpenThread, PullCheck, PullReques
 from symphony.cli.failures import CommandError
 from symphony.cli.tracker_access import find_issue
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.forge.connect import connect_forge
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.state_dir import locate
 from symphony.domain import (
@@ -19,6 +18,7 @@ from symphony.domain import (
 )
 from symphony.journal.model import PullRequestRecord, UnusableError
 from symphony.journal.reader import open_reader
+from symphony.services.forges import connect_forge
 
 
 async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -> ForgeCheck:

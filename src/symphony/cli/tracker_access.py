@@ -25,6 +25,7 @@ from symphony.cli.failures import CommandError
 from symphony.cli.offline import open_context
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Category, Issue, SymphonyError, issues_named, normalise_state, one_line
+from symphony.http import wall_ms
 from symphony.trackers.base import (
     AccountCapability,
     CommentCapability,
@@ -32,7 +33,6 @@ from symphony.trackers.base import (
     TrackerError,
     skipped_by,
 )
-from symphony.trackers.http import wall_ms
 from symphony.trackers.remote import RemoteTracker
 
 _TIMEOUT_S: Final = 120.0

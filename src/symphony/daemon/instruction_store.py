@@ -19,6 +19,8 @@ from anyio import to_thread
 from msgspec import Struct
 
 from symphony.config import InstructionsSettings
+from symphony.http.exchange import origin_of
+from symphony.http.transport import ExchangeError, HttpxTransport, Send
 from symphony.skills import (
     EMBEDDED_SOURCE,
     MANIFEST_FILE,
@@ -35,8 +37,6 @@ from symphony.skills import (
     Selector,
     instruction_problem,
 )
-from symphony.trackers.http.exchange import origin_of
-from symphony.trackers.http.transport import ExchangeError, HttpxTransport, Send
 
 SHARED_S: Final = 30.0
 """How long runs share the answer of a server, also a failure."""

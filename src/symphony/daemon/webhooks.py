@@ -20,8 +20,8 @@ import structlog
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
-from symphony.forges import FORGES
 from symphony.scheduler import Event, WakeAsked
+from symphony.services.forges import FORGES
 from symphony.trackers.registry import tracker_kind
 from symphony.trackers.webhooks import Delivery, WebhookRejectedError, WebhookScheme
 

@@ -11,6 +11,7 @@ from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
 from symphony.domain.failures import Blame as Blame
 from symphony.domain.failures import Category as Category
 from symphony.domain.failures import Failure as Failure
+from symphony.domain.failures import ServiceError as ServiceError
 from symphony.domain.failures import SymphonyError as SymphonyError
 from symphony.domain.failures import disk_full_hint as disk_full_hint
 from symphony.domain.failures import is_disk_full as is_disk_full

@@ -155,6 +155,18 @@ class SymphonyError(Exception):
         self.failure = failure
 
 
+class ServiceError(SymphonyError):
+    """A tracker or a forge did not do what was asked of it.
+
+    Without a status it is unknown whether a write was done. `culprits` are the ids of the issues that caused
+    it, where known.
+    """
+
+    def __init__(self, failure: Failure, *, culprits: frozenset[str] = frozenset()) -> None:
+        super().__init__(failure)
+        self.culprits = culprits
+
+
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding untrusted JSON can raise: wrong syntax or shape, invalid UTF-8, or too deep nesting."""
 

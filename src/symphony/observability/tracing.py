@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from typing_extensions import override
 
+from symphony.http import EnvironmentVariableError, proxy_for
 from symphony.observability.span_names import CONVENTIONS, Attribute, SpanName
-from symphony.trackers.http import EnvironmentVariableError, proxy_for
 
 MAX_WAITING_SPANS: Final = 2_048
 EXPORT_TIMEOUT_S: Final = 3

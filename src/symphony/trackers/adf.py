@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from symphony.trackers.fields import dig, items
+from symphony.http.fields import dig, items
 
 Node = dict[str, Any]
 _MAX_DEPTH = 60

@@ -8,21 +8,12 @@ from typing import Annotated, Any
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
+from symphony.http import FORBIDDEN, Answer, Flow, Page, Pager, Query, Request, ServiceProfile
+from symphony.http.fields import MalformedRecordError, dig, instant, items, mapping, required, text, texts
+from symphony.http.service import bearer
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.comments import AGENT_MARK
-from symphony.trackers.fields import (
-    Listing,
-    MalformedRecordError,
-    blocked_reason,
-    dig,
-    instant,
-    items,
-    mapping,
-    required,
-    text,
-    texts,
-)
-from symphony.trackers.http import FORBIDDEN, Answer, Flow, Page, Pager, Query, Request, ServiceProfile
+from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
 from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, scope_problem
 from symphony.trackers.remote import Flows, ListingCache, RemoteKind
@@ -48,7 +39,7 @@ class AsanaSettings(ProviderSettings):
     @override
     def access(self) -> Access:
         key = self.api_key.reveal()
-        return Access(base=self.endpoint, credential=key, headers={"authorization": f"Bearer {key}"})
+        return Access(base=self.endpoint, credential=key, headers=bearer(key))
 
 
 # --- service ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from symphony.domain import (
     Category,
     Failure,
     Issue,
-    SymphonyError,
+    ServiceError,
     ToolResult,
     ToolSpec,
     normalise_state,
@@ -20,12 +20,8 @@ from symphony.domain import (
 _MAX_NAME = 80
 
 
-class TrackerError(SymphonyError):
-    """A tracker call failed as a whole. `culprits` are the ids of the issues that caused it, where known."""
-
-    def __init__(self, failure: Failure, *, culprits: frozenset[str] = frozenset()) -> None:
-        super().__init__(failure)
-        self.culprits = culprits
+TrackerError = ServiceError
+"""What every tracker raises, also those in other packages (docs/adapters.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

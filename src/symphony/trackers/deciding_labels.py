@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from symphony.domain import SKILL_LABEL_PREFIX, ToolResult, normalise_label
-from symphony.trackers.fields import texts
+from symphony.http.fields import texts
 from symphony.trackers.raw_tools import RestCall
 
 _HINT = "people set the labels that choose agents, phases, skills and landings; other labels are allowed"

@@ -1,12 +1,10 @@
-"""From a service's JSON to the fields of an issue, in the same way for every tracker.
+"""From the records of a service to issues, in the same way for every tracker.
 
-A missing required field makes a record malformed; an optional field that cannot be used becomes `None`.
 `tidy` bounds the issues of every tracker, those in files and in memory too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from symphony.domain import (
@@ -19,83 +17,13 @@ from symphony.domain import (
     normalise_state,
     one_line,
 )
+from symphony.http.fields import MalformedRecordError, dig, whole
 from symphony.trackers.base import TrackerError
 
 MAX_TITLE_CHARS = 1_000
 MAX_LABELS = 100
 _MAX_URL_CHARS = 2_000
-_MAX_WHOLE = 2**53
 _MAX_SHOWN_NAME = 80
-
-
-class MalformedRecordError(Exception):
-    """A record without a usable required field. The text follows "the record X"."""
-
-
-# --- values ----------------------------------------------------------------------------------------------
-
-
-def dig(record: Any, *keys: str) -> Any:
-    """The value below nested keys; `None` where a key is missing or something is not a map."""
-    for key in keys:
-        if not isinstance(record, Mapping):
-            return None
-        record = record.get(key)
-    return record
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a map, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def items(value: Any) -> Sequence[Any]:
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else ()
-
-
-def required(record: Any, key: str) -> str:
-    """A trimmed text that is not empty; a whole number counts as its digits.
-
-    Raises:
-        MalformedRecordError: the value is missing or of another type.
-    """
-    if not isinstance(record, Mapping):
-        raise MalformedRecordError("is no map")
-    value = record.get(key)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_WHOLE:
-        return str(value)
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    raise MalformedRecordError(f"has no {key}" if value is None else f"needs {key} to be a text")
-
-
-def text(value: Any) -> str | None:
-    """The value unchanged if it is a text that is not blank, else `None`."""
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def texts(values: Iterable[Any]) -> list[str]:
-    """Those of the values that are texts and not blank."""
-    return [value for value in values if isinstance(value, str) and value.strip()]
-
-
-def whole(value: Any) -> int | None:
-    """A whole number (`2.0` is one), else `None`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_WHOLE:
-        return None  # also for NaN, which compares false
-    return int(value) if value == int(value) else None
-
-
-def instant(value: Any) -> datetime | None:
-    """A time in RFC 3339 with an offset, else `None`."""
-    if not isinstance(value, str) or "T" not in value:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
 
 
 def blocked_reason(open_blockers: Iterable[Blocker]) -> str | None:

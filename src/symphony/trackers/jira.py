@@ -9,23 +9,7 @@ from typing import Annotated, Any
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state, plural
-from symphony.trackers.adf import document_of, markdown_of
-from symphony.trackers.base import AccountInfo, Comment, TrackerError
-from symphony.trackers.comments import AGENT_MARK
-from symphony.trackers.fields import (
-    Listing,
-    MalformedRecordError,
-    blocked_reason,
-    dig,
-    instant,
-    items,
-    mapping,
-    required,
-    text,
-    texts,
-    whole,
-)
-from symphony.trackers.http import (
+from symphony.http import (
     UNAUTHORISED,
     Answer,
     Flow,
@@ -36,6 +20,21 @@ from symphony.trackers.http import (
     plain_status,
     without_requests,
 )
+from symphony.http.fields import (
+    MalformedRecordError,
+    dig,
+    instant,
+    items,
+    mapping,
+    required,
+    text,
+    texts,
+    whole,
+)
+from symphony.trackers.adf import document_of, markdown_of
+from symphony.trackers.base import AccountInfo, Comment, TrackerError
+from symphony.trackers.comments import AGENT_MARK
+from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
 from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write
 from symphony.trackers.remote import Flows, RemoteKind, batches

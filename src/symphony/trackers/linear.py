@@ -10,21 +10,7 @@ from uuid import UUID
 from typing_extensions import override
 
 from symphony.domain import Blocker, Category, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
-from symphony.trackers.base import AccountInfo, Comment, TrackerError
-from symphony.trackers.deciding_labels import graphql_label_request, refusal
-from symphony.trackers.fields import (
-    Listing,
-    MalformedRecordError,
-    blocked_reason,
-    dig,
-    instant,
-    items,
-    required,
-    text,
-    texts,
-    whole,
-)
-from symphony.trackers.http import (
+from symphony.http import (
     FORBIDDEN,
     THROTTLED,
     UNAUTHORISED,
@@ -35,7 +21,11 @@ from symphony.trackers.http import (
     ServiceProfile,
     plain_status,
 )
-from symphony.trackers.http.graphql import all_nodes, error_codes, error_message, graphql, operation
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
+from symphony.http.graphql import all_nodes, error_codes, error_message, graphql, operation
+from symphony.trackers.base import AccountInfo, Comment, TrackerError
+from symphony.trackers.deciding_labels import graphql_label_request, refusal
+from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, States, Variable
 from symphony.trackers.raw_tools import Scope, graphql_call, graphql_spec, show, writes_comment
 from symphony.trackers.remote import Flows, ListingCache, RemoteKind, batches

@@ -25,18 +25,9 @@ from symphony.domain import (
     normalise_labels,
     normalise_state,
 )
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.trackers.base import AccountInfo, Comment, ConfigProblem, TrackerConfigError, TrackerError
-from symphony.trackers.fields import (
-    MalformedRecordError,
-    dig,
-    instant,
-    items,
-    required,
-    text,
-    texts,
-    tidy,
-    whole,
-)
+from symphony.trackers.fields import tidy
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, object_schema, text_schema
 

@@ -39,9 +39,9 @@ from symphony.config import (
     resolve_secret,
 )
 from symphony.domain import CREDENTIALS_BY_SERVICE, Blame, Category, Failure, normalise_state
+from symphony.http import is_loopback
+from symphony.http.exchange import origin_of
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
-from symphony.trackers.http import is_loopback
-from symphony.trackers.http.exchange import origin_of
 from symphony.trackers.raw_tools import Scope
 
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")

@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from symphony.domain import ToolResult, ToolSpec
+from symphony.http import Answer, Flow, Request
+from symphony.http.fields import dig
 from symphony.trackers.comments import AGENT_MARK
-from symphony.trackers.fields import dig
-from symphony.trackers.http import Answer, Flow, Request
 from symphony.trackers.tools import object_schema, unknown_argument
 
 MAX_RESULT_CHARS = 60_000

@@ -8,20 +8,10 @@ from typing import Annotated, Any
 from typing_extensions import override
 
 from symphony.domain import MASK, Blocker, Issue, normalise_labels, normalise_state
+from symphony.http import Answer, Flow, Page, Pager, Query, Request, ServiceProfile
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.trackers.base import AccountInfo, Comment, not_moved
-from symphony.trackers.fields import (
-    Listing,
-    MalformedRecordError,
-    blocked_reason,
-    dig,
-    instant,
-    items,
-    required,
-    text,
-    texts,
-    whole,
-)
-from symphony.trackers.http import Answer, Flow, Page, Pager, Query, Request, ServiceProfile
+from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
 from symphony.trackers.raw_tools import Reach, RestCall, Scope, Write, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches

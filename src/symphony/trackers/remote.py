@@ -26,12 +26,7 @@ from typing_extensions import override
 
 from symphony.config import TrackerSettings
 from symphony.domain import Failure, Issue, ToolResult, ToolSpec, normalise_state
-from symphony.trackers import tools
-from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
-from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
-from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
-from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
-from symphony.trackers.http import (
+from symphony.http import (
     SHARED,
     Answer,
     Flow,
@@ -48,6 +43,11 @@ from symphony.trackers.http import (
     wall_ms,
     without_requests,
 )
+from symphony.trackers import tools
+from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
+from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
+from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
+from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
 from symphony.trackers.provider import ProviderSettings
 from symphony.trackers.raw_tools import Reach, RestCall, Scope, rest_call, rest_flow, rest_spec, scope_problem
 from symphony.trackers.registry import States, TrackerContext, TrackerKind

@@ -16,8 +16,8 @@ import msgspec
 
 from symphony.config import signing_key
 from symphony.domain import DECODE_ERRORS
+from symphony.http.fields import dig, items, text, whole
 from symphony.trackers.comments import is_marked
-from symphony.trackers.fields import dig, items, text, whole
 
 Headers = Mapping[str, str]
 """With lower-case names."""

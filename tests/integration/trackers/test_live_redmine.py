@@ -12,10 +12,10 @@ from harness.project import Project, until
 from harness.real import require_redmine
 from symphony.config import TrackerSettings
 from symphony.domain import Category
+from symphony.http import RateLimiters
 from symphony.trackers import redmine as adapter
 from symphony.trackers.base import TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
-from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.slow

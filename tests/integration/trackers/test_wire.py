@@ -9,8 +9,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from symphony.domain import Category
-from symphony.trackers.base import TrackerError
-from symphony.trackers.http import (
+from symphony.http import (
     ExchangeError,
     Http,
     HttpxTransport,
@@ -19,7 +18,8 @@ from symphony.trackers.http import (
     Request,
     ServiceProfile,
 )
-from symphony.trackers.http.exchange import Answer, Flow
+from symphony.http.exchange import Answer, Flow
+from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
 

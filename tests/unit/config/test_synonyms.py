@@ -21,7 +21,7 @@ from symphony.config.synonyms import (
     TRACKERS,
 )
 from symphony.domain import Issue, template_view
-from symphony.trackers.github import GithubStates
+from symphony.services.github.issues import GithubStates
 from symphony.trackers.registry import TRACKERS as TRACKER_KINDS
 from symphony.trackers.registry import tracker_kind
 from symphony.workspaces import HOOK_VARIABLES

@@ -6,6 +6,7 @@ from symphony.domain import (
     Blame,
     Category,
     Failure,
+    ServiceError,
     SymphonyError,
     disk_full_hint,
     is_disk_full,
@@ -30,6 +31,14 @@ def test_an_error_carries_its_failure_and_reads_like_it() -> None:
     error = SymphonyError(failure)
     assert error.failure is failure
     assert str(error) == "port_exit: exit 1"
+
+
+def test_an_error_of_a_service_knows_what_caused_it() -> None:
+    failure = Failure(
+        category=Category.TRACKER_RESPONSE, blame=Blame.TRACKER, message="a record is malformed"
+    )
+    assert ServiceError(failure, culprits=frozenset({"7"})).culprits == {"7"}
+    assert ServiceError(failure).culprits == frozenset()
 
 
 def test_category_names_are_stable_codes() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from contract.asana import AsanaDesk
 from contract.jira import JiraDesk
 from symphony.domain import ToolResult
+from symphony.http import Answer, Request, run_flow
 from symphony.trackers.asana import from_story
 from symphony.trackers.comments import AGENT_MARK, is_marked
-from symphony.trackers.http import Answer, Request, run_flow
 from symphony.trackers.jira import PROPERTY
 from symphony.trackers.raw_tools import (
     Reach,

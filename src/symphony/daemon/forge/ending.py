@@ -13,9 +13,9 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.moves import move_now
 from symphony.domain import Issue, PullRequest, PullState, SymphonyError, normalise_state
-from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import Event, State, WakeAsked, has_new_work, is_worked_on
+from symphony.services.pulls import Forge
 
 _BRANCH_TRIES: Final = 3
 """How often the branch of a merged pull request is tried to be deleted."""

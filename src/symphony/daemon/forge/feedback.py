@@ -25,7 +25,6 @@ from symphony.domain import (
     one_line,
     plain_text,
 )
-from symphony.forges import Forge
 from symphony.scheduler import (
     COMMENT_MARKER,
     Feedback,
@@ -34,6 +33,7 @@ from symphony.scheduler import (
     Remark,
     Reply,
 )
+from symphony.services.pulls import Forge
 from symphony.trackers.base import ToolProvider
 
 MAX_LOGS: Final = 5
@@ -235,7 +235,7 @@ async def post_reply(forge: Forge, pull: PullRequest, reply: Reply, mask: Callab
     """Post an answer, unless the snapshot has it already, and resolve its thread if the agent asks for that.
 
     Raises:
-        ForgeError: it is not known to be posted.
+        ServiceError: it is not known to be posted.
     """
     thread = next((each for each in pull.threads if each.id == reply.thread_id), None)
     if thread is None:

@@ -28,10 +28,10 @@ from symphony.daemon.forge.records import (
     forge_failure,
     retry_wait_ms,
 )
-from symphony.domain import Blame, Failure, PullRequest, PullState, SymphonyError
-from symphony.forges import Forge, ForgeError
+from symphony.domain import Blame, Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import IssueResult, ResultStatus
+from symphony.services.pulls import Forge
 
 _MAX_SEARCHES: Final = 1_000
 _log = structlog.get_logger(__name__)
@@ -236,7 +236,7 @@ class Opener:
             number = await forge.open(
                 branch=record.branch, base=base, title=mask(title), body=mask(body), draft=is_draft
             )
-        except ForgeError as error:
+        except ServiceError as error:
             # Whether it was opened is not known without an answer. After a refusal one that is there already
             # may be the reason.
             if await self._adopt(forge, record, marker):
@@ -271,7 +271,7 @@ class Opener:
         """Ask for labels or a reviewer; what the forge refuses is left out."""
         try:
             await request
-        except ForgeError as error:
+        except ServiceError as error:
             if error.failure.status is None or error.failure.retryable:
                 raise
             failure = self._context().redaction.failure(error.failure)

@@ -8,13 +8,11 @@ import anyio
 
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.forge.connect import connect_forge
 from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.opening import Opener
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.forge.watching import Watcher
 from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
-from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Command,
@@ -26,6 +24,8 @@ from symphony.scheduler import (
     State,
     WakeAsked,
 )
+from symphony.services.forges import connect_forge
+from symphony.services.pulls import Forge
 
 FINISH_S: Final = 10.0
 

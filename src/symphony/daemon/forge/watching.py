@@ -20,8 +20,7 @@ from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
-from symphony.domain import Failure, PullRequest, PullState, SymphonyError
-from symphony.forges import Forge, ForgeError, Landing
+from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Ended,
@@ -50,6 +49,7 @@ from symphony.scheduler import (
     left_to_people,
     must_disarm,
 )
+from symphony.services.pulls import Forge, Landing
 
 _SOONEST_MS: Final = 5_000
 _log = structlog.get_logger(__name__)
@@ -128,8 +128,18 @@ class Watcher:
         }
         seen = dict[int, PullRequest]()
 
+        malformed = dict[int, ServiceError]()
+
         async def look() -> None:
-            seen.update(await connect().observe(list(numbers)))
+            try:
+                seen.update(await connect().observe(list(numbers)))
+            except ServiceError as error:
+                if not error.culprits:
+                    raise
+                malformed.update({number: error for number in numbers if str(number) in error.culprits})
+                seen.update(
+                    await connect().observe([number for number in numbers if number not in malformed])
+                )
 
         self._base = settings.base
         if self._base is None and settings.land != "never":
@@ -141,7 +151,9 @@ class Watcher:
         self._failures, self.failure = 0, None
         for number, issue_id in numbers.items():
             record, pull = self._records[issue_id], seen.get(number)
-            if pull is None:
+            if number in malformed:
+                await self._records.attempt(issue_id, _fail(malformed[number]))
+            elif pull is None:
                 self._gone(record)
             elif not self._rests(record, pull):
                 step = self._take(connect(), issue_id, pull, settings)
@@ -316,11 +328,11 @@ class Watcher:
         seen = await forge.observe([pull.number], fresh=True)
         if (pull_now := seen.get(pull.number)) is None:
             return
-        failed: ForgeError | None = None
+        failed: ServiceError | None = None
         for reply in ledger.replies:
             try:
                 await post_reply(forge, pull_now, reply, self._context().redaction.text)
-            except ForgeError as error:
+            except ServiceError as error:
                 failed = error
                 continue
             _, now = _observed(self._records[issue_id])
@@ -358,6 +370,10 @@ class Watcher:
         await self._records.recorded()
         pull, _ = _observed(record)
         _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+
+
+async def _fail(error: ServiceError) -> None:
+    raise error
 
 
 def _observed(record: PullRequestRecord) -> tuple[PullRequest, PullLedger]:

@@ -23,8 +23,8 @@ from symphony.api import models
 from symphony.config import NotifySettings, reference_name, resolve_secret, signing_key
 from symphony.daemon.notify.notifications import Notification, Subject, describe, headline
 from symphony.domain import Redaction, one_line
+from symphony.http import ExchangeError, HttpxTransport
 from symphony.processes.base import Host
-from symphony.trackers.http import ExchangeError, HttpxTransport
 
 MAX_RETRY_AFTER_S: Final = 3_600.0
 _OK: Final = range(200, 300)

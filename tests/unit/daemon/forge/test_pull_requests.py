@@ -19,7 +19,8 @@ from harness.binding import SECRET
 from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
 from symphony.daemon.forge import pull_requests, records
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
-from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
+from symphony.daemon.forge.records import forge_failure
+from symphony.domain import Blame, Category, CheckState, PullRequest, PullState, ReviewState, ServiceError
 from symphony.journal.model import encode
 from symphony.scheduler import (
     FeedbackKind,
@@ -31,6 +32,7 @@ from symphony.scheduler import (
     SettingsChanged,
     WakeAsked,
 )
+from symphony.services.pulls import Forge
 
 pytestmark = pytest.mark.asyncio
 _LANDING = {"github": "mutation Symphony", "gitlab": "/1/merge ", "forgejo": "/1/merge "}
@@ -479,6 +481,47 @@ async def test_a_bug_of_a_client_costs_a_look_and_not_the_daemon(daemon: Daemon)
         await looks_later(daemon)
     assert {log["event"] for log in logs} >= {"pull_request_crashed", "pull_requests_not_observed"}
     assert daemon.pulls.shown()["1"].failure is not None
+
+
+class Malformed:
+    """A forge that sends the first pull request malformed."""
+
+    def __init__(self, forge: Forge) -> None:
+        self.forge = forge
+
+    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+        if 1 in numbers:
+            failure = forge_failure("the record is malformed", Blame.TRACKER)
+            raise ServiceError(failure, culprits=frozenset({"1"}))
+        return await self.forge.observe(numbers, fresh=fresh)
+
+
+async def test_a_malformed_one_hides_no_other_and_is_not_taken_for_gone(daemon: Daemon) -> None:
+    await opened(daemon)
+    before = daemon.record
+    pull = daemon.desk.repository.open("other")
+    daemon.journal.records["2"] = replace(
+        before,
+        issue=replace(before.issue, id="2"),
+        number=pull.number,
+        branch="other",
+        pull=None,
+        ledger=None,
+    )
+    daemon.broken = Malformed(daemon.desk.forge)
+    daemon.restart()
+
+    record = await looks_later(daemon)
+
+    assert record.failure is not None
+    assert (record.code, record.pull) == (before.code, before.pull)
+    other = daemon.journal.records["2"]
+    assert other.failure is None
+    assert other.pull is not None
+
+    daemon.broken = None
+    daemon.restart()
+    assert (await looks_later(daemon, 4_000_000)).failure is None
 
 
 async def test_one_that_a_person_merges_is_an_outcome(desk: ForgeDesk, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from symphony.cli.render.explain import explain_issue
 from symphony.cli.render.status import status_view
 from symphony.daemon.notify.notifications import of_pull_request
 from symphony.domain import CheckState, PullState
-from symphony.forges.remote import FULL_EVERY
 from symphony.scheduler import PullRequestJudged
+from symphony.services.pulls import FULL_EVERY
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,8 +8,8 @@ import pytest
 from contract.desk import Desk
 from contract.vendor import Fault
 from symphony.domain import Issue
+from symphony.http import Purpose
 from symphony.trackers.comments import Outcome, agent_comment_key, is_marked, upsert_comment
-from symphony.trackers.http import Purpose
 from symphony.trackers.registry import tracker_kind
 from symphony.trackers.remote import RemoteTracker
 

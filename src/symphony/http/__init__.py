@@ -1,0 +1,35 @@
+"""HTTP for trackers and forges: what adapters use, and the client that runs their flows."""
+
+from symphony.http.client import Http as Http
+from symphony.http.client import wall_ms as wall_ms
+from symphony.http.exchange import Answer as Answer
+from symphony.http.exchange import Flow as Flow
+from symphony.http.exchange import Purpose as Purpose
+from symphony.http.exchange import Query as Query
+from symphony.http.exchange import Request as Request
+from symphony.http.exchange import run_flow as run_flow
+from symphony.http.exchange import without_requests as without_requests
+from symphony.http.paging import Page as Page
+from symphony.http.paging import Pager as Pager
+from symphony.http.paging import all_pages as all_pages
+from symphony.http.paging import next_link as next_link
+from symphony.http.proxies import EnvironmentVariableError as EnvironmentVariableError
+from symphony.http.proxies import check_certificates as check_certificates
+from symphony.http.proxies import is_loopback as is_loopback
+from symphony.http.proxies import proxy_for as proxy_for
+from symphony.http.rate_limit import SHARED as SHARED
+from symphony.http.rate_limit import QuotaRemaining as QuotaRemaining
+from symphony.http.rate_limit import RateLimiter as RateLimiter
+from symphony.http.rate_limit import RateLimiters as RateLimiters
+from symphony.http.service import FORBIDDEN as FORBIDDEN
+from symphony.http.service import THROTTLED as THROTTLED
+from symphony.http.service import UNAUTHORISED as UNAUTHORISED
+from symphony.http.service import Bucket as Bucket
+from symphony.http.service import ServiceProfile as ServiceProfile
+from symphony.http.service import plain_message as plain_message
+from symphony.http.service import plain_status as plain_status
+from symphony.http.transport import ExchangeError as ExchangeError
+from symphony.http.transport import HttpxTransport as HttpxTransport
+from symphony.http.transport import Reply as Reply
+from symphony.http.transport import Send as Send
+from symphony.http.transport import Transport as Transport

@@ -1,0 +1,256 @@
+"""`ServiceProfile`: what is particular to one service, and the typed failures of its requests.
+
+| category | meaning |
+|---|---|
+| `tracker_request` | no complete answer: no connection, a timeout, half a body |
+| `tracker_status` | the service refused the request |
+| `tracker_rate_limited` | the service asks for a pause |
+| `tracker_response` | the answer cannot be understood |
+| `tracker_pagination` | the pages of a listing cannot be followed |
+
+All of them blame the tracker: an attempt that such a failure ends does not count against the agent.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from symphony.domain import Blame, Category, Failure, ServiceError, mask_credentials, one_line
+from symphony.http.exchange import Answer, Request
+
+UNAUTHORISED = 401
+FORBIDDEN = 403
+THROTTLED = 429
+_NOT_FOUND, _GONE = 404, 410
+_REDIRECTS = range(300, 400)
+_SERVER_ERROR = 500
+
+_REASONS = (
+    (r"\b(is|was|been) archived", "the repository or project is archived in {name}: unarchive it there"),
+    (r"\blocked\b", "the issue is locked in {name}: unlock its conversation there"),
+    (r"too long|maximum is \d+ characters", "the text is longer than {name} takes: shorten it"),
+    (
+        r"\b(user|you) (is|are|has been|have been) blocked|blocked users? ",
+        "the user of the credential is blocked in {name}: unblock it, or use another one",
+    ),
+    (r"\b(issues|comments) (are|has been|have been) disabled", "switch that on in the settings of {name}"),
+)
+"""What services say about a refusal whose status has other causes too, and what repairs it."""
+
+_MAX_MESSAGE = 1_000
+_MAX_DETAIL = 300
+_MAX_NAME = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """One rate limit, by the lower-case names of the headers that report it."""
+
+    name: str
+    limit: str
+    remaining: str
+    reset: str
+
+    @classmethod
+    def of(cls, name: str, prefix: str) -> "Bucket":
+        """The common form: `<prefix>-limit`, `<prefix>-remaining`, `<prefix>-reset`."""
+        return cls(
+            name=name, limit=f"{prefix}-limit", remaining=f"{prefix}-remaining", reset=f"{prefix}-reset"
+        )
+
+
+STANDARD = (Bucket.of("requests", "x-ratelimit"), Bucket.of("requests", "ratelimit"))
+
+
+def plain_status(answer: Answer) -> int:
+    """The status, with a 403 that means a limit as 429: it names a wait, or nothing is left."""
+    if answer.status != FORBIDDEN:
+        return answer.status
+    used_up = any(answer.headers.get(bucket.remaining, "").strip() == "0" for bucket in STANDARD)
+    return THROTTLED if used_up or "retry-after" in answer.headers else answer.status
+
+
+def plain_message(body: Any) -> str:
+    """The message of a JSON error, below `message`, `error`, `errors` or `errorMessages` in any shape."""
+    return one_line("; ".join(dict.fromkeys(_texts(body))), _MAX_MESSAGE)
+
+
+def _texts(node: Any, depth: int = 0) -> Sequence[str]:
+    match node:
+        case str() if node.strip():
+            return [node.strip()]
+        case Mapping() if depth == 0:
+            keys = ("message", "error", "error_description", "errorMessages", "errors")
+            return [text for key in keys if key in node for text in _texts(node[key], 1)]
+        case Mapping() if depth == 1 and "message" in node:
+            return _texts(node["message"], 2)
+        case Mapping() if depth == 1:
+            return [f"{key}: {text}" for key, value in node.items() for text in _texts(value, 2)]
+        case list():
+            return [text for entry in node[:5] for text in _texts(entry, max(depth, 1))]
+        case _:
+            return []
+
+
+def bearer(credential: str) -> Mapping[str, str]:
+    """The header of OAuth, which most services take for other tokens too."""
+    return {"authorization": f"Bearer {credential}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceProfile:
+    """One service.
+
+    Attributes:
+        name: in messages (`GitHub`).
+        credential_key: the setting with the credential, for hints (`tracker.provider.token`).
+        scope_key: the setting that names what is in scope (`tracker.provider.repo`).
+        address: of its API, unless the settings name another one.
+        headers: those that carry a credential.
+        status: the HTTP status that an answer means: 429 for every rate limit, 401 for a rejected credential.
+            A GraphQL answer with other errors keeps its 200.
+        message: the text of an error body, for people.
+        buckets: the rate limits that it reports.
+        resource_header: the header that tells apart several limits of one name.
+        write_gap_ms: the minimum time between two writes.
+        category: of every failure; `None` tells them apart as above.
+        has_code_fences: whether its comments know fenced code, in which nothing is a mention or a link.
+    """
+
+    name: str
+    credential_key: str
+    scope_key: str
+    address: str = ""
+    headers: Callable[[str], Mapping[str, str]] = bearer
+    status: Callable[[Answer], int] = plain_status
+    message: Callable[[Any], str] = plain_message
+    buckets: tuple[Bucket, ...] = STANDARD
+    resource_header: str | None = None
+    write_gap_ms: int = 0
+    category: Category | None = None
+    has_code_fences: bool = True
+
+    # --- failures of a request ---------------------------------------------------------------------------
+
+    def unreachable(self, request: Request, problem: str) -> ServiceError:
+        """No answer, or half of one."""
+        return self._error(
+            Category.TRACKER_REQUEST,
+            f"{self.name} did not answer {request.method} {request.endpoint}: {problem}",
+            hint="check the network, a proxy in between, and the address in the workflow file",
+        )
+
+    def refused(self, request: Request, answer: Answer, status: int) -> ServiceError:
+        """The service refused the request; `status` is what its answer means."""
+        detail = one_line(mask_credentials(self.message(answer.body) or answer.text), _MAX_DETAIL)
+        asked = f"{request.method} {request.endpoint}"
+        message = f"{self.name} answered {status} to {asked}"
+        if status < _REDIRECTS.start:  # GraphQL reports errors with a 200
+            message = f"{self.name} refused {asked}"
+        return self._error(
+            Category.TRACKER_STATUS,
+            f"{message}: {detail}" if detail else message,
+            retryable=status >= _SERVER_ERROR,
+            hint=self._named_hint(detail, status) or self._refusal_hint(answer, status),
+            status=status,
+        )
+
+    def _named_hint(self, detail: str, status: int) -> str | None:
+        fitting = (hint for pattern, hint in _REASONS if re.search(pattern, detail, re.IGNORECASE))
+        hint = next(fitting, None) if status < _SERVER_ERROR else None
+        return None if hint is None else hint.format(name=self.name)
+
+    def _refusal_hint(self, answer: Answer, status: int) -> str:
+        if status == UNAUTHORISED:
+            return f"the credential is not valid: renew {self.credential_key}, or the variable it refers to"
+        if status == FORBIDDEN:
+            return f"the credential of {self.credential_key} may not do this: check its scopes and its access"
+        if status in {_NOT_FOUND, _GONE}:
+            return f"check {self.scope_key}, and whether the credential may see it"
+        if status in _REDIRECTS:
+            host = urlsplit(answer.headers.get("location", "")).hostname
+            where = f" to {host[:100]}" if host else ""
+            return f"the address redirects{where}: correct it, or {self.scope_key}, in the workflow file"
+        if status >= _SERVER_ERROR:
+            return f"{self.name} has a problem of its own; the request is repeated later"
+        return "the server does not support this request: is it a different version?"
+
+    def rate_limited(self, *, wait_ms: int, reason: str, for_all: bool = True) -> ServiceError:
+        """A pause that the service asks for; with `for_all` false, by our own reserve for urgent requests."""
+        seconds = -(-wait_ms // 1000)
+        return self._error(
+            Category.TRACKER_RATE_LIMITED,
+            f"no requests to {self.name} for {seconds} s: {one_line(reason, _MAX_DETAIL)}",
+            hint="nothing to do; other users of the same credential share its limit",
+            retry_after_ms=wait_ms if for_all else None,
+            status=THROTTLED,
+        )
+
+    def malformed(
+        self, problem: str, *, hint: str | None = None, culprits: frozenset[str] = frozenset()
+    ) -> ServiceError:
+        """An answer that cannot be understood; `problem` follows the name of the service."""
+        return self._error(
+            Category.TRACKER_RESPONSE,
+            f"{self.name} {one_line(mask_credentials(problem), _MAX_DETAIL)}",
+            hint=hint or "is the address that of the API, without a proxy or a login page in between?",
+            culprits=culprits,
+        )
+
+    def list_of(self, value: Any, request: Request) -> list[Any]:
+        """The list that an answer must hold; one that is missing must not pass for an empty one.
+
+        Raises:
+            ServiceError: `tracker_response`.
+        """
+        if not isinstance(value, list):
+            raise self.malformed(f"answered no list to {request.endpoint}")
+        return value
+
+    def bad_pagination(self, request: Request, problem: str) -> ServiceError:
+        """Pages that cannot be followed: the whole listing fails, since half of it would pass for all."""
+        return self._error(
+            Category.TRACKER_PAGINATION,
+            f"{self.name}, pages of {request.endpoint}: {problem}",
+            hint="does a proxy in between change or cache answers?",
+        )
+
+    # --- refusals by the adapter itself ------------------------------------------------------------------
+
+    def not_found(self, what: str, *, hint: str | None = None) -> ServiceError:
+        """Something that is addressed by name does not exist, or the credential may not see it."""
+        return self._rejected(f"there is no {one_line(what, 200)}", hint=hint, status=_NOT_FOUND)
+
+    def no_such_state(self, state: str, known: Sequence[str]) -> ServiceError:
+        """The target state of a move does not exist."""
+        hint = f"states: {', '.join(known)}" if known else None
+        return self._rejected(f"there is no state {one_line(state, _MAX_NAME)!r}", hint=hint)
+
+    def no_transition(self, issue: str, *, wanted: str, found: str, known: Sequence[str]) -> ServiceError:
+        """The tracker's workflow has no transition from the current state to the wanted one."""
+        hint = (
+            f"from there it can be moved to: {', '.join(known)}" if known else "it cannot be moved from there"
+        )
+        return self._rejected(
+            f"{one_line(issue, _MAX_NAME)} cannot be moved from {one_line(found, _MAX_NAME)!r}"
+            f" to {one_line(wanted, _MAX_NAME)!r}",
+            hint=hint,
+        )
+
+    def _rejected(self, problem: str, *, hint: str | None, status: int | None = None) -> ServiceError:
+        return self._error(
+            Category.TRACKER_STATUS,
+            f"{self.name}: {problem}",
+            retryable=False,
+            hint=hint or "look at the issue in the tracker",
+            status=status,
+        )
+
+    def _error(
+        self, category: Category, message: str, *, culprits: frozenset[str] = frozenset(), **details: Any
+    ) -> ServiceError:
+        category = self.category or category
+        failure = Failure(category=category, blame=Blame.TRACKER, message=message, **details)
+        return ServiceError(failure, culprits=culprits)

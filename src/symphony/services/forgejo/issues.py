@@ -1,0 +1,409 @@
+"""Issues on Forgejo and Gitea: one adapter, two kinds (`forgejo` and `gitea`; docs/trackers/forgejo.md)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
+
+from typing_extensions import override
+
+from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
+from symphony.http import Answer, Flow, Page, Pager, Query, Request, next_link
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, whole
+from symphony.services.forgejo.profile import SERVICE, api_address
+from symphony.services.issues import (
+    REPO_RULE,
+    Prefix,
+    RepositoryFlows,
+    RepositorySettings,
+    StateSource,
+    is_pull_request,
+    label_names,
+    login_of,
+    number_of,
+)
+from symphony.trackers import webhooks
+from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.fields import Listing
+from symphony.trackers.provider import Access, Address, Credential, Variable
+from symphony.trackers.remote import ListingCache, RemoteKind
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+class ForgejoStates(StateSource):
+    """Labels with a slash can be exclusive: then the server itself keeps one of them per issue."""
+
+    prefix: Prefix = "status/"
+
+
+class ForgejoSettings(RepositorySettings):
+    """One repository; `url` is the address of the site or of its API."""
+
+    kind = "forgejo"
+    service_name: ClassVar[str] = SERVICE.name
+    short_name: ClassVar[str] = "FJ"
+
+    url: Annotated[Address, Variable("FORGEJO_URL")]
+    repo: Annotated[str, REPO_RULE]
+    token: Annotated[Credential, Variable("FORGEJO_TOKEN")]
+    states: ForgejoStates = ForgejoStates()
+
+    @property
+    @override
+    def access(self) -> Access:
+        token = self.token.reveal()
+        return Access(base=api_address(self.url), credential=token, headers=SERVICE.headers(token))
+
+
+class GiteaSettings(ForgejoSettings):
+    """The same under the name of Gitea, with its own variables."""
+
+    kind = "gitea"
+    service_name = "Gitea"
+    short_name = "GT"
+
+    url: Annotated[Address, Variable("GITEA_URL")]
+    token: Annotated[Credential, Variable("GITEA_TOKEN")]
+
+
+# --- from JSON to issues ---------------------------------------------------------------------------------
+
+Blockers = Mapping[str, tuple[Blocker, ...]]
+"""What blocks issues, by number."""
+
+
+def label_ids(labels: Any) -> dict[str, int]:
+    """The ids of labels by name."""
+    return {
+        name.strip(): label_id
+        for label in items(labels)
+        if (name := text(dig(label, "name"))) and (label_id := whole(dig(label, "id"))) is not None
+    }
+
+
+def _state_of(record: Any, settings: ForgejoSettings) -> tuple[str, str | None]:
+    """The state, and why it is not clear. Raises `MalformedRecordError`."""
+    return settings.state_of(settings.own_state_of(record), label_names(record))
+
+
+def updated_at(record: Any) -> datetime | None:
+    """When an issue was last changed, to the second."""
+    return instant(dig(record, "updated_at"))
+
+
+def issue_of(record: Any, settings: ForgejoSettings, blockers: Blockers) -> Issue | None:
+    """One issue; `None` for a pull request.
+
+    Raises:
+        MalformedRecordError: it has no number, title or state.
+    """
+    number, title = required(record, "number"), required(record, "title")
+    state, unclear = _state_of(record, settings)
+    if is_pull_request(record):
+        return None
+    blocked_by = blockers.get(number, ())
+    objection = unclear or settings.objection(blocked_by)
+    return Issue(
+        id=number,
+        identifier=f"{settings.short_name}-{number}",
+        title=title,
+        state=state,
+        dispatchable=objection is None,
+        not_dispatchable_reason=objection,
+        native_ref={
+            "id": whole(record.get("id")),
+            "number": whole(record.get("number")),
+            "repo": settings.repo,
+        },
+        description=text(record.get("body")),
+        url=text(record.get("html_url")),
+        assignee_id=text(dig(record, "assignee", "login")),
+        labels=normalise_labels(label_names(record)),
+        blocked_by=blocked_by,
+        created_at=instant(record.get("created_at")),
+        updated_at=updated_at(record),
+    )
+
+
+def blocker_of(record: Any, settings: ForgejoSettings) -> Blocker:
+    """A dependency: empty if the token may not see it, with its repository if that is another one."""
+    number = number_of(record)
+    if number is None:
+        return Blocker()
+    repo = text(dig(record, "repository", "full_name")) or settings.repo
+    if repo.lower() != settings.repo.lower():
+        name = f"{repo}#{number}"
+        return Blocker(id=name, identifier=name, state=text(dig(record, "state")))
+    try:
+        state, _ = _state_of(record, settings)
+    except MalformedRecordError:
+        return Blocker(id=number, identifier=f"{settings.short_name}-{number}")
+    return Blocker(id=number, identifier=f"{settings.short_name}-{number}", state=state)
+
+
+# --- flows -----------------------------------------------------------------------------------------------
+#
+# The API has no validators, and an issue does not say what it depends on. The time of the last change serves
+# for both. A poll begins with what changed since the newest change; if nothing did, it uses the list of the
+# last poll. The dependencies of an issue are requested once after each of its changes, and never for an issue
+# that was not changed since it was created. What this cannot see (a deleted issue, a renamed label, a blocker
+# in another repository) is found by the full list of every tenth poll, and by every refresh.
+#
+# Pages are requested by number: behind a proxy, the server's links begin with another address.
+
+PAGE = 50
+"""The maximum of servers, unless they are configured otherwise."""
+FULL_EVERY = 10
+DEPENDENCIES_PER_LIST = 50
+"""How many issues one list requests the dependencies of. A refresh completes them before a dispatch."""
+_OK = 200
+_GONE = frozenset({404, 410})
+_NOT_TOLD = frozenset({403, 404})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dependencies:
+    """What blocked an issue that was last changed at `at`."""
+
+    at: datetime | None
+    blockers: tuple[Blocker, ...]
+
+
+class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
+    """The flows of one repository."""
+
+    tool_name = "forgejo_api"
+    label_scope = "/"
+
+    def __init__(self, settings: ForgejoSettings) -> None:
+        super().__init__(settings)
+        self.service = replace(SERVICE, name=settings.service_name)
+        self._login: str | None = None
+        self._listings = ListingCache(FULL_EVERY)
+        self._newest: Mapping[str, datetime] = {}
+        self._dependencies: dict[str, _Dependencies] = {}
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    @override
+    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+        unchanged = yield from self._unchanged()
+        cached = self._listings.reuse(states, unchanged=unchanged)
+        if cached is not None:
+            return cached
+        records: list[Any] = []
+        for query in self.settings.queries(states):
+            records += yield from self._list([*query, ("type", "issues"), ("sort", "oldest")])
+        blockers, complete = yield from self._blockers_of_list(records)
+        found = self.listing(records, lambda record: issue_of(record, self.settings, blockers), states)
+        if complete:
+            self._listings.keep(states, found)
+        return found
+
+    def _unchanged(self) -> Flow[bool]:
+        """Whether no issue was changed after those that were the newest the last time."""
+        query = [("state", "all"), ("type", "issues"), ("sort", "recentupdate"), ("limit", str(PAGE))]
+        last = max(self._newest.values(), default=None)
+        if last is not None:
+            query.append(("since", last.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+        request = self.request("/issues", query=query)
+        answer = yield request
+        found = {
+            number: at
+            for record in self.service.list_of(answer.body, request)
+            if (number := number_of(record)) and (at := updated_at(record))
+        }
+        unchanged = last is not None and found == self._newest and next_link(answer.headers) is None
+        if found:
+            newest = max(found.values())
+            self._newest = {number: at for number, at in found.items() if at == newest}
+        return unchanged
+
+    @override
+    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+        """One request for each, since there is no list by number."""
+        numbers = self.valid_ids(ids)
+        records = []
+        for number in numbers:
+            answer = yield self.of_issue(number, accept=_GONE)
+            if answer.status == _OK:
+                records.append(answer.body)
+        if len(records) < len(numbers):  # fails if the whole repository is gone
+            yield self.request("/issues", query=[("limit", "1")])
+        blockers = {}
+        for record in records:
+            number_found = number_of(record)
+            if number_found is not None and not is_pull_request(record):
+                known = self._known_blockers(number_found, record)
+                blockers[number_found] = (
+                    known if known == () else (yield from self._request_blockers(number_found, record))
+                )
+        return self.snapshots(records, lambda record: issue_of(record, self.settings, blockers), ids)
+
+    def _list(self, query: Query) -> Flow[list[Any]]:
+        first = self.request("/issues", query=[*query, ("limit", str(PAGE)), ("page", "1")])
+        page = 1
+
+        def read(answer: Answer, pager: Pager) -> Page:
+            nonlocal page
+            records = self.service.list_of(answer.body, first)
+            if next_link(answer.headers) is None:
+                return records, None
+            pager.cursor(" ".join(number_of(record) or "-" for record in records))
+            page += 1
+            paging = [("limit", str(PAGE)), ("page", str(page))]
+            return records, replace(first, query=[*query, *paging])
+
+        return self.pages(first, read)
+
+    @override
+    def account_info(self) -> Flow[AccountInfo]:
+        yield self.request("/issues", query=[("limit", "1")])
+        login = yield from self._account()
+        return AccountInfo(login=login, scope=self.settings.repo, states=self.settings.all_states)
+
+    def _account(self) -> Flow[str]:
+        if self._login is None:
+            answer = yield Request(endpoint="/user", path="/user")
+            self._login = text(dig(answer.body, "login"))
+        if self._login is None:
+            raise self.service.malformed("does not tell whose token this is")
+        return self._login
+
+    # --- dependencies ------------------------------------------------------------------------------------
+
+    def _blockers_of_list(self, records: Sequence[Any]) -> Flow[tuple[Blockers, bool]]:
+        """What blocks the issues of a list, and whether all of it is known."""
+        found: dict[str, tuple[Blocker, ...]] = {}
+        requested, complete = 0, True
+        listed = {number: record for record in records if (number := number_of(record))}
+        self._dependencies = {
+            number: known for number, known in self._dependencies.items() if number in listed
+        }
+        for number, record in listed.items():
+            known = self._known_blockers(number, record)
+            created = instant(dig(record, "created_at"))
+            if known == () or (known is None and created is not None and created == updated_at(record)):
+                continue  # a new dependency would have changed the issue
+            if requested == DEPENDENCIES_PER_LIST:
+                complete = False
+                found[number] = known or ()
+                continue
+            requested += 1
+            found[number] = yield from self._request_blockers(number, record)
+        return found, complete
+
+    def _known_blockers(self, number: str, record: Any) -> tuple[Blocker, ...] | None:
+        """What blocked the issue after its last change; `()` for an issue that is over or malformed."""
+        try:
+            if self.settings.is_terminal(_state_of(record, self.settings)[0]):
+                return ()
+        except MalformedRecordError:
+            return ()
+        known = self._dependencies.get(number)
+        return known.blockers if known is not None and known.at == updated_at(record) else None
+
+    def _request_blockers(self, number: str, record: Any) -> Flow[tuple[Blocker, ...]]:
+        """The dependencies of an issue; without any where a repository has them switched off (404).
+
+        No header announces another page, so the last page is the one without a new dependency.
+        """
+        found: dict[Blocker, None] = {}
+        page = 1
+
+        def request() -> Request:
+            query = [("page", str(page)), ("limit", str(PAGE))]
+            return self.of_issue(number, "/dependencies", query=query, accept=_GONE)
+
+        def read(answer: Answer, pager: Pager) -> Page:
+            nonlocal page
+            records = self.service.list_of(answer.body, request()) if answer.status == _OK else []
+            before = len(found)
+            found.update(dict.fromkeys(blocker_of(each, self.settings) for each in records))
+            if len(found) == before:
+                return records, None
+            page = int(pager.cursor(page + 1))
+            return records, request()
+
+        yield from self.pages(request(), read)
+        self._dependencies[number] = _Dependencies(at=updated_at(record), blockers=tuple(found))
+        return tuple(found)
+
+    # --- comments ----------------------------------------------------------------------------------------
+
+    @override
+    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+        """All comments are on one page."""
+        login = yield from self._account()
+        request = self.of_issue(issue_id, "/comments")
+        records = self.service.list_of((yield request).body, request)
+        return self.comments_of(records, login=login, may_answer=lambda _: None)
+
+    @override
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """The author of the issue, and those who may be assigned to issues: they may write to the repository.
+
+        A token without `read:repository` does not get the latter.
+        """
+        wanted = frozenset(author_keys) - {""}
+        answer = yield self.of_issue(issue_id)
+        found = wanted & {login_of(answer.body)}
+        if found == wanted:
+            return found
+        answer = yield self.request("/assignees", accept=_NOT_TOLD)
+        writers = items(answer.body) if answer.status == _OK else ()
+        return found | wanted & {(text(dig(writer, "login")) or "").lower() for writer in writers}
+
+    # --- moves and labels ---------------------------------------------------------------------------------
+
+    @override
+    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+        """Of the repository or of its organisation."""
+        owner = self.settings.repo.partition("/")[0]
+        for endpoint, path in (
+            ("/repos/{}/labels/{}", f"{self.settings.path}/labels/{label_id}"),
+            ("/orgs/{}/labels/{}", f"/orgs/{owner}/labels/{label_id}"),
+        ):
+            answer = yield Request(endpoint=endpoint, path=path, accept=_NOT_TOLD)
+            if (name := text(dig(answer.body, "name"))) is not None and answer.status == _OK:
+                return [name]
+        return None
+
+    @override
+    def move(self, issue_id: str, state: str) -> Flow[str]:
+        wanted = normalise_state(state)
+        before = yield from self.issue(issue_id)
+        if normalise_state(before.state) == wanted and before.dispatchable:
+            return before.state
+        if wanted not in self.settings.own_states:
+            yield from self._set_label(issue_id, state)
+        else:
+            answer = yield self.of_issue(issue_id, method="PATCH", body={"state": wanted})
+            if wanted == self.settings.open_state and self.settings.states.source == "labels":
+                yield from self._remove_labels(issue_id, label_ids(dig(answer.body, "labels")), keep="")
+        return (yield from self.issue(issue_id)).state
+
+    def _set_label(self, issue_id: str, state: str) -> Flow[None]:
+        label = self.settings.label_of(state)
+        if label is None or self.settings.states.source != "labels":
+            raise self.service.no_such_state(state, self.settings.all_states)
+        answer = yield self.of_issue(issue_id, "/labels", method="POST", body={"labels": [label]})
+        labels = label_ids(answer.body)
+        if label.lower() not in map(str.lower, labels):
+            raise self.service.not_found(
+                f"label {label!r}",
+                hint="create it in the repository or its organisation, best as an exclusive one",
+            )
+        yield from self._remove_labels(issue_id, labels, keep=label)
+
+    def _remove_labels(self, issue_id: str, labels: Mapping[str, int], *, keep: str) -> Flow[None]:
+        """Remove all other status labels; the server has already removed exclusive ones."""
+        for label in self.settings.status_labels(labels):
+            if label.lower() != keep.lower():
+                path, label_id = "/labels/{}", labels[label]
+                yield self.of_issue(issue_id, path, label_id, method="DELETE", accept=_GONE)
+
+
+KIND = RemoteKind(ForgejoSettings, ForgejoFlows, webhooks=webhooks.FORGEJO)
+GITEA_KIND = RemoteKind(GiteaSettings, ForgejoFlows, webhooks=webhooks.FORGEJO)

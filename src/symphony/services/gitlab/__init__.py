@@ -1,0 +1,1 @@
+"""GitLab, on gitlab.com and other servers."""

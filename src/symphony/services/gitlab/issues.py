@@ -1,0 +1,432 @@
+"""GitLab issues, on gitlab.com and other servers (kind `gitlab`; docs/trackers/gitlab.md)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote
+
+from typing_extensions import override
+
+from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
+from symphony.http import (
+    Flow,
+    Query,
+    Request,
+    without_requests,
+)
+from symphony.http.fields import (
+    dig,
+    instant,
+    items,
+    mapping,
+    required,
+    text,
+    texts,
+    whole,
+)
+from symphony.http.graphql import graphql, operation
+from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
+from symphony.services.issues import (
+    CLOSED,
+    PAGE,
+    LabelledFlows,
+    LabelledSettings,
+    Prefix,
+    StateSource,
+    label_names,
+)
+from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.fields import Listing
+from symphony.trackers.provider import Access, Address, Credential, Variable, matches
+from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, mark_body
+from symphony.trackers.remote import RemoteKind, batches
+from symphony.trackers.webhooks import GITLAB
+
+# --- settings --------------------------------------------------------------------------------------------
+
+_STEP = r"(?!\.{1,2}(?:/|$))[\w.+-]{1,255}"
+
+
+class GitlabStates(StateSource):
+    """Labels are scoped by default: GitLab itself keeps one of a scope per issue."""
+
+    prefix: Prefix = "workflow::"
+
+
+class GitlabSettings(LabelledSettings):
+    """One project; `wait_for_blockers` holds back issues that others block."""
+
+    kind = "gitlab"
+    open_state = "opened"
+
+    api_key: Annotated[Credential, Variable("GITLAB_PAT")]
+    api_url: Address = SERVICE.address
+    project_path: Annotated[
+        str, Variable("GITLAB_PROJECT_PATH"), matches(f"{_STEP}(?:/{_STEP}){{1,20}}", "be group/project")
+    ]
+    states: GitlabStates = GitlabStates()
+    wait_for_blockers: bool = False
+
+    @property
+    @override
+    def access(self) -> Access:
+        key = self.api_key.reveal()
+        return Access(base=self.api_url, credential=key, headers=SERVICE.headers(key))
+
+    @property
+    @override
+    def path(self) -> str:
+        return f"/projects/{quote(self.project_path, safe='')}"
+
+    @property
+    def graphql(self) -> str:
+        """The address of the GraphQL API."""
+        return f"{self.api_url.removesuffix('/v4')}/graphql"
+
+
+# --- from JSON to issues ---------------------------------------------------------------------------------
+
+Blockers = Mapping[str, tuple[Blocker, ...]]
+"""What blocks issues, by number."""
+
+
+def iid_of(record: Any) -> str | None:
+    """The number of an issue within its project as text."""
+    iid = whole(dig(record, "iid"))
+    return str(iid) if iid is not None and iid > 0 else None
+
+
+def issue_of(record: Any, settings: GitlabSettings, blockers: Blockers) -> Issue:
+    """One issue. Raises `MalformedRecordError`: it has no number, title or state."""
+    iid, title, own = required(record, "iid"), required(record, "title"), settings.own_state_of(record)
+    state, unclear = settings.state_of(own, label_names(record))
+    blocked_by = blockers.get(iid, ())
+    objection = unclear or settings.objection(blocked_by)
+    assignee = next(iter(items(record.get("assignees"))), record.get("assignee"))
+    return Issue(
+        id=iid,
+        identifier=f"GL-{iid}",
+        title=title,
+        state=state,
+        dispatchable=objection is None,
+        not_dispatchable_reason=objection,
+        native_ref={
+            "id": whole(record.get("id")),
+            "iid": whole(record.get("iid")),
+            "project_id": whole(record.get("project_id")),
+            "project_path": settings.project_path,
+            "references": {
+                key: value for key, value in mapping(record.get("references")).items() if text(value)
+            },
+        },
+        description=text(record.get("description")),
+        url=text(record.get("web_url")),
+        assignee_id=text(dig(assignee, "username")),
+        labels=normalise_labels(label_names(record)),
+        blocked_by=blocked_by,
+        created_at=instant(record.get("created_at")),
+        updated_at=instant(record.get("updated_at")),
+    )
+
+
+def blocker_of(link: Any, settings: GitlabSettings, project_id: int | None) -> Blocker | None:
+    """A linked issue if it blocks.
+
+    An issue of another project is named by its path, and its labels do not count.
+    """
+    iid, state = iid_of(link), text(dig(link, "state"))
+    if dig(link, "link_type") != "is_blocked_by" or iid is None:
+        return None
+    if whole(link.get("project_id")) != project_id:
+        name = text(dig(link, "references", "full")) or text(link.get("web_url"))
+        return Blocker(id=name, identifier=name, state=state)
+    if state is not None:
+        state, _ = settings.state_of(state, label_names(link))
+    return Blocker(id=iid, identifier=f"GL-{iid}", state=state)
+
+
+def may_answer(note: Any) -> bool | None:
+    """False for access tokens of projects and groups, service accounts, and accounts of the server."""
+    name = text(dig(note, "author", "username"))
+    return False if name is None or is_bot(name) else None
+
+
+def _disarmed(value: Any) -> Any:
+    """A body of a request, with its texts for people without quick actions."""
+    match value:
+        case Mapping():
+            return {
+                key: without_quick_actions(inner)
+                if isinstance(inner, str) and str(key).lower() in _TEXTS
+                else _disarmed(inner)
+                for key, inner in value.items()
+            }
+        case list():
+            return [_disarmed(inner) for inner in value]
+        case _:
+            return value
+
+
+# --- flows -----------------------------------------------------------------------------------------------
+
+_TEXTS = frozenset({"body", "description", "note"})
+_NO_MEMBER = frozenset({403, 404})
+
+BLOCKED = """query SymphonyBlocked($path: ID!, $iids: [String!], $first: Int!) {
+  project(fullPath: $path) { issues(iids: $iids, first: $first) { nodes { iid blocked } } }
+}"""
+"""The REST API does not say which issues are blocked, only what blocks a single one."""
+
+_NAMED = (
+    "title description labels assignee_id assignee_ids milestone_id due_date weight confidential issue_type"
+)
+_EDITED = f"{_NAMED} add_labels remove_labels state_event discussion_locked"
+_REQUEST = (
+    "title description labels assignee_id assignee_ids reviewer_ids milestone_id target_branch squash "
+    "remove_source_branch"
+)
+
+
+class GitlabFlows(LabelledFlows[GitlabSettings]):
+    """The flows of one project."""
+
+    service = SERVICE
+    tool_name = "gitlab_api"
+    label_scope = "::"
+
+    def __init__(self, settings: GitlabSettings) -> None:
+        super().__init__(settings)
+        self._user: tuple[int, str] | None = None
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    @override
+    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+        records: list[Any] = []
+        for query in self.settings.queries(states):
+            records += yield from self._list_issues(query)
+        blockers = yield from self._blockers(records)
+        return self.listing(records, lambda record: issue_of(record, self.settings, blockers), states)
+
+    @override
+    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+        records: list[Any] = []
+        for batch in batches(self.valid_ids(ids), PAGE):
+            records += yield from self._list_issues([("iids[]", iid) for iid in batch])
+        blockers = yield from self._blockers(records)
+        return self.snapshots(records, lambda record: issue_of(record, self.settings, blockers), ids)
+
+    def _list_issues(self, query: Query) -> Flow[list[Any]]:
+        order = [("scope", "all"), ("order_by", "created_at"), ("sort", "asc")]
+        return self.linked(self.request("/issues", query=[*query, *order]))
+
+    def _blockers(self, records: Sequence[Any]) -> Flow[Blockers]:
+        """What blocks the open issues; one request for a hundred of them says which are blocked at all."""
+        found: dict[str, tuple[Blocker, ...]] = {}
+        if not self.settings.wait_for_blockers:
+            return found
+        is_open = {
+            iid: record
+            for record in records
+            if dig(record, "state") == self.settings.open_state and (iid := iid_of(record))
+        }
+        for batch in batches(list(is_open), PAGE):
+            variables = {"path": self.settings.project_path, "iids": batch, "first": PAGE}
+            request = operation(BLOCKED, variables, path=self.settings.graphql)
+            data = yield from graphql(self.service, request)
+            nodes = dig(data, "project", "issues", "nodes")
+            if not isinstance(nodes, list):
+                raise self.service.not_found(
+                    f"project {self.settings.project_path} in GraphQL",
+                    hint="check tracker.provider.project_path; wait_for_blockers needs GraphQL",
+                )
+            blocked = texts(dig(node, "iid") for node in nodes if dig(node, "blocked") is True)
+            for iid in (iid for iid in batch if iid in blocked):
+                links = yield from self.linked(self.of_issue(iid, "/links"))
+                project_id = whole(is_open[iid].get("project_id"))
+                known = (blocker_of(link, self.settings, project_id) for link in links)
+                found[iid] = tuple(blocker for blocker in known if blocker is not None)
+        return found
+
+    @override
+    def account_info(self) -> Flow[AccountInfo]:
+        yield self.request("/issues", query=[("per_page", "1")])
+        _, login = yield from self._account()
+        return AccountInfo(login=login, scope=self.settings.project_path, states=self.settings.all_states)
+
+    def _account(self) -> Flow[tuple[int, str]]:
+        """Id and name of the token's account; tokens of projects and groups have one too."""
+        if self._user is None:
+            body = (yield Request(endpoint="/user", path="/user", conditional=True)).body
+            user_id, name = whole(dig(body, "id")), text(dig(body, "username"))
+            if user_id is None or name is None:
+                raise self.service.malformed("does not tell whose token this is")
+            self._user = (user_id, name)
+        return self._user
+
+    # --- comments ----------------------------------------------------------------------------------------
+
+    @override
+    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+        """The notes of an issue, without those that the server itself wrote."""
+        me, _ = yield from self._account()
+        order = [("sort", "asc"), ("order_by", "created_at")]
+        records = yield from self.linked(self.of_issue(issue_id, "/notes", query=order))
+        return tuple(
+            Comment(
+                id=str(record["id"]),
+                body=text(record.get("body")) or "",
+                mine=whole(dig(record, "author", "id")) == me,
+                author=text(dig(record, "author", "username")) or "",
+                author_key=str(whole(dig(record, "author", "id")) or ""),
+                may_answer=may_answer(record),
+                created_at=instant(record.get("created_at")),
+            )
+            for record in records
+            if whole(dig(record, "id")) is not None and record.get("system") is not True
+        )
+
+    @override
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """The author of the issue, and members who are developers or more."""
+        answer = yield self.of_issue(issue_id, conditional=True)
+        author = str(whole(dig(answer.body, "author", "id")) or "")
+        found = set(author_keys) & {author} - {""}
+        for key in author_keys:
+            if key and key != author:
+                path, member = "/members/all/{}", self.check_id(key)
+                answer = yield self.request(path, member, conditional=True, accept=_NO_MEMBER)
+                if (whole(dig(answer.body, "access_level")) or 0) >= DEVELOPER:
+                    found.add(key)
+        return frozenset(found)
+
+    @override
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+        return self._write(self.of_issue(issue_id, "/notes", method="POST"), body)
+
+    @override
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+        request = self.of_issue(issue_id, "/notes/{}", self.check_id(comment_id), method="PUT")
+        yield from self._write(request, body)
+
+    def _write(self, request: Request, body: str) -> Flow[str]:
+        answer = yield replace(request, body={"body": without_quick_actions(body)})
+        comment_id = whole(dig(answer.body, "id"))
+        if comment_id is None:
+            raise self.service.malformed("answered no note to a note")
+        return str(comment_id)
+
+    # --- moves and the raw tool --------------------------------------------------------------------------
+
+    @override
+    def move(self, issue_id: str, state: str) -> Flow[str]:
+        """One write changes labels, and opens or closes."""
+        record, before = yield from self._one(issue_id)
+        change = self._change(record, state)
+        if not change or (normalise_state(before.state) == normalise_state(state) and before.dispatchable):
+            return before.state
+        yield self.of_issue(issue_id, method="PUT", body=change)
+        _, after = yield from self._one(issue_id)
+        return after.state
+
+    def _one(self, issue_id: str) -> Flow[tuple[Any, Issue]]:
+        """The record of an issue, and the issue."""
+        answer = yield self.of_issue(issue_id)
+        found = self.snapshots([answer.body], lambda record: issue_of(record, self.settings, {}), [issue_id])
+        if not found:
+            raise self.service.malformed("answered another issue than the one asked for")
+        return answer.body, found[0]
+
+    def _change(self, record: Any, state: str) -> dict[str, str]:
+        """What to write so that the issue is in the state, without a change to other labels."""
+        settings, wanted = self.settings, normalise_state(state)
+        uses_labels = settings.states.source == "labels"
+        label = settings.label_of(state) if uses_labels else None
+        if label is None and wanted not in settings.own_states:
+            raise self.service.no_such_state(state, settings.all_states)
+        change = {}
+        is_open = dig(record, "state") == settings.open_state
+        if wanted == CLOSED and is_open:
+            change["state_event"] = "close"
+        elif wanted not in settings.over and not is_open:
+            change["state_event"] = "reopen"
+        if uses_labels:
+            kept = (label or "").lower()
+            names = settings.status_labels(label_names(record))
+            if label is not None:
+                change["add_labels"] = label
+            if others := [name for name in names if name.lower() != kept]:
+                change["remove_labels"] = ",".join(others)
+        return change
+
+    @override
+    def tool_note(self) -> str:
+        return f"The project is {self.settings.project_path}: its paths begin with {self.settings.path}/."
+
+    @override
+    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+        answer = yield self.request("/labels/{}", label_id, accept=_NO_MEMBER)
+        name = text(dig(answer.body, "name"))
+        return None if name is None else [name]
+
+    @override
+    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+        """Also in texts of the query, where quick actions are not disarmed."""
+        in_path = parse_qsl(call.path.partition("?")[2])
+        if call.method != "GET" and any(
+            without_quick_actions(value) != value for _, value in (*call.query, *in_path)
+        ):
+            return "a line of a text in the query begins with a slash: give the text in `body`"
+        return (yield from super().label_problem(call, issue))
+
+    @override
+    def mark_comment(self, call: RestCall) -> RestCall | str:
+        """Also disarm quick actions, which could label the issue or move it elsewhere."""
+        if call.method in {"POST", "PUT"} and not {"notes", "discussions"}.isdisjoint(call.steps):
+            marked = mark_body(call, "body")
+            if isinstance(marked, str):
+                return marked
+            call = marked
+        return call if call.method == "GET" else replace(call, body=_disarmed(call.body))
+
+    @override
+    def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
+        """The issue, or the project. Paths name the project by its path or by its number."""
+        number = whole(dig(issue.native_ref, "project_id"))
+        only_issue = self.settings.scope is Scope.ISSUE
+        reads: list[tuple[str, ...]] = []
+        writes: list[Write] = []
+        for name in (self.settings.project_path, *([str(number)] if number is not None else [])):
+            project = ("projects", name)
+            one = (*project, "issues", issue.id if only_issue else NUMBERED)
+            reads.append(one if only_issue else project)
+            writes += [Write("PUT", one, _EDITED), *_discussions(one)]
+            if not only_issue:
+                request = (*project, "merge_requests", NUMBERED)
+                writes += [
+                    Write("POST", (*project, "issues"), _NAMED),
+                    Write("POST", (*project, "labels"), "name color description priority"),
+                    Write("POST", (*project, "merge_requests"), f"{_REQUEST} source_branch"),
+                    Write(
+                        "PUT", request, f"{_REQUEST} add_labels remove_labels state_event discussion_locked"
+                    ),
+                    *_discussions(request),
+                ]
+        return without_requests(Reach(reads=tuple(reads), writes=tuple(writes)))
+
+
+def _discussions(of: tuple[str, ...]) -> tuple[Write, ...]:
+    """Comments of an issue or a merge request, single or in threads."""
+    thread = (*of, "discussions", NUMBERED)
+    return (
+        Write("POST", (*of, "notes"), "body internal confidential"),
+        Write("PUT", (*of, "notes", NUMBERED), "body"),
+        Write("DELETE", (*of, "notes", NUMBERED)),
+        Write("POST", (*of, "discussions"), "body"),
+        Write("PUT", thread, "resolved"),
+        Write("POST", (*thread, "notes"), "body"),
+        Write("PUT", (*thread, "notes", NUMBERED), "body resolved"),
+    )
+
+
+KIND = RemoteKind(GitlabSettings, GitlabFlows, webhooks=GITLAB)

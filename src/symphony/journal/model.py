@@ -208,8 +208,6 @@ class RunRecord:
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
         merged: whether that work is known to be merged.
-        holdout: the share of issues that a skill was withheld from; `None` if the holdout was off.
-        withheld: the skill that the holdout withheld.
         library_versions: by name, the versions of the skills of the library that the run had.
     """
 
@@ -247,8 +245,6 @@ class RunRecord:
     blocked: bool = False
     ready: bool = False
     merged: bool = False
-    holdout: float | None = None
-    withheld: str | None = None
     library_versions: Mapping[str, int] | None = None
 
 

@@ -10,9 +10,9 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
-from symphony.api.models import DroppedSkill, ListedSkill, Skills
+from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.clock import wall_ms
-from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer, past_runs
+from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
 from symphony.domain import FaultPoint
 from symphony.journal.model import HealthState, SkillsComment
 from symphony.journal.reader import open_reader
@@ -84,8 +84,6 @@ async def test_what_a_run_had_of_the_library_outlives_a_restart_and_so_does_what
     skills = Skills(
         listed=(ListedSkill(name="s", path="p", sha256="0" * 64),),
         native=(ListedSkill(name="n", path="q", sha256="1" * 64, seen=True, library_version=3),),
-        dropped=(DroppedSkill(name="w", reason="holdout"), DroppedSkill(name="d", reason="phase")),
-        holdout=0.2,
     )
     delivered = DeliveredBranch(branch="b", head="abc", commits=1)
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
@@ -100,8 +98,6 @@ async def test_what_a_run_had_of_the_library_outlives_a_restart_and_so_does_what
         ("n", 3, 1, 1, 1),
         ("s", None, 0, 1, 1),
     ]
-    (run,) = await to_thread.run_sync(past_runs, tmp_path / JOURNAL_FILE, RUN.issue.identifier)
-    assert (run.withheld, run.holdout) == ("w", 0.2)
 
 
 def _outcomes(path: Path) -> tuple[VersionOutcomes, ...]:

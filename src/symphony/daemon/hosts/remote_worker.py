@@ -647,7 +647,6 @@ class RemoteWorker:
             workspace=f"{prepared.site.base}/workspaces/{key}",
             carried=site.skills,
             directory=library.directory,
-            holdout=library.holdout or None,
             redaction=self._context.redaction,
         )
 

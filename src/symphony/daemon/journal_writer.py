@@ -332,6 +332,10 @@ class JournalWriter:
         """Write what is put, until cancelled."""
         await self._journal.run()
 
+    async def until_taken_away(self) -> model.UnusableError:
+        """Wait until a write finds that the file was removed or replaced; the error that ends the daemon."""
+        return await self._journal.until_taken_away()
+
     async def flush(self) -> None:
         """Wait until everything put so far is written, or cannot be."""
         with anyio.move_on_after(_FLUSH_TIMEOUT_S):

@@ -573,6 +573,16 @@ def notice(message: str, *, hint: str | None = None) -> Failure:
     return Failure(category=Category.JOURNAL, blame=Blame.HOST, message=message, hint=hint)
 
 
+def taken_away(path: Path) -> Failure:
+    """The failure of a journal whose file was removed or replaced while it was open."""
+    return Failure(
+        category=Category.JOURNAL,
+        blame=Blame.HOST,
+        message=f"the journal {path} was taken away while the daemon was running",
+        hint="start the daemon again: it begins a new journal; stop it before you remove or replace the file",
+    )
+
+
 def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:
     """The failure that an error of SQLite or of the file system means."""
     make_failure = unreadable if reading else unusable

@@ -102,6 +102,39 @@ def test_a_damaged_journal_is_set_aside_and_told_in_one_line(killed: Project) ->
 
 
 @pytest.mark.slow
+def test_a_journal_that_is_removed_ends_its_daemon_and_the_next_start_begins_a_new_one(
+    project: Project,
+) -> None:
+    project.workflow()
+    project.issue(
+        "SYM-1",
+        [
+            {"write": "a.txt", "text": "a"},
+            {"commit": "A"},
+            {"tool": "board_move", "arguments": {"state": "Done"}},
+        ],
+    )
+    with project.daemon() as daemon:
+        daemon.wait_for("run_ended", issue_identifier="SYM-1")
+        for file in project.state_dir.glob("journal.db*"):
+            file.unlink()
+        project.issue(
+            "SYM-2",
+            [
+                {"write": "b.txt", "text": "b"},
+                {"commit": "B"},
+                {"tool": "board_move", "arguments": {"state": "Done"}},
+            ],
+        )
+        daemon.wait_for("journal_degraded")
+        assert daemon.end() == 1
+        assert "was taken away while the daemon was running" in daemon.log.read_text()
+    assert not list(project.state_dir.glob("journal.db*"))
+    project.once()
+    assert project.state("SYM-2") == "Done"
+    assert list(project.state_dir.glob("journal.db"))
+
+
 def test_a_clock_that_was_set_back_between_two_lives_holds_nothing_up(project: Project) -> None:
     """As the successor sees it: all that is remembered is of a time that is yet to come."""
     project.workflow(agent={"max_retry_backoff_ms": 1_000})

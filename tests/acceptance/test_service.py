@@ -59,7 +59,7 @@ def test_a_start_that_is_refused_is_one_line_with_a_hint_and_the_exit_code_that_
 
 def test_what_would_be_installed_can_be_read_first(project: Project) -> None:
     project.workflow()
-    done = project.symphony("service", "install", "--dry-run", "--name", "app")
+    done = project.symphony("service", "install", "--name", "app")
     assert done.returncode == 0, done.stderr
     for line in (
         "Type=notify",
@@ -67,6 +67,6 @@ def test_what_would_be_installed_can_be_read_first(project: Project) -> None:
         "KillMode=mixed",
         "RestartPreventExitStatus=2 3 4 200 217 243",
     ):
-        assert f"    {line}\n" in done.stdout
+        assert f"\n{line}\n" in done.stdout
     assert f'"{project.repo}/WORKFLOW.md"' in done.stdout
-    assert "would run     systemctl enable symphony@app.service" in done.stdout
+    assert "\nsystemctl enable symphony@app.service\n" in done.stdout

@@ -80,6 +80,15 @@ def test_a_lock_file_that_is_removed_or_replaced_is_taken_anew(project: Project)
         assert daemon.end() == 0
 
 
+def _remove_all_but_the_journal(project: Project) -> None:
+    """A daemon whose journal is taken away ends for that reason."""
+    for path in project.state_dir.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif not path.name.startswith("journal.db"):
+            path.unlink()
+
+
 @pytest.mark.parametrize(
     "everything", mostly_slow([False, True]), ids=["the lock file", "the state directory"]
 )
@@ -90,7 +99,7 @@ def test_a_second_daemon_ends_no_agent_of_a_living_one(project: Project, *, ever
     with project.daemon() as daemon:
         agent = psutil.Process(daemon.wait_for("turn_started")["pid"])
         daemon.signal(signal.SIGSTOP)  # so that it does not lock anew before the second one looks
-        shutil.rmtree(project.state_dir) if everything else (project.state_dir / "lock").unlink()
+        _remove_all_but_the_journal(project) if everything else (project.state_dir / "lock").unlink()
         second = project.symphony("run", "--once")
         daemon.signal(signal.SIGCONT)
         assert second.returncode == 1
@@ -107,7 +116,9 @@ def test_a_daemon_whose_lock_another_one_has_ends_in_order(project: Project) -> 
     with project.daemon() as first:
         first.wait_for("serving")
         first.signal(signal.SIGSTOP)
-        shutil.rmtree(project.state_dir)  # the control socket too: nothing tells the second one of the first
+        _remove_all_but_the_journal(
+            project
+        )  # the control socket too: nothing tells the second one of the first
         with project.daemon() as second:
             second.wait_for("serving")
             os.kill(first.process.pid, signal.SIGCONT)

@@ -25,7 +25,7 @@ from symphony.scheduler import DeliveredBranch, Outcome, OutcomeKind, RunReport,
 
 WORD = "c0ffee5e" * 5  # a token that could be a name
 BAD_NUMBERS = (-1, 0, 10**9 + 1, 2**53 + 1, 2**63, 2**64 - 1, -(2**63))
-NAMES = ("given", "deploy", "SYM-2", "2", "build-2", "d1-2", "main", "symphony/SYM-2", "holdout", "/etc")
+NAMES = ("given", "deploy", "SYM-2", "2", "build-2", "d1-2", "main", "symphony/SYM-2", "/etc")
 WELL_MADE: Mapping[str, str] = {
     "at": "2026-03-01T00:00:00.000Z",
     "head": "a" * 40,
@@ -136,7 +136,6 @@ def assert_believable(found: Any) -> None:
         case frames.SkillsChanged(skills=skills):
             versions = {(one.name, one.library_version) for one in (*skills.listed, *skills.native)}
             assert {each for each in versions if each[1] is not None} <= {("given", 3)}
-            assert skills.holdout in {None, 0.1}
             assert skills.synced is None
         case frames.SkillsCollected(collected=collected):
             assert collected.written.directory == ".agents/skills"

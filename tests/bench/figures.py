@@ -315,7 +315,7 @@ def of_second_workspace(found: SecondWorkspace) -> Sequence[Figure]:
             unit="ms",
             ours=ours,
             floor=floor,
-            aims=(Aim(text="≤ 1.5 x this machine", met=found.ratio <= 1.5),),
+            aims=(Aim(text="≤ 4 x this machine", met=found.ratio <= 4),),
         ),
     )
 

@@ -50,7 +50,7 @@ from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.api.skill_outcomes import skill_outcomes
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 from symphony.journal.model import RunRecord
-from symphony.journal.skill_outcomes import ArmOutcomes, VersionOutcomes
+from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import Feedback as Stored
 from symphony.library.model import LearningState, Rating
@@ -99,13 +99,6 @@ _VERSIONS = (
         tokens=[700] * 4,
         last_used_wall_ms=1_790_000_100_000,
     ),
-)  # fmt: skip
-_ARMS = tuple(
-    ArmOutcomes(
-        name="api-style", withheld=withheld, issues=60, delivered=50, ready=20 if withheld else 45, blocked=3,
-        turns=[3] * 60, tokens=[900] * 60,
-    )
-    for withheld in (False, True)
 )  # fmt: skip
 
 
@@ -193,7 +186,7 @@ class FakeOperator:
             problems=(problem,),
             since=HALF_PAST,
             uses=(uses,),
-            outcomes=skill_outcomes(_VERSIONS, _ARMS),
+            outcomes=skill_outcomes(_VERSIONS),
         )
 
     async def system(self) -> System:

@@ -22,7 +22,6 @@ def door(**changes: Any) -> HostReports:
         "workspace": "/home/agent/work/workspaces/SYM-1",
         "carried": given,
         "directory": ".agents/skills",
-        "holdout": 0.1,
         "redaction": Redaction([SECRET]),
     }
     command = StartRun(run_id="d1-1", issue=ISSUE, attempt=None, phase=Phase(name="build", reason="all"))

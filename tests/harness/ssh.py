@@ -207,7 +207,7 @@ def processes(*words: str) -> list[psutil.Process]:
 
 
 def workers(server: SshServer) -> list[psutil.Process]:
-    """The worker programs on a host of this test, with the one that waits for a run."""
+    """The worker programs on a host of this test."""
     found = processes("worker", "--stdio")
     return [one for one in found if one.name() != "ssh" and str(server.root) in _environment(one)]
 

@@ -267,10 +267,6 @@ class Skills(Document, frozen=True, kw_only=True):
     dropped: tuple[DroppedSkill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
     native: Annotated[tuple[ListedSkill, ...], _is("The skills that the agent lists by itself.")] = ()
-    holdout: Annotated[
-        float | None,
-        _is("Share of issues without a skill, dropped with the reason holdout; null while off."),
-    ] = None
     synced: Annotated[SyncedSkills | None, _is("Null before the end of a run, and without a library.")] = None
 
 
@@ -958,24 +954,15 @@ class SkillUses(Document, frozen=True, kw_only=True):
     last_used_at: Moment
 
 
-class Rate(Document, frozen=True, kw_only=True):
-    """How many of some runs or issues."""
-
-    count: Count
-    share: Annotated[float | None, _is("Null below 10 runs or issues: too few.")]
-    low: Annotated[float | None, _is("Of the 95 % interval of the share, by Wilson; null with too few.")]
-    high: Annotated[float | None, _is("As low.")]
-
-
 class SkillFigures(Document, frozen=True, kw_only=True):
     """What became of the runs that listed a skill."""
 
     runs: Annotated[Count, _is("Ended runs that listed it.")]
     opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
-    delivered: Annotated[Rate, _is("Runs that added work to their branch.")]
-    ready: Annotated[Rate, _is("Runs whose work was handed off for review, or is done.")]
+    delivered: Annotated[Count, _is("Runs that added work to their branch.")]
+    ready: Annotated[Count, _is("Runs whose work was handed off for review, or is done.")]
     merged: Annotated[Count, _is("Runs whose work is known to be merged.")]
-    blocked: Annotated[Rate, _is("Runs after which the issue waited for a person.")]
+    blocked: Annotated[Count, _is("Runs after which the issue waited for a person.")]
     rated: Annotated[Count, _is("Runs that people gave stars.")]
     stars: Annotated[float | None, _is("The mean of 1 to 5; null if nobody gave any.")]
     attempts: Annotated[float, _is("The median of the numbers of the attempts.")]
@@ -1000,54 +987,10 @@ class SkillVersionFigures(SkillFigures, frozen=True, kw_only=True):
     agents: Annotated[tuple[AgentFigures, ...], _is("The same by agent and model, the most runs first.")]
 
 
-class HoldoutArm(Document, frozen=True, kw_only=True):
-    """The issues of one arm. An issue counts if one of its runs does."""
-
-    issues: Count
-    delivered: Rate
-    ready: Rate
-    blocked: Rate
-    turns: Annotated[float | None, _is("The median of the issues; null without issues.")]
-    tokens: Annotated[float | None, _is("As turns.")]
-
-
-class Difference(Document, frozen=True, kw_only=True):
-    """A share with the skill minus the share without it, and its interval of 95 % by Newcombe."""
-
-    share: float
-    low: float
-    high: float
-
-
-class SkillHoldout(Document, frozen=True, kw_only=True):
-    """The issues that were worked on with a skill beside those that it was withheld from."""
-
-    name: str
-    with_skill: HoldoutArm
-    without_skill: HoldoutArm
-    delivered: Annotated[Difference | None, _is("Null while an arm has too few issues.")]
-    ready: Annotated[Difference | None, _is("As delivered.")]
-    blocked: Annotated[Difference | None, _is("As delivered.")]
-
-
-class SkillVerdict(Document, frozen=True, kw_only=True):
-    """A skill that may be worth removing, or that is worth keeping."""
-
-    name: str
-    sha256: Digest
-    verdict: Annotated[
-        str,
-        _is("helps or harms: the interval of `ready` excludes 0; no_effect: it does not; never_opened."),
-    ]
-    message: Annotated[str, _is("The figures it is based on, for people.")]
-
-
 class SkillOutcomes(Document, frozen=True, kw_only=True):
     """What became of the runs that skills were listed in, as far as the journal remembers."""
 
     versions: Annotated[tuple[SkillVersionFigures, ...], _is("By name, the version used last first.")] = ()
-    holdouts: Annotated[tuple[SkillHoldout, ...], _is("Skills that a holdout withheld.")] = ()
-    verdicts: tuple[SkillVerdict, ...] = ()
 
 
 class SkillsOverview(Document, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The systemd service of a repository: where its files are, what they contain, and how they are changed.
+"""The systemd service of a repository: its files, and the commands that write and remove them.
 
 All services share one unit template. Each instance adds a drop-in file and a directory for its secrets.
 """
@@ -6,6 +6,7 @@ All services share one unit template. Each instance adds a drop-in file and a di
 import os
 import pwd
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -15,8 +16,6 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Final
-
-import click
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.config import (
@@ -201,6 +200,7 @@ def plan_instance(
     if locations.of_user:
         notes.append("It ends when you log out, unless you say once: loginctl enable-linger")
     else:
+        notes += _account_notes(account or DEFAULT_ACCOUNT)
         notes += _weak_entries(environment.get("PATH", os.defpath), (file.path, *writable))
         notes += [
             f"{what} lies in the temp directory, but a service has its own, which is emptied when it stops"
@@ -238,6 +238,15 @@ def _weak_entries(search_path: str, needed: Sequence[Path]) -> Iterator[str]:
                 yield f"PATH has {entry}, where every user can put a program that the service then runs"
 
 
+def _account_notes(account: str) -> Iterator[str]:
+    """What to do if the machine has no such user."""
+    try:
+        pwd.getpwnam(account)
+    except KeyError:
+        command = f"useradd --system --home-dir /var/lib/symphony --shell /usr/sbin/nologin {account}"
+        yield f"There is no user {account}: make one, or name the repository's owner with --as: {command}"
+
+
 def _parse_without_secrets(
     file: WorkflowFile, environment: Mapping[str, str]
 ) -> tuple[Workflow, frozenset[str]]:
@@ -260,21 +269,6 @@ def _usual_secrets(kind: str) -> frozenset[str]:
         return tracker_kind(kind).secret_names
     except SymphonyError:  # an adapter package that cannot be loaded
         return frozenset()
-
-
-def require_account(account: str | None) -> None:
-    """Check that the machine has a user.
-
-    Raises:
-        CommandError: it has not.
-    """
-    try:
-        if account is not None:
-            pwd.getpwnam(account)
-    except KeyError:
-        command = f"useradd --system --home-dir /var/lib/symphony --shell /usr/sbin/nologin {account}"
-        hint = f"make one: {command}; or name the repository's owner with --as"
-        raise CommandError.of(f"there is no user {account}", hint=hint) from None
 
 
 # --- unit files ------------------------------------------------------------------------------------------
@@ -335,134 +329,87 @@ def _require_printable(text: str) -> str:
     return text
 
 
-# --- changes ---------------------------------------------------------------------------------------------
+# --- commands --------------------------------------------------------------------------------------------
 
 
-def install(instance: Instance, locations: Locations, *, start: bool, dry_run: bool) -> None:
-    """Write the files and enable the service; can be repeated. Prints each change.
-
-    Raises:
-        CommandError: a change is not possible.
-    """
-    systemctl, enable = locations.systemctl, ("enable", "--now") if start else ("enable",)
-    own = drop_in(instance)  # may fail, so it comes before the first change
-    _write_file(locations.template, unit_template(of_user=locations.of_user), dry_run=dry_run)
-    _write_file(locations.drop_in(instance.name), own, dry_run=dry_run)
-    _make_private_directory(locations.credentials(instance.name), dry_run=dry_run)
-    _run(*systemctl, "daemon-reload", dry_run=dry_run)
-    _run(*systemctl, *enable, unit_name(instance.name), dry_run=dry_run)
-
-
-def uninstall(name: str, locations: Locations, *, dry_run: bool) -> None:
-    """Stop the service and remove its files, but not its secrets, state and workspaces. Prints each change.
+def install_script(instance: Instance, locations: Locations, *, start: bool) -> str:
+    """The shell commands that write the files and enable the service; they can be repeated.
 
     Raises:
-        CommandError: a change is not possible.
+        CommandError: a file is there that Symphony did not write, or it serves another repository.
     """
-    systemctl, own = locations.systemctl, locations.drop_in(name)
-    others = {*locations.units.glob("symphony@*.service.d/symphony.conf")} - {own}
-    _run(*systemctl, "disable", "--now", unit_name(name), dry_run=dry_run, optional=True)
-    for path in (own,) if others else (own, locations.template):
-        _remove_file(path, dry_run=dry_run)
-    _run(*systemctl, "daemon-reload", dry_run=dry_run)
-    _run(*systemctl, "reset-failed", unit_name(name), dry_run=dry_run, optional=True)
-
-
-def _print_plan(verb: str, what: str, text: str = "") -> None:
-    click.echo(f"would {verb:7} {what}")
-    click.echo("".join(f"    {line}\n" for line in text.splitlines()), nl=False)
-
-
-def _print_change(result: str, what: str) -> None:
-    click.echo(f"{result:12}  {what}")
-
-
-def _not_changed(path: Path, error: OSError) -> CommandError:
-    message = f"{path} cannot be changed: {error.strerror or error}"
-    return CommandError.of(message, hint="do it as root, or with --user for yourself alone")
-
-
-def _write_file(path: Path, text: str, *, dry_run: bool) -> None:
-    """Write a unit file, unless it would replace one of another author or of another repository."""
-    if dry_run:
-        _print_plan("write", str(path), text)
-        return
-    try:
-        before = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
-        if before is not None and not before.startswith(_MARK):
+    own, credentials = locations.drop_in(instance.name), locations.credentials(instance.name)
+    served = locations.installed_workflow(instance.name)
+    if served not in {None, str(instance.workflow)}:
+        hint = "give this one another name with --name, or uninstall that one"
+        raise CommandError.of(f"a service of this name serves {served} already", hint=hint)
+    files = {locations.template: unit_template(of_user=locations.of_user), own: drop_in(instance)}
+    lines = ["set -e", "umask 022"]
+    if instance.account is not None:
+        lines.append(f"id {shlex.quote(instance.account)} > /dev/null")
+    for path, text in files.items():
+        if not _is_ours(path):
             hint = "move it away, or give the service another name with --name"
             raise CommandError.of(f"{path} is there, and symphony did not write it", hint=hint)
-        if before is not None and (served := workflow_of_drop_in(before)) != workflow_of_drop_in(text):
-            hint = "give this one another name with --name, or uninstall that one"
-            raise CommandError.of(f"a service of this name serves {served} already", hint=hint)
-        if before != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(f".{path.name}.new")
-            draft.write_text(text, encoding="utf-8")
-            draft.chmod(0o644)
-            draft.replace(path)
-    except OSError as error:
-        raise _not_changed(path, error) from error
-    _print_change("unchanged" if before == text else "written" if before is None else "rewritten", str(path))
+        lines += [
+            f"mkdir -p {_word(path.parent)}",
+            f"cat > {_word(path)} << 'END_OF_UNIT'\n{text}END_OF_UNIT",
+        ]
+    lines += [
+        f"mkdir -p {_word(credentials)}",
+        f"chmod 0700 {_word(credentials)}",
+        shlex.join((*locations.systemctl, "daemon-reload")),
+        shlex.join(
+            (*locations.systemctl, "enable", *(("--now",) if start else ()), unit_name(instance.name))
+        ),
+    ]
+    return "\n".join(lines) + "\n"
 
 
-def _make_private_directory(path: Path, *, dry_run: bool) -> None:
-    if dry_run:
-        _print_plan("create", str(path))
-        return
-    result = "unchanged"
+def uninstall_script(name: str, locations: Locations) -> str:
+    """The shell commands that stop the service and remove its files; secrets, state and workspaces stay."""
+    systemctl, own, unit = shlex.join(locations.systemctl), locations.drop_in(name), unit_name(name)
+    others = {*locations.units.glob("symphony@*.service.d/symphony.conf")} - {own}
+    ours = [path for path in ((own,) if others else (own, locations.template)) if _is_ours(path)]
+    lines = [
+        "set -e",
+        f"{systemctl} disable --now {unit} || true",
+        *(f"rm -f {_word(path)}" for path in ours),
+        f"rmdir {_word(own.parent)} 2> /dev/null || true",  # it may hold files of the user
+        f"{systemctl} daemon-reload",
+        f"{systemctl} reset-failed {unit} 2> /dev/null || true",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def run_script(script: str) -> None:
+    """Carry the commands out.
+
+    Raises:
+        CommandError: one of them failed.
+    """
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        ("/bin/sh", "-c", script),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        check=False,
+        env=environment,
+    )
+    if done.returncode != 0:
+        output = (done.stderr or done.stdout).strip() or f"a command ended with {done.returncode}"
+        raise CommandError.of(output, hint="journalctl shows more: journalctl --user -e")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether Symphony may write a file: it wrote it before, or there is none that can be seen."""
     try:
-        if not path.is_dir():
-            path.mkdir(mode=0o700, parents=True)
-            result = "created"
-        elif path.stat().st_mode & 0o077:
-            path.chmod(0o700)
-            result = "closed"
-    except OSError as error:
-        raise _not_changed(path, error) from error
-    _print_change(result, str(path))
+        return path.read_text(encoding="utf-8", errors="replace").startswith(_MARK)
+    except OSError:
+        return True
 
 
-def _remove_file(path: Path, *, dry_run: bool) -> None:
-    if dry_run:
-        _print_plan("remove", str(path))
-        return
-    result = "removed"
-    try:
-        if not path.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
-            result = "kept: not ours"
-        else:
-            path.unlink()
-            if path.parent.name.endswith(".d"):
-                with suppress(OSError):  # it may hold files of the user
-                    path.parent.rmdir()
-    except FileNotFoundError:
-        result = "not there"
-    except OSError as error:
-        raise _not_changed(path, error) from error
-    _print_change(result, str(path))
-
-
-def _run(*argv: str, dry_run: bool, optional: bool = False) -> None:
-    command = " ".join(argv)
-    if dry_run:
-        _print_plan("run", command)
-        return
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            check=False,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
-        )
-    except OSError as error:
-        raise CommandError.of(
-            f"{command}: {error.strerror or error}", hint="see whether it runs: systemctl --version"
-        ) from error
-    if done.returncode != 0 and not optional:
-        output = (done.stderr or done.stdout).strip() or f"it ended with {done.returncode}"
-        raise CommandError.of(f"{command}: {output}", hint="journalctl shows more: journalctl -e")
-    _print_change("done" if done.returncode == 0 else "not needed", command)
+def _word(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -62,7 +62,6 @@ from symphony.config.values import (
     SecretValues,
     Sha256,
     Shape,
-    Share,
     ShellCommand,
     SkillNames,
     SkillsPath,
@@ -403,9 +402,6 @@ class LibrarySettings(Section):
     sync: Literal["propose", "apply", "off"] = live(
         "propose",
         "what becomes of what an agent changed there: proposals for a person, new versions, or nothing",
-    )
-    holdout: Share = session(
-        0.0, "share of issues that one skill of the library is [withheld](skills-report.md) from"
     )
     learning: Literal["on_feedback", "off"] = live(
         "on_feedback", "whether [feedback](learning.md) starts a learning run"

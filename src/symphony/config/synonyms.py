@@ -180,6 +180,7 @@ NONE: Final[Mapping[str, str]] = {
     "tracker.review_state": "the prompt says where an agent moves an issue that it has finished",
     "claude.max_turns": "agent.max_turns limits the turns of every agent's session",
     "claude.allowed_tools": "write the option into claude.command: --allowedTools",
+    "agent.library.holdout": "leave it out: `symphony library evaluate` shows what a proposal does",
     "agent.max_sessions": "attempts end without a limit of their own: see agent.budget",
     "agent.stop_grace_ms": "leave it out: an agent has a fixed time to end",
     "agent.retry_base_delay_ms": "leave it out: the first retry waits 10 s",

@@ -260,7 +260,6 @@ Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
 Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False), Shape("number 0 to 0.5")]
 Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
 FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")]
 

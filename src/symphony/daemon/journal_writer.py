@@ -36,7 +36,6 @@ from symphony.scheduler import (
     State,
     WorkspaceRef,
 )
-from symphony.skills import DropReason
 
 JOURNAL_FILE: Final = "journal.db"
 _FLUSH_TIMEOUT_S: Final = 5.0
@@ -300,11 +299,8 @@ class JournalWriter:
             model.SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses), document=document)
         )
         versions = {one.name: one.library_version for one in shown if one.library_version is not None}
-        withheld = next((one.name for one in skills.dropped if one.reason == DropReason.HOLDOUT), None)
-        if versions or skills.holdout is not None:
-            self.put(
-                *self._recorder.library_used(run_id, versions, holdout=skills.holdout, withheld=withheld)
-            )
+        if versions:
+            self.put(*self._recorder.library_used(run_id, versions))
 
     def work_merged(self, issue: Issue) -> None:
         """The work that was delivered on an issue is merged."""
@@ -335,6 +331,10 @@ class JournalWriter:
     async def run(self) -> None:
         """Write what is put, until cancelled."""
         await self._journal.run()
+
+    async def until_taken_away(self) -> model.UnusableError:
+        """Wait until a write finds that the file was removed or replaced; the error that ends the daemon."""
+        return await self._journal.until_taken_away()
 
     async def flush(self) -> None:
         """Wait until everything put so far is written, or cannot be."""

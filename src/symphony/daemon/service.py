@@ -39,7 +39,7 @@ from symphony.daemon.hosts.ray_hosts import RayHosts
 from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.http_server import serve_http
-from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
+from symphony.daemon.instance_lock import InstanceLock
 from symphony.daemon.journal_writer import (
     JOURNAL_FILE,
     JournalWriter,
@@ -153,7 +153,7 @@ class Service:
         self._timers = Timers(self.post, now_ms)
         self._start_scope: anyio.CancelScope | None = None
         self._exit = anyio.Event()
-        self._lock_lost: StateDirectoryError | None = None
+        self._lost: SymphonyError | None = None
         self._journal: JournalWriter | None = None
         self._reloader: Reloader | None = None
         self._effects: Effects | None = None
@@ -417,6 +417,7 @@ class Service:
             tasks.start_soon(self._watch_tracker, reloader)
             tasks.start_soon(self._keep_hosts, reloader, hosts)
             tasks.start_soon(self._watch_lock, lock)
+            tasks.start_soon(self._watch_journal, journal)
             tasks.start_soon(watch_orphans, self._host)
             tasks.start_soon(self._watch_pull_requests, reloader, journal, outbox)
             tasks.start_soon(self._metrics.measure_loop_lag)
@@ -431,8 +432,8 @@ class Service:
             if not await self._host.end_orphans():
                 break
         _log.info("stopped")
-        if self._lock_lost is not None:
-            raise self._lock_lost
+        if self._lost is not None:
+            raise self._lost
         if self._once and self.state is not None:
             # "Nothing left to do" is not true if the tracker or the workflow file could not be read.
             failure = self.state.config_error or self.state.last_poll_failure
@@ -577,7 +578,11 @@ class Service:
         return () if self._pull_requests is None else self._pull_requests.records()
 
     async def _watch_lock(self, lock: InstanceLock) -> None:
-        self._lock_lost = await watch_lock(self._state_dir, lock)
+        self._lost = await watch_lock(self._state_dir, lock)
+        self.request_shutdown(now=True)
+
+    async def _watch_journal(self, journal: JournalWriter) -> None:
+        self._lost = await journal.until_taken_away()
         self.request_shutdown(now=True)
 
     def _in_use(self, reloader: Reloader) -> InUse:

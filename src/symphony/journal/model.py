@@ -208,8 +208,6 @@ class RunRecord:
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
         merged: whether that work is known to be merged.
-        holdout: the share of issues that a skill was withheld from; `None` if the holdout was off.
-        withheld: the skill that the holdout withheld.
         library_versions: by name, the versions of the skills of the library that the run had.
     """
 
@@ -247,8 +245,6 @@ class RunRecord:
     blocked: bool = False
     ready: bool = False
     merged: bool = False
-    holdout: float | None = None
-    withheld: str | None = None
     library_versions: Mapping[str, int] | None = None
 
 
@@ -575,6 +571,16 @@ def unreadable(path: Path, why: str, *, hint: str) -> Failure:
 def notice(message: str, *, hint: str | None = None) -> Failure:
     """A failure to report once, for example about a file that was replaced."""
     return Failure(category=Category.JOURNAL, blame=Blame.HOST, message=message, hint=hint)
+
+
+def taken_away(path: Path) -> Failure:
+    """The failure of a journal whose file was removed or replaced while it was open."""
+    return Failure(
+        category=Category.JOURNAL,
+        blame=Blame.HOST,
+        message=f"the journal {path} was taken away while the daemon was running",
+        hint="start the daemon again: it begins a new journal; stop it before you remove or replace the file",
+    )
 
 
 def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:

@@ -33,9 +33,7 @@ from symphony.journal.database import (
     typed,
 )
 from symphony.journal.skill_outcomes import (
-    ArmOutcomes,
     VersionOutcomes,
-    holdout_outcomes,
     version_outcomes,
 )
 
@@ -240,11 +238,6 @@ class JournalReader:
         """What became of the runs since then, for each version of a skill, agent and model."""
         with self.translated_errors():
             return version_outcomes(self.connection, since_wall_ms, stars or {})
-
-    def holdout_outcomes(self, *, since_wall_ms: int = 0) -> tuple[ArmOutcomes, ...]:
-        """What became of the issues with a run since then, for each arm of each skill that was withheld."""
-        with self.translated_errors():
-            return holdout_outcomes(self.connection, since_wall_ms)
 
     def expired_runs(self, policy: model.Retention, *, now_wall_ms: int) -> tuple[str, ...]:
         """The runs that a trim would delete for age or number; it may delete more for the size."""

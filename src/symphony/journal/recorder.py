@@ -118,11 +118,9 @@ class StepRecorder:
         """Record the conversation that the agent of a run has opened."""
         return self._update_run(run_id, thread_id=thread_id)
 
-    def library_used(
-        self, run_id: str, versions: Mapping[str, int], *, holdout: float | None, withheld: str | None
-    ) -> tuple[model.Record, ...]:
-        """Record the versions of the library's skills in a run, and what the holdout withheld."""
-        return self._update_run(run_id, library_versions=versions, holdout=holdout, withheld=withheld)
+    def library_used(self, run_id: str, versions: Mapping[str, int]) -> tuple[model.Record, ...]:
+        """Record the versions of the library's skills in a run."""
+        return self._update_run(run_id, library_versions=versions)
 
     def step(
         self,

@@ -1,7 +1,7 @@
-"""Queries to the journal: what became of runs by the skills that they listed, or that were withheld.
+"""Queries to the journal: what became of runs by the skills that they listed.
 
-A version of a skill counts runs that ended. A holdout counts issues, because issues are drawn for it. Runs
-that a restart of the daemon interrupted are left out, because their work goes on in another run.
+A version of a skill counts runs that ended. Runs that a restart of the daemon interrupted are left out,
+because their work goes on in another run.
 """
 
 import json
@@ -10,25 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-_ENDED: Final = """
+_VERSIONS: Final = """
 WITH ended AS MATERIALIZED (
-    SELECT run_id, issue_id, started_wall_ms,
+    SELECT run_id, started_wall_ms,
         record ->> '$.agent_name' AS agent, record ->> '$.model' AS model,
         coalesce(record ->> '$.delivered', 0) AS delivered, coalesce(record ->> '$.ready', 0) AS ready,
         coalesce(record ->> '$.merged', 0) AS merged, coalesce(record ->> '$.blocked', 0) AS blocked,
         coalesce(record ->> '$.attempt_number', 1) AS attempt, coalesce(record ->> '$.turns', 0) AS turns,
-        coalesce(record ->> '$.total_tokens', 0) AS tokens,
-        record ->> '$.holdout' AS holdout, record ->> '$.withheld' AS withheld
+        coalesce(record ->> '$.total_tokens', 0) AS tokens
     FROM runs WHERE ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 )
-"""
-_VERSIONS: Final = f"""
-{_ENDED}
 SELECT name, sha256, agent, model, count(*), sum(seen), sum(delivered), sum(ready), sum(merged), sum(blocked),
     json_group_array(attempt), json_group_array(turns), json_group_array(tokens), max(started_wall_ms),
     max(run_id)
 FROM ended JOIN skill_uses USING (run_id) WHERE listed GROUP BY name, sha256, agent, model
-"""  # noqa: S608 - our own text
+"""
 _LIBRARY_VERSION: Final = """
 SELECT record ->> ('$.library_versions."' || ? || '"') FROM runs WHERE run_id = ?
 """
@@ -38,21 +34,6 @@ FROM json_each(?) AS star JOIN runs ON runs.run_id = star.key JOIN skill_uses ON
 WHERE listed AND ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 GROUP BY 1, 2, 3, 4
 """
-_ARMS: Final = f"""
-{_ENDED}, of_issues AS (
-    SELECT withheld AS name, 1 AS withheld, issue_id, max(delivered) AS delivered, max(ready) AS ready,
-        max(blocked) AS blocked, sum(turns) AS turns, sum(tokens) AS tokens
-    FROM ended WHERE withheld IS NOT NULL GROUP BY withheld, issue_id
-    UNION ALL
-    SELECT name, 0, issue_id, max(delivered), max(ready), max(blocked), sum(turns), sum(tokens)
-    FROM ended JOIN skill_uses USING (run_id)
-    WHERE listed AND holdout IS NOT NULL AND withheld IS NULL AND name IN (SELECT withheld FROM ended)
-    GROUP BY name, issue_id
-)
-SELECT name, withheld, count(*), sum(delivered), sum(ready), sum(blocked), json_group_array(turns),
-    json_group_array(tokens)
-FROM of_issues GROUP BY name, withheld
-"""  # noqa: S608 - our own text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,24 +63,6 @@ class VersionOutcomes:
     tokens: list[int]
     last_used_wall_ms: int
     stars: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmOutcomes:
-    """The issues of one arm of the holdout of a skill.
-
-    An issue counts as delivered, ready or blocked if one of its runs was; `turns` and `tokens` are the sums
-    of its runs. Issues that another skill was withheld from are in neither arm.
-    """
-
-    name: str
-    withheld: bool
-    issues: int
-    delivered: int
-    ready: int
-    blocked: int
-    turns: list[int]
-    tokens: list[int]
 
 
 def version_outcomes(
@@ -133,27 +96,6 @@ def version_outcomes(
                 tokens=json.loads(tokens),
                 last_used_wall_ms=last_used_wall_ms,
                 stars=rated.get((name, sha256, agent, model), []),
-            )
-        )
-    return tuple(found)
-
-
-def holdout_outcomes(connection: sqlite3.Connection, since_wall_ms: int) -> tuple[ArmOutcomes, ...]:
-    """The arms of each skill that the holdout withheld in the runs since then."""
-    found = []
-    for name, withheld, issues, delivered, ready, blocked, turns, tokens in connection.execute(
-        _ARMS, (since_wall_ms,)
-    ):
-        found.append(
-            ArmOutcomes(
-                name=name,
-                withheld=bool(withheld),
-                issues=issues,
-                delivered=delivered,
-                ready=ready,
-                blocked=blocked,
-                turns=json.loads(turns),
-                tokens=json.loads(tokens),
             )
         )
     return tuple(found)

@@ -3,8 +3,8 @@
     put -> backlog -> [a thread: one transaction for all records since the last one] -> file
 
 While the file cannot be written, records stay in the bounded backlog, and writing is retried every 30 s and
-with each `flush`. If the file is removed or damaged while open, a new one is made from the daemon's present
-state.
+with each `flush`. If the file is damaged while open, a new one is made from the daemon's present state.
+If it is taken away, nothing is written any more, and the daemon ends.
 """
 
 from collections import deque
@@ -201,6 +201,7 @@ class Journal:
         self._writing = anyio.Lock()
         self._has_records = anyio.Event()
         self._closed = False
+        self._taken_away = anyio.Event()
         self.health = model.Health(state=model.HealthState.OK)
         self.recovered_state = model.RecoveredState()
 
@@ -244,6 +245,12 @@ class Journal:
                 await anyio.sleep(self._retry_s)
             await self.flush()
 
+    async def until_taken_away(self) -> model.UnusableError:
+        """Wait until a write finds that the file was removed or replaced; the error that ends the daemon."""
+        await self._taken_away.wait()
+        assert self.health.failure is not None  # noqa: S101 - the event is set behind it
+        return model.UnusableError(self.health.failure)
+
     async def flush(self) -> None:
         """Write now; returns when everything that was put is written or has failed to be."""
         async with self._writing:
@@ -286,7 +293,9 @@ class Journal:
         """Write the backlog; on failure the records return to it."""
         batch = self._backlog.take()
         try:
-            if self._database is None or not await self._in_thread(partial(self._put, self._database, batch)):
+            if self._database is not None:
+                await self._in_thread(partial(self._put, self._database, batch))
+            else:
                 database = await self._opened(_LATER_BUSY_MS)
                 present = self._present()
                 self._backlog.give_back(batch)
@@ -300,7 +309,11 @@ class Journal:
             self._backlog.give_back(batch)
             if not isinstance(error, Exception):  # cancelled before the thread began
                 raise
+            taken_away = self._database is not None and isinstance(error, model.UnusableError)
             self._failed(error)
+            if taken_away:
+                self._closed = True
+                self._taken_away.set()
         else:
             if self._backlog.lost:
                 lost, self._backlog.lost = self._backlog.lost, 0
@@ -310,16 +323,16 @@ class Journal:
             self._set_health(model.Health(state=model.HealthState.OK))
             self._on_written(batch.records)
 
-    def _put(self, database: Database, batch: Batch) -> bool:
-        """Write to the open file, in the thread; `False` if the path names another file or none."""
+    def _put(self, database: Database, batch: Batch) -> None:
+        """Write to the open file, in the thread.
+
+        Raises:
+            UnusableError: the path names another file or none.
+        """
         if not database.in_place:
-            self._close_database()
-            reason = f"the journal {self._path} was taken away; a new one was begun without the history"
-            self._notices.append(model.notice(reason))
-            return False
+            raise model.UnusableError(model.taken_away(self._path))
         if batch.records or batch.events:
             self._notices.extend(database.write(batch, now_wall_ms=self._now_wall_ms()))
-        return True
 
     def _put_first(self, database: Database, batch: Batch, *, is_snapshot: bool) -> None:
         """Write to a file that was just opened, in the thread."""

@@ -50,7 +50,6 @@ from symphony.skills.exchange import parse_bytes as parse_bytes
 from symphony.skills.exchange import read_bundle as read_bundle
 from symphony.skills.exchange import read_file as read_file
 from symphony.skills.exchange import suggested_name as suggested_name
-from symphony.skills.exchange import with_front_matter as with_front_matter
 from symphony.skills.instructions import EMBEDDED as EMBEDDED
 from symphony.skills.instructions import EMBEDDED_SOURCE as EMBEDDED_SOURCE
 from symphony.skills.instructions import MAX_FILE_BYTES as MAX_FILE_BYTES

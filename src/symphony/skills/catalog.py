@@ -193,8 +193,8 @@ class DropReason(StrEnum):
     """Why a loaded skill is not listed in the block.
 
     A skill with `search` is still available by `skill_search`. One with `native` is listed by the agent. One
-    with `for_people` waits for people to call for it. One with `holdout` is withheld from the issue, and not
-    in the workspace. So is one of the library with `shadowed`: the repository has a skill of its name.
+    with `for_people` waits for people to call for it. One of the library with `shadowed` is not in the
+    workspace: the repository has a skill of its name.
     """
 
     COUNT = "count"
@@ -205,7 +205,6 @@ class DropReason(StrEnum):
     PHASE = "phase"
     NATIVE = "native"
     SEARCH = "search"
-    HOLDOUT = "holdout"
     SHADOWED = "shadowed"
 
 

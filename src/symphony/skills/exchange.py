@@ -1,9 +1,9 @@
 """Import and export of skills: finds skills in a folder, reads their files, and installs them.
 
 A source may be hostile: folders are listed and opened through descriptors, no link leads out of the source,
-and everything is bounded. Every folder with a SKILL.md is a skill, up to five levels deep. An import also
-understands flat `<name>.md` files, files without front matter, and `manifest.yaml`, which a run ignores. A
-skill is installed completely or not at all, and changed files are never overwritten without `force`.
+and everything is bounded. Every folder with a SKILL.md is a skill, up to five levels deep. A flat `<name>.md`
+that could be one is reported with what to do. A skill is installed completely or not at all, and changed
+files are never overwritten without `force`.
 """
 
 import os
@@ -14,39 +14,30 @@ import tempfile
 import unicodedata
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from errno import ELOOP, ENOENT, ENOTDIR
 from itertools import islice
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from symphony import frontmatter
-from symphony.frontmatter import Document, FrontMatterError, Profile, Split, quote
+from symphony.frontmatter import quote
 from symphony.skills import loader
 from symphony.skills.loader import path_text
 from symphony.skills.model import (
     FILE_NAME,
-    MAX_FIELD,
-    PRIORITY,
-    Code,
     Problem,
     Severity,
     SkillOptions,
     Validation,
     clean,
-    problem,
-    shorten,
 )
 from symphony.skills.parser import Parsed, ParseOptions, SkillFile, is_clean_name, parse
 
 # --- Writing front matter; every value is quoted ---
 
 _MAX_NAME: Final = 64
-_BOM: Final = b"\xef\xbb\xbf"
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
-_NO_TEXT: Final = re.compile(r"#|<!--|```|~~~|---")
-_HEADING: Final = re.compile(r"#{1,6}\s+(.+)")
 _DESCRIPTION: Final = "What {name} does, in one line."
 _WHEN_TO_USE: Final = "When {name} applies, in the words of a task."
 _BODY: Final = """\
@@ -73,83 +64,14 @@ def is_unfilled(name: str, description: str, when_to_use: str) -> bool:
     return description == _DESCRIPTION.format(name=name) or when_to_use == _WHEN_TO_USE.format(name=name)
 
 
-def with_front_matter(data: bytes, name: str) -> bytes | None:
-    """Add front matter to a file; the description is its first paragraph.
-
-    Returns `None` if the file has front matter, is not UTF-8, or has no text for a description.
-    """
-    data = data.removeprefix(_BOM)
-    try:
-        bare = frontmatter.split(data.lstrip()) is None
-        description = _gist(data.decode()) if bare else ""
-    except (frontmatter.FrontMatterError, UnicodeDecodeError):
-        return None
-    if not description:
-        return None
-    return _front(name=name, description=description).encode() + data
-
-
-def with_metadata(data: bytes, values: Mapping[str, str]) -> bytes | None:
-    """Add the missing keys to the `metadata` of a file; nothing else changes.
-
-    Returns `None` if that is impossible: the front matter is malformed, or `metadata` is not a block mapping.
-    """
-    try:
-        found = frontmatter.split(data)
-        if found is None or not found.closed:
-            return None
-        before = frontmatter.load(found.front, profile=Profile.TEXT)
-        metadata = before.value.get("metadata") or {}
-        missing = {key: value for key, value in values.items() if key not in metadata}
-        if not missing:
-            return data
-        changed = _inserted(found, before, missing)
-        after = frontmatter.load(changed, profile=Profile.TEXT).value
-    except (FrontMatterError, TypeError, ValueError):  # the last two: `metadata` is not a map
-        return None
-    if after != {**before.value, "metadata": {**missing, **metadata}}:
-        return None
-    start = data.index(b"\n") + 1
-    return data[:start] + changed + data[start + len(found.front) :]
-
-
 def suggested_name(text: str) -> str:
     """A clean name made of the text; empty if no character remains."""
     return _NO_NAME.sub("-", text.lower()).strip("-")[:_MAX_NAME].strip("-")
 
 
-def _inserted(found: Split, before: Document, missing: Mapping[str, str]) -> bytes:
-    """The front matter with more lines in its `metadata`, or with a new `metadata` at its end."""
-    end = b"\r\n" if found.front.endswith(b"\r\n") else b"\n"
-    lines = found.front.split(b"\n")
-    children = [place for path, place in before.positions.items() if path[:1] == ("metadata",) and path[1:]]
-    new: list[bytes] = []
-    if children:
-        at, column = min(children)
-        index, indent = at - found.front_line, column - 1
-    elif "metadata" in before.value:
-        index, indent = before.positions[("metadata",)][0] - found.front_line + 1, 2
-    else:
-        index, indent = len(lines) - 1, 2
-        new.append(b"metadata:")
-    new += [f"{' ' * indent}{key}: {quote(value)}".encode() for key, value in missing.items()]
-    return b"\n".join([*lines[:index], *(line + end[:-1] for line in new), *lines[index:]])
-
-
 def _front(**values: str) -> str:
     lines = [f"{key}: {quote(value)}" for key, value in values.items()]
     return "\n".join(["---", *lines, "---", ""])
-
-
-def _gist(text: str) -> str:
-    """The first paragraph, or else the first heading, on one line."""
-    for block in re.split(r"\n[ \t\r]*\n", text):
-        lines = [line for line in block.splitlines() if not _HEADING.match(line)]
-        paragraph = clean(" ".join(lines))
-        if paragraph and not _NO_TEXT.match(paragraph):
-            return shorten(paragraph, MAX_FIELD)
-    heading = next((found[1] for line in text.splitlines() if (found := _HEADING.match(line))), "")
-    return shorten(clean(heading), MAX_FIELD)
 
 
 # --- Reading the files of a skill ---
@@ -414,96 +336,6 @@ def _write(new: Path, files: Mapping[str, BundledFile]) -> None:
             out.write(file.data)
 
 
-# --- Manifest ---
-
-MANIFEST: Final = "manifest.yaml"
-_VERSION: Final = "1"
-_MAX_ENTRIES: Final = 2_000
-_PHASE: Final = re.compile(r"[^\s,]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportEntry:
-    """One skill in a manifest.
-
-    Attributes:
-        name: used for the folder if the file has no clean name.
-        metadata: to be added to the `metadata` of the file.
-    """
-
-    name: str | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportManifest:
-    """A manifest as an import reads it: names are optional, and folders are entries too.
-
-    Attributes:
-        entries: by the path (in parts) of a flat file, or of the folder of a SKILL.md.
-        fault: a sentence on what is invalid, without file content.
-    """
-
-    entries: dict[tuple[str, ...], ImportEntry] = field(default_factory=dict)
-    fault: str | None = None
-
-
-def read_manifest(data: bytes) -> ImportManifest | None:
-    """Parse a manifest; `None` if the file is not a manifest of skills. Never raises."""
-    try:
-        value = frontmatter.load(data, profile=Profile.TEXT).value
-    except FrontMatterError as error:
-        return ImportManifest(fault=f"line {error.line - 1}: {error.message}")
-    skills = value.get("skills")
-    if not isinstance(skills, list):
-        return None
-    if value.get("version") != _VERSION:
-        return ImportManifest(fault=f'`version` is not "{_VERSION}"')
-    entries, faults = {}, []
-    for number, one in enumerate(skills[:_MAX_ENTRIES], start=1):
-        try:
-            steps, entry = _entry(one)
-        except ValueError as error:
-            faults.append(f"entry {number}: {error}")
-        else:
-            entries[steps] = entry
-    if len(skills) > _MAX_ENTRIES:
-        faults.append(f"it has more than {_MAX_ENTRIES:,} entries")
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return ImportManifest(entries=entries, fault=f"{faults[0]}{more}" if faults else None)
-
-
-def _entry(value: Any) -> tuple[tuple[str, ...], ImportEntry]:
-    if not isinstance(value, dict):
-        raise ValueError("it is no map")  # noqa: TRY004 - reported like the other faults
-    name, file = value.get("name"), value.get("file")
-    if name is not None and not isinstance(name, str):
-        raise ValueError("`name` is not text")
-    if not isinstance(file, str) or "\0" in file:
-        raise ValueError("`file` is not the path of a file")
-    path = PurePosixPath(file)
-    if path.is_absolute() or not path.parts or not {"..", ".git"}.isdisjoint(path.parts):
-        raise ValueError("`file` leads out of the folder")
-    steps = path.parts[:-1] if path.name == FILE_NAME else path.parts
-    return steps, ImportEntry(name=name, metadata=_metadata(value.get("priority"), value.get("phases")))
-
-
-def _metadata(priority: object, phases: object) -> dict[str, str]:
-    found = {}
-    if priority is not None:
-        if not isinstance(priority, str) or PRIORITY.fullmatch(priority) is None:
-            raise ValueError("`priority` is not a whole number")
-        found["symphony-priority"] = priority
-    words = phases.replace(",", " ").split() if isinstance(phases, str) else phases
-    if words:
-        if not isinstance(words, list) or not all(
-            isinstance(one, str) and _PHASE.fullmatch(one) for one in words
-        ):
-            raise ValueError("`phases` is not a list of words")
-        found["symphony-phases"] = " ".join(words)
-    return found
-
-
 # --- Finding skills ---
 
 PLACES: Final = (
@@ -536,6 +368,7 @@ _AGENTS: Final = frozenset(place.split("/", maxsplit=1)[0] for place in PLACES i
 _OF_AN_AGENT: Final = (_SKILLS, "skill")
 _OWN_PARTS: Final = frozenset({FILE_NAME, _LOWER_CASE, "scripts", "references", "assets", "LICENSE.txt"})
 _BELOW_A_SKILL: Final = _AGENTS | {_SKILLS, "plugins"}
+_IS_FLAT: Final = "a skill is a folder with a SKILL.md: make {name}/SKILL.md of this file"
 _LEADS_OUT: Final = "the folder is a link that leads out of the source"
 
 
@@ -547,7 +380,6 @@ class ImportCandidate:
         name: of the skill; of its file or folder if it has no valid name.
         directory: the name of the folder to install it in.
         source: where it was found, relative to the anchor.
-        flat: whether it is a single file, which gets a folder.
         bundle: its files; `None` if there is a `reason`.
         problems: what the loader would report after the import; an error is first.
     """
@@ -555,7 +387,6 @@ class ImportCandidate:
     name: str
     directory: str
     source: str
-    flat: bool = False
     bundle: Bundle | None = None
     reason: str | None = None
     problems: tuple[Problem, ...] = ()
@@ -567,17 +398,16 @@ class ImportCandidate:
 
 
 def find_importable(
-    anchor: Path, starts: Iterable[tuple[str, ...]], options: SkillOptions, *, flat: bool
+    anchor: Path, starts: Iterable[tuple[str, ...]], options: SkillOptions
 ) -> list[ImportCandidate]:
     """Find the skills in some folders: usual folders first, then by depth.
 
     Args:
         anchor: no link may lead out of it.
-        starts: paths (in parts) below the anchor: of folders, which may be skills, or of flat files.
+        starts: paths (in parts) of folders below the anchor, which may be skills.
         options: the skills are validated with these.
-        flat: whether `<name>.md` files directly in these folders are skills, even without front matter.
     """
-    walk = _Walk(anchor.absolute(), flat=flat)
+    walk = _Walk(anchor.absolute())
     for start in starts:
         walk.run(start)
     reader = _CandidateReader(anchor, ParseOptions.of(options))
@@ -587,7 +417,7 @@ def find_importable(
 
 def places_of_skills(anchor: Path, start: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
     """The paths of folders with a SKILL.md and of flat files, and whether each is flat; reads no file."""
-    walk = _Walk(anchor.absolute(), flat=True)
+    walk = _Walk(anchor.absolute())
     walk.run(start)
     return [(place.parts, place.flat) for place in walk.places() if place.reason is None]
 
@@ -630,7 +460,6 @@ class _Place:
     """A possible location of a skill.
 
     Attributes:
-        bare: whether a flat file is a skill even without front matter.
         whole: whether the whole folder belongs to the skill. Otherwise there are other skills below it, and
             only the names of `_OWN_PARTS` belong to it.
         reason: one line on why it is not read.
@@ -638,32 +467,25 @@ class _Place:
 
     parts: tuple[str, ...]
     flat: bool = False
-    bare: bool = True
     whole: bool = True
     reason: str | None = None
-    entry: ImportEntry = field(default_factory=ImportEntry)
 
 
 class _Walk:
     """Searches folders breadth-first, links last, and no folder twice."""
 
-    __slots__ = ("_anchor", "_entries", "_flat", "_folders", "_places", "_queue", "_seen", "_via_links")
+    __slots__ = ("_anchor", "_folders", "_places", "_queue", "_seen", "_via_links")
 
-    def __init__(self, anchor: Path, *, flat: bool) -> None:
+    def __init__(self, anchor: Path) -> None:
         self._anchor = anchor
-        self._flat = flat
         self._folders = 0
         self._queue: deque[tuple[tuple[str, ...], int]] = deque()
         self._via_links: deque[tuple[tuple[str, ...], int]] = deque()
         self._seen: set[tuple[int, int]] = set()
         self._places: list[_Place] = []
-        self._entries: dict[tuple[str, ...], ImportEntry] = {}
 
     def run(self, start: tuple[str, ...]) -> None:
-        """Search one folder and its subfolders, or add one file."""
-        if start and start[-1].endswith(_FLAT) and not self._is_folder(start):
-            self._places.append(_Place(parts=start, flat=True))
-            return
+        """Search one folder and its subfolders."""
         first = len(self._places)
         self._queue.append((start, 0))
         while queue := self._queue or self._via_links:
@@ -682,18 +504,15 @@ class _Walk:
         return sorted(self._named(), key=self._rank)
 
     def _named(self) -> Iterator[_Place]:
-        """The locations with their manifest entries, and entries whose files were not found."""
+        """The locations, up to the limit."""
         skills = 0
         for place in self._places:
             skills += place.reason is None
             if place.reason is not None or skills <= _MAX_SKILLS:
-                entry = self._entries.pop(place.parts, None)
-                yield place if entry is None else replace(place, entry=entry, bare=True)
+                yield place
             elif skills == _MAX_SKILLS + 1:
                 reason = f"only {_MAX_SKILLS:,} skills are taken: narrow it with --from"
                 yield _Place(parts=place.parts[:-1], reason=reason)
-        for parts, entry in islice(self._entries.items(), max(_MAX_SKILLS - skills, 0)):
-            yield _Place(parts=parts, flat="/".join(parts).endswith(_FLAT), entry=entry)
 
     def _rank(self, place: _Place) -> tuple[int, int, bool, tuple[str, ...]]:
         path = "/".join(place.parts) + "/"
@@ -754,20 +573,17 @@ class _Walk:
         *,
         is_skill: bool,
     ) -> None:
-        if MANIFEST in names and (depth == 0 or _SKILLS in parts):
-            self._take_manifest(parts)
         for name, entry in sorted(names.items()):
             is_link = entry.is_symlink()
-            if not (is_link or entry.is_dir()) or (is_link and name.endswith((_FLAT, MANIFEST))):
+            if not (is_link or entry.is_dir()) or (is_link and name.endswith(_FLAT)):
                 continue
             queue = self._via_links if is_link else self._queue
             if is_skill and name in _BELOW_A_SKILL:
                 queue.append(((*parts, name), depth + 1))
             elif not is_skill:
                 queue.extend(((*parts, *below), depth + len(below)) for below in self._leads_to(parts, name))
-        bare = "/".join(parts) in PLACES or (depth == 0 and self._flat)
-        if not is_skill and (bare or _SKILLS in parts):
-            self._take_flat(descriptor, parts, names, bare=bare)
+        if not is_skill and (depth == 0 or _SKILLS in parts):
+            self._take_flat(descriptor, parts, names)
 
     def _leads_to(self, parts: tuple[str, ...], name: str) -> tuple[tuple[str, ...], ...]:
         """The paths to search for a subfolder: of a hidden one outside of `skills`, only its skills."""
@@ -779,14 +595,14 @@ class _Walk:
         return ((name,),)
 
     def _take_flat(
-        self, descriptor: int, parts: tuple[str, ...], names: dict[str, "os.DirEntry[str]"], *, bare: bool
+        self, descriptor: int, parts: tuple[str, ...], names: dict[str, "os.DirEntry[str]"]
     ) -> None:
         for name, entry in names.items():
             if not (name.endswith(_FLAT) and is_clean_name(_flat_name(name))):
                 continue
             is_link = entry.is_symlink()
             if self._leads_to_a_file(descriptor, (*parts, name)) if is_link else entry.is_file():
-                self._places.append(_Place(parts=(*parts, name), flat=True, bare=bare))
+                self._places.append(_Place(parts=(*parts, name), flat=True))
 
     def _leads_to_a_file(self, descriptor: int, parts: tuple[str, ...]) -> bool:
         """Whether a link leads to a file; also true if it leads out, which is reported when it is read."""
@@ -798,23 +614,12 @@ class _Walk:
             return True
         return not self._is_folder(parts)
 
-    def _take_manifest(self, parts: tuple[str, ...]) -> None:
-        try:
-            manifest = read_manifest(read_file(self._anchor, (*parts, MANIFEST)).data)
-        except BundleError as error:
-            self._report((*parts, MANIFEST), str(error))
-            return
-        if manifest is not None:
-            if manifest.fault is not None:
-                self._report((*parts, MANIFEST), manifest.fault)
-            self._entries |= {(*parts, *steps): entry for steps, entry in manifest.entries.items()}
-
 
 # --- Candidates ---
 
 
 class _CandidateReader:
-    """Reads the skills at possible locations, adds missing front matter, and validates them."""
+    """Reads the skills at possible locations, and validates them."""
 
     __slots__ = ("_anchor", "_room", "_rules")
 
@@ -824,17 +629,15 @@ class _CandidateReader:
         self._room = Room(MAX_IMPORT_BYTES)
 
     def read(self, place: _Place) -> ImportCandidate | None:
-        """The candidate, with a reason if it cannot be imported; `None` for a flat file that is no skill."""
+        """The candidate, with a reason if it cannot be imported; `None` for a file that is no skill."""
         directory = place.parts[-1] if place.parts else self._anchor.absolute().name
         source = path_text("/".join(place.parts)) or "."
-        candidate = ImportCandidate(
-            name=path_text(directory), directory=directory, source=source, flat=place.flat
-        )
+        candidate = ImportCandidate(name=path_text(directory), directory=directory, source=source)
         if place.reason is not None:
             return replace(candidate, reason=place.reason)
         try:
             if place.flat:
-                return self._flat(place, replace(candidate, directory=_flat_name(directory)))
+                return self._flat(place, candidate)
             if not directory.isprintable() or directory != directory.strip() or directory.startswith("."):
                 reason = "the name of its folder begins with a dot, or cannot be shown in a line of text"
                 return replace(candidate, reason=reason)
@@ -842,43 +645,23 @@ class _CandidateReader:
         except BundleError as error:
             return replace(candidate, reason=str(error))
 
+    def _flat(self, place: _Place, candidate: ImportCandidate) -> ImportCandidate | None:
+        """A flat file with the front matter of a skill is reported."""
+        file = read_file(self._anchor, place.parts, room=self._room)
+        name = _flat_name(candidate.directory)
+        lenient = replace(self._rules, validation=Validation.LENIENT)
+        if parse_bytes(file.data, name, candidate.source, lenient).skill is None:
+            return None
+        return replace(candidate, reason=_IS_FLAT.format(name=name))
+
     def _folder(self, place: _Place, candidate: ImportCandidate) -> ImportCandidate:
-        """Read a folder with a SKILL.md. It keeps its name, unless front matter has to be added."""
+        """Read a folder with a SKILL.md."""
         only = None if place.whole else _OWN_PARTS
         bundle = read_bundle(self._anchor, place.parts, room=self._room, only=only, any_case=True)
-        return self._validated(
-            bundle, candidate, f"{candidate.source}/{FILE_NAME}".removeprefix("./"), place.entry
-        )
-
-    def _flat(self, place: _Place, candidate: ImportCandidate) -> ImportCandidate | None:
-        """Read a flat file as the SKILL.md of a folder, which is named by its front matter or by the file."""
-        file = replace(read_file(self._anchor, place.parts, room=self._room), executable=False)
-        lenient = replace(self._rules, validation=Validation.LENIENT)
-        skill = parse_bytes(file.data, candidate.directory, candidate.source, lenient).skill
-        if skill is None and not place.bare:
-            return None
-        for name in (place.entry.name, None if skill is None else skill.name):
-            if name is not None and is_clean_name(name.replace("_", "-")):
-                candidate = replace(candidate, directory=name.replace("_", "-"))
-        return self._validated(Bundle(files={FILE_NAME: file}), candidate, candidate.source, place.entry)
-
-    def _validated(
-        self, bundle: Bundle, candidate: ImportCandidate, path: str, entry: ImportEntry
-    ) -> ImportCandidate:
-        main, directory = bundle.files[FILE_NAME], candidate.directory
-        plain = directory.replace("_", "-")
-        data = with_front_matter(main.data, plain) if is_clean_name(plain) else None
-        directory, data = (directory, main.data) if data is None else (plain, data)
-        marked = with_metadata(data, entry.metadata) if entry.metadata else data
-        bundle = Bundle(files={**bundle.files, FILE_NAME: replace(main, data=marked or data)})
-        parsed = parse_bytes(marked or data, path_text(directory), path, self._rules)
+        path = f"{candidate.source}/{FILE_NAME}".removeprefix("./")
+        parsed = parse_bytes(bundle.files[FILE_NAME].data, path_text(candidate.directory), path, self._rules)
         problems = tuple(one for one in parsed.problems if one.severity is not Severity.INFO)
-        candidate = replace(candidate, directory=directory, problems=problems)
+        candidate = replace(candidate, problems=problems)
         if parsed.skill is None:
             return replace(candidate, reason=f"{problems[0].message} ({problems[0].code.value})")
-        if marked is None:
-            message = "The manifest's priority and phases have no place in its `metadata`."
-            candidate = replace(
-                candidate, problems=(*problems, problem(Code.BAD_OPTIONAL_FIELD, path, message=message))
-            )
         return replace(candidate, name=parsed.skill.name, bundle=bundle)

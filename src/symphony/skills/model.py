@@ -476,7 +476,7 @@ _WARNINGS: Final = {
     ),
     Code.FLAT_FILE: (
         "A file that lies beside the directories of skills is not loaded.",
-        "Move it to SKILL.md in a directory of its name; `symphony skills import` does so.",
+        "Move it to SKILL.md in a directory of its name.",
     ),
     Code.UNFILLED: (
         "A text that `symphony skills new` wrote still has to be filled in.",

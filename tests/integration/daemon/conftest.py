@@ -14,8 +14,7 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    """A host where no second worker waits for a run: each takes a second of a processor."""
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.RemoteHosts.keep_spare", lambda *_: None)
+def server(tmp_path: Path) -> Iterator[SshServer]:
+    """A host."""
     with ssh_server(tmp_path / "build-1") as made:
         yield made

@@ -553,8 +553,8 @@ async def test_the_page_of_skills(client: httpx.AsyncClient) -> None:
         assert fact in page.text
     told = (await client.get("/skills.json")).json()
     assert told["problems"][0]["code"] == "invalid_yaml"
-    assert told["outcomes"]["versions"][1]["delivered"]["count"] == 26
-    for fact in ("too few", "84 %", "version 2", "4.5 (2)", "helps", "+42 %"):
+    assert told["outcomes"]["versions"][1]["delivered"] == 26
+    for fact in ("version 2", "26", "4.5 (2)"):
         assert fact in page.text, fact
 
 

@@ -118,6 +118,7 @@ def test_what_a_file_needs_and_has_elsewhere_is_one_error_at_its_line(
         ("workspace: {default_branch: main}", "workspace.base_branch"),
         ("codex: {reasoning_effort: high}", "codex.effort"),
         ("retention: {maxRuns: 3}", "retention.max_runs"),
+        ("agent: {library: {holdout: 0.1}}", "symphony library evaluate"),
         ("agent: {max_turns: 3, maxTurns: 4}", "leave it out: agent.max_turns is set already"),
     ],
 )

@@ -36,7 +36,7 @@ RESTART = {
 KINDS = ("codex", "claude", "acp", "command")
 SESSION = {
     *(f"agent.{name}" for name in ("kind", "fallback", "rules", "max_turns")),
-    *(f"agent.library.{name}" for name in ("directory", "holdout")),
+    "agent.library.directory",
     "agents",
     *(f"workspace.{name}" for name in ("isolation", "network")),
     *(name for name in KEYS if name.split(".")[0] in KINDS and not name.endswith(".stall_timeout_ms")),

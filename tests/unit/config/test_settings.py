@@ -89,7 +89,6 @@ DEFAULTS: dict[str, object] = {
     "agent.library.path": None,
     "agent.library.directory": ".agents/skills",
     "agent.library.sync": "propose",
-    "agent.library.holdout": 0.0,
     "agent.library.learning": "on_feedback",
     "agent.library.learner": None,
     "agent.library.max_learning_turns": 3,

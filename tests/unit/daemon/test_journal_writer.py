@@ -10,9 +10,9 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
-from symphony.api.models import DroppedSkill, ListedSkill, Skills
+from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.clock import wall_ms
-from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer, past_runs
+from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
 from symphony.domain import FaultPoint
 from symphony.journal.model import HealthState, SkillsComment
 from symphony.journal.reader import open_reader
@@ -84,8 +84,6 @@ async def test_what_a_run_had_of_the_library_outlives_a_restart_and_so_does_what
     skills = Skills(
         listed=(ListedSkill(name="s", path="p", sha256="0" * 64),),
         native=(ListedSkill(name="n", path="q", sha256="1" * 64, seen=True, library_version=3),),
-        dropped=(DroppedSkill(name="w", reason="holdout"), DroppedSkill(name="d", reason="phase")),
-        holdout=0.2,
     )
     delivered = DeliveredBranch(branch="b", head="abc", commits=1)
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
@@ -100,8 +98,6 @@ async def test_what_a_run_had_of_the_library_outlives_a_restart_and_so_does_what
         ("n", 3, 1, 1, 1),
         ("s", None, 0, 1, 1),
     ]
-    (run,) = await to_thread.run_sync(past_runs, tmp_path / JOURNAL_FILE, RUN.issue.identifier)
-    assert (run.withheld, run.holdout) == ("w", 0.2)
 
 
 def _outcomes(path: Path) -> tuple[VersionOutcomes, ...]:
@@ -157,19 +153,15 @@ async def test_a_damaged_journal_is_told_once_and_a_new_one_begun(tmp_path: Path
     assert "journal" in logs[0]["reason"]
 
 
-@pytest.mark.parametrize("more", [True, False])
-async def test_what_is_lost_while_it_serves_is_told_with_the_next_record_or_at_the_end(
-    tmp_path: Path, *, more: bool
-) -> None:
+async def test_a_journal_that_is_taken_away_is_said_and_ends_the_daemon(tmp_path: Path) -> None:
     with capture_logs() as logs:
         async with _life(tmp_path) as memory:
             await to_thread.run_sync((tmp_path / JOURNAL_FILE).unlink)
             memory.comment_written("1", "blocked", "c-1", "f")
             await memory.flush()
-            if more:
-                memory.comment_written("1", "blocked", "c-1", "f")
-                assert [line["event"] for line in logs] == ["journal_notice"]
+            error = await memory.until_taken_away()
     (line,) = logs
+    assert (line["event"], line["reason"]) == ("journal_degraded", error.failure.message)
     assert "taken away" in line["reason"]
 
 
@@ -181,8 +173,11 @@ async def test_a_journal_that_is_begun_anew_in_mid_life_holds_what_the_daemon_ho
         first.agent_spawned("e-1", AGENT)
         await first.flush()
         for file in await to_thread.run_sync(lambda: [*tmp_path.iterdir()]):
-            file.unlink()
-        first.comment_written("1", "blocked", "c-1", "f")
+            await to_thread.run_sync(file.write_bytes, b"\xff" * 50_000)
+        for fingerprint in "fg":
+            first.comment_written("1", "blocked", "c-1", fingerprint)
+            await first.flush()
+        assert first.health.state is HealthState.OK
     async with _life(tmp_path) as second:
         (claim,) = second.recovery_event(SETTINGS, ()).claims
         assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)

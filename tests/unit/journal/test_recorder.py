@@ -252,11 +252,11 @@ def test_what_becomes_of_delivered_work_is_a_milestone_of_its_issue(
 def test_a_run_remembers_that_it_blocked_its_issue_and_what_it_had_of_the_library() -> None:
     story = _at_work()
     run_id = story.run_id()
-    story.record(story.recorder.library_used(run_id, {"a": 2}, holdout=0.1, withheld="a"))
+    story.record(story.recorder.library_used(run_id, {"a": 2}))
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("which colour?"))
     run = story.ledger.runs[run_id]
     assert (run.delivered, run.blocked) == (False, True)
-    assert (run.library_versions, run.holdout, run.withheld) == ({"a": 2}, 0.1, "a")
+    assert run.library_versions == {"a": 2}
 
 
 def test_the_agent_process_stays_recorded_until_the_end_of_the_run() -> None:

@@ -19,6 +19,7 @@ from harness.journalling import (
     skills,
     skills_note,
 )
+from symphony.domain import Category
 from symphony.journal.model import (
     ClaimReleased,
     DayRecord,
@@ -40,6 +41,10 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
     finally:
         connection.close()
+
+
+def contents(place: Path) -> list[bytes]:
+    return [file.read_bytes() for file in place.iterdir()]
 
 
 def take_away(place: Path) -> None:
@@ -132,24 +137,26 @@ async def test_puts_are_written_without_a_flush(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_removed_file_is_replaced_with_the_present_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_file_that_is_taken_away_ends_all_writing_and_is_not_made_again(
+    tmp_path: Path, *, replaced: bool
+) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
-    journal.put(claim(1), claim(2), run(1), event(1))
+    journal.put(claim(1), run(1))
     await journal.flush()
-    journal.snapshot_from(lambda: (claim(1), run(1)))
     take_away(tmp_path)
-    journal.put(ClaimReleased(issue_id="id-2"), event(2))
+    if replaced:
+        path.write_bytes(b"another file")
+    journal.put(claim(2))
     await journal.flush()
-    assert journal.health.state is HealthState.OK
-    assert "taken away" in journal.take_notices()[0].message
-    assert journal.take_notices() == ()
+    error = await journal.until_taken_away()
+    assert error.failure.category is Category.JOURNAL
+    assert journal.health.failure == error.failure
+    journal.put(claim(3))
+    await journal.flush()
     await journal.close()
-    again = await opened(path)
-    remembered = again.recovered_state
-    assert (remembered.claims, remembered.live_runs) == ((claim(1),), (run(1),))
-    await again.close()
-    assert rows(path, "SELECT message FROM events") == [("message 2",)]
+    assert contents(tmp_path) == ([b"another file"] if replaced else [])
 
 
 # --- the backlog -----------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(skills, FEW),
 )
 PUTS = st.lists(RECORDS, max_size=4).map(tuple)
-DISTURBANCES = st.sampled_from(["flush", "restart", "lock", "unlock", "take away"])
+DISTURBANCES = st.sampled_from(["flush", "restart", "lock", "unlock"])
 
 
 def truth_of(puts: Sequence[Record]) -> RecoveredState:
@@ -91,11 +91,6 @@ async def known(journal: Journal) -> RecoveredState:
     return replace(journal.recovered_state, comments=(), worked_on=frozenset())
 
 
-def take_away(place: Path) -> None:
-    for file in place.iterdir():
-        file.unlink()
-
-
 async def driven(place: Path, steps: Sequence[Any]) -> None:
     path = place / "journal.db"
     holder: sqlite3.Connection | None = None
@@ -122,10 +117,6 @@ async def driven(place: Path, steps: Sequence[Any]) -> None:
             case "unlock" if holder is not None:
                 holder.close()
                 holder = None
-            case "take away" if holder is None:
-                await asyncio.to_thread(take_away, place)
-                journal.put(told_again := SettingRecord(name="noticed", value="true"))
-                told.append(told_again)
             case tuple():
                 journal.put(*step)
                 told += step

@@ -13,7 +13,6 @@ from symphony.skills import (
     is_visible,
     parse_bytes,
     suggested_name,
-    with_front_matter,
 )
 
 STRICT = ParseOptions(validation=Validation.STRICT)
@@ -69,29 +68,3 @@ def test_a_suggested_name_is_a_name_or_nothing(text: str) -> None:
 
 def test_a_suggested_name_resembles_the_text() -> None:
     assert suggested_name("PDF Tools_2!") == "pdf-tools-2"
-
-
-@pytest.mark.parametrize(
-    ("data", "description"),
-    [
-        (b"Does a thing.\n", "Does a thing."),
-        (b"# Title\n\nFirst: one,\r\nthen two.\n\nMore.\n", "First: one, then two."),
-        (b"\xef\xbb\xbf# Only a title\n", "Only a title"),
-        (b"<!-- hidden -->\n\n```sh\nrm\n```\n\n# T\n", "T"),
-        (b"x" * 2_000, "x" * 1_023 + "\u2026"),
-    ],
-)
-def test_a_bare_file_gets_its_first_paragraph_as_description(data: bytes, description: str) -> None:
-    mended = with_front_matter(data, "a")
-    assert mended is not None
-    assert mended.endswith(data.removeprefix(b"\xef\xbb\xbf"))
-    parsed = parse_bytes(mended, "a", "a", STRICT)
-    assert parsed.skill is not None
-    assert parsed.skill.description == description
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\n \n", b"\xff\xfe", b"---\nname: a\n---\n", b"\n\n---\nname: a\ndescription: d\n---\n"]
-)
-def test_what_says_nothing_or_has_front_matter_is_left_alone(data: bytes) -> None:
-    assert with_front_matter(data, "a") is None

@@ -10,7 +10,6 @@ import pytest
 from symphony.skills import (
     FILE_NAME,
     ImportCandidate,
-    ParseOptions,
     SkillOptions,
     Validation,
     find_importable,
@@ -25,15 +24,8 @@ def write(path: Path, data: str | bytes) -> None:
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
 
 
-def found(
-    anchor: Path, *below: str, flat: bool = True, options: SkillOptions | None = None
-) -> dict[str, ImportCandidate]:
-    return {one.source: one for one in find_importable(anchor, [below], options or SkillOptions(), flat=flat)}
-
-
-def data(one: ImportCandidate) -> bytes:
-    assert one.bundle is not None, one.reason
-    return one.bundle.files[FILE_NAME].data
+def found(anchor: Path, *below: str, options: SkillOptions | None = None) -> dict[str, ImportCandidate]:
+    return {one.source: one for one in find_importable(anchor, [below], options or SkillOptions())}
 
 
 def test_folders_come_as_they_are_with_all_their_files(tmp_path: Path) -> None:
@@ -42,7 +34,7 @@ def test_folders_come_as_they_are_with_all_their_files(tmp_path: Path) -> None:
     write(tmp_path / "no-skill/README.md", "x")
     write(tmp_path / ".hidden/SKILL.md", GOOD.format("hidden"))
     (one,) = found(tmp_path).values()
-    assert (one.name, one.directory, one.source, one.flat) == ("PDF_Tools", "PDF_Tools", "PDF_Tools", False)
+    assert (one.name, one.directory, one.source) == ("PDF_Tools", "PDF_Tools", "PDF_Tools")
     assert one.bundle is not None
     assert sorted(one.bundle.files) == ["SKILL.md", "references/x.md"]
     assert [(p.code, p.path) for p in one.problems] == [("name_charset", "PDF_Tools/SKILL.md")]
@@ -68,13 +60,6 @@ def test_a_folder_may_be_one_skill(tmp_path: Path) -> None:
     assert (only.directory, only.source) == ("one", ".")
 
 
-def test_a_bare_file_in_a_folder_gets_front_matter_and_the_name_of_the_folder(tmp_path: Path) -> None:
-    write(tmp_path / "my_tool/SKILL.md", "# Mine\n\nDoes: it.\n")
-    (one,) = found(tmp_path).values()
-    assert (one.name, one.directory) == ("my-tool", "my-tool")
-    assert data(one) == b'---\nname: my-tool\ndescription: "Does: it."\n---\n# Mine\n\nDoes: it.\n'
-
-
 @pytest.mark.parametrize(
     ("folder", "text", "code"),
     [
@@ -83,6 +68,7 @@ def test_a_bare_file_in_a_folder_gets_front_matter_and_the_name_of_the_folder(tm
         ("A B", b"Bare.\n", "missing_front_matter"),
         ("a", b"\n---\nname: a\ndescription: d\n---\n", "missing_front_matter"),
         ("a", b"---\nname: a\n---\n", "missing_description"),
+        ("my_tool", b"# Mine\n\nDoes much.\n", "missing_front_matter"),
     ],
 )
 def test_what_cannot_be_a_skill_is_told_with_its_code(
@@ -94,47 +80,52 @@ def test_what_cannot_be_a_skill_is_told_with_its_code(
     assert f"({code})" in str(one.reason)
 
 
-def test_flat_files_become_folders_named_by_themselves_or_their_file(tmp_path: Path) -> None:
-    write(tmp_path / "my_flat.md", "Says much.\n")
-    write(tmp_path / "x.md", GOOD.format("other"))
-    write(tmp_path / "y.md", GOOD.format("Not Clean"))
-    for no_skill in ("README.md", "notes.txt", "CHANGELOG.md"):
-        write(tmp_path / no_skill, "x")
-    (tmp_path / "folder.md").mkdir()
-    assert {source: one.directory for source, one in found(tmp_path).items()} == {
-        "my_flat.md": "my-flat",
-        "x.md": "other",
-        "y.md": "y",
-    }
-    assert found(tmp_path, flat=False) == {}
-
-
-def test_a_flat_file_that_was_named_is_taken_or_told(tmp_path: Path) -> None:
-    write(tmp_path / "my_flat.md", GOOD.format("my_flat"))
-    write(tmp_path / "Read Me.md", "Bare.\n")
-    write(tmp_path / "notes.txt", "x")
-    assert data(found(tmp_path, "my_flat.md")["my_flat.md"]) == GOOD.format("my_flat").encode()
-    assert found(tmp_path, "Read Me.md")["Read Me.md"].bundle is None
-    assert found(tmp_path, "notes.txt") == {}
-    assert found(tmp_path, "none") == {}
-    assert "cannot be read" in str(found(tmp_path, "none.md")["none.md"].reason)
-
-
-def test_a_folder_goes_before_a_flat_file_of_its_name(tmp_path: Path) -> None:
-    write(tmp_path / "a/SKILL.md", GOOD.format("a"))
-    write(tmp_path / "a.md", "Flat.\n")
+@pytest.mark.parametrize("place", ["", "skills", "a/skills/writing", ".claude/skills"])
+def test_a_flat_file_that_could_be_a_skill_is_told_what_to_do_and_hides_nothing(
+    tmp_path: Path, place: str
+) -> None:
+    write(tmp_path / place / "my_flat.md", GOOD.format("other"))
+    for no_skill in ("README.md", "notes.md", "index.txt"):
+        write(tmp_path / place / no_skill, "Says much.\n")
+    (tmp_path / place / "folder.md").mkdir()
+    lay(tmp_path, "skills/a")
     both = found(tmp_path)
-    assert both["a"].bundle is not None
-    assert both["a.md"].reason == "a has this name"
+    assert usable(both.values()) == ["skills/a"]
+    (told,) = (one for one in both.values() if one.bundle is None)
+    assert told.source == f"{place}/my_flat.md".lstrip("/")
+    assert "make my-flat/SKILL.md of this file" in str(told.reason)
 
 
-def test_a_flat_link_out_is_not_looked_at(tmp_path: Path) -> None:
+def test_a_document_elsewhere_is_no_flat_skill(tmp_path: Path) -> None:
+    lay(tmp_path, "skills/a")
+    write(tmp_path / "agents/critic.md", GOOD.format("critic"))
+    write(tmp_path / "skills/a/more.md", GOOD.format("more"))
+    assert list(found(tmp_path)) == ["skills/a"]
+
+
+def test_a_flat_link_is_told_if_it_leads_out_and_to_a_folder_it_is_no_file(tmp_path: Path) -> None:
     write(tmp_path / "outside.md", "secret\n")
-    (tmp_path / "in").mkdir()
+    lay(tmp_path, "in/skills/a")
     (tmp_path / "in/a.md").symlink_to("../outside.md")
     (tmp_path / "in/gone.md").symlink_to("nowhere.md")
-    (one,) = found(tmp_path / "in").values()
-    assert (one.bundle, one.reason) == (None, "a.md is a link that leads out of the source")
+    (tmp_path / "in/skills/b.md").symlink_to("a")
+    (tmp_path / "in/skills/c.md").symlink_to("a/SKILL.md")
+    both = found(tmp_path / "in")
+    assert usable(both.values()) == ["skills/a"]
+    assert both["a.md"].reason == "a.md is a link that leads out of the source"
+    assert "make c/SKILL.md" in str(both["skills/c.md"].reason)
+    assert set(both) == {"a.md", "skills/a", "skills/c.md"}
+
+
+def test_a_manifest_is_not_read(tmp_path: Path) -> None:
+    lay(tmp_path, "skills/a")
+    write(
+        tmp_path / "skills/manifest.yaml",
+        'version: "1"\nskills: [{file: a/SKILL.md, priority: 7}, {file: gone.md}]\n',
+    )
+    (one,) = found(tmp_path).values()
+    assert one.bundle is not None
+    assert one.bundle.files[FILE_NAME].data == GOOD.format("a").encode()
 
 
 def test_a_folder_that_is_a_link_out_is_told_and_a_dangling_one_is_not(tmp_path: Path) -> None:
@@ -188,8 +179,6 @@ def usable(found: Iterable[ImportCandidate]) -> list[str]:
         (("plugins/review/skills/lint", "plugins/build/skills/make"), ("plugins/review/agents/critic.md",)),
         (("one/two/three/four/five",), ()),
         (("skills/.curated/x", ".claude/skills/y", "packages/z/.agents/skills/w"), ()),
-        (("skills/flat.md", "skills/writing/haiku.md"), ("skills/writing/notes.md", "docs/page.md")),
-        (("a/skills/flat.md",), ()),
         (("a",), ("node_modules/b/SKILL.md", ".git/c/SKILL.md", ".idea/d/SKILL.md", "a/examples/e/SKILL.md")),
     ],
 )
@@ -199,7 +188,7 @@ def test_skills_are_found_wherever_collections_keep_them(
     lay(tmp_path, *places)
     for other in others:
         write(tmp_path / other, "No skill.\n")
-    assert sorted(usable(find_importable(tmp_path, [()], SkillOptions(), flat=False))) == sorted(places)
+    assert sorted(usable(find_importable(tmp_path, [()], SkillOptions()))) == sorted(places)
 
 
 def test_what_lies_deeper_than_five_levels_is_told(tmp_path: Path) -> None:
@@ -266,13 +255,6 @@ def test_a_folder_whose_name_no_session_could_read_is_not_taken(tmp_path: Path, 
     assert (one.bundle, "the name of its folder" in str(one.reason)) == (None, True)
 
 
-def test_a_flat_link_to_a_folder_is_no_file(tmp_path: Path) -> None:
-    lay(tmp_path, "skills/a")
-    (tmp_path / "skills/b.md").symlink_to("a")
-    (tmp_path / "skills/c.md").symlink_to("a/SKILL.md")
-    assert usable(found(tmp_path).values()) == ["skills/a"]
-
-
 def test_a_folder_that_two_names_lead_to_is_looked_at_once(tmp_path: Path) -> None:
     lay(tmp_path, "skills/a")
     (tmp_path / "skills/again").symlink_to("a")
@@ -295,7 +277,7 @@ def test_more_than_can_be_looked_at_is_told_once(tmp_path: Path, monkeypatch: py
     for limit in ("_MAX_FOLDERS", "_MAX_NAMES", "_MAX_SKILLS"):
         with monkeypatch.context() as patch:
             patch.setattr(module, limit, 3)
-            every = find_importable(tmp_path, [()], SkillOptions(), flat=True)
+            every = find_importable(tmp_path, [()], SkillOptions())
         reasons = [one.reason for one in every if one.bundle is None]
         assert len(reasons) == 1, limit
         assert "3 " in str(reasons[0])
@@ -311,123 +293,5 @@ def test_a_folder_that_cannot_be_read_is_told(
         raise PermissionError(EACCES, "Permission denied")
 
     monkeypatch.setattr(os, call, refuse)
-    (one,) = find_importable(tmp_path, [("closed",)], SkillOptions(), flat=True)
+    (one,) = find_importable(tmp_path, [("closed",)], SkillOptions())
     assert one.reason == "it cannot be read: Permission denied"
-
-
-# --- a manifest ---
-
-
-def manifest(root: Path, text: str) -> None:
-    write(root / "manifest.yaml", text)
-
-
-def test_the_priority_and_phases_of_a_manifest_are_kept(tmp_path: Path) -> None:
-    manifest(
-        tmp_path / "skills",
-        'version: "1"\nskills:\n'
-        "- {name: first, file: first_one.md, priority: 10, phases: [TEST, REVIEW]}\n"
-        "- {name: second, file: second/SKILL.md, priority: 20}\n"
-        "- {name: Third, file: sub/third.md, phases: 'TEST, REVIEW'}\n"
-        "- {name: plain, file: plain}\n",
-    )
-    write(tmp_path / "skills/first_one.md", "Does one thing.\n")
-    write(tmp_path / "skills/second/SKILL.md", "---\r\nname: second\r\ndescription: d\r\n---\r\nbody\r\n")
-    write(tmp_path / "skills/sub/third.md", "Does another.\n")
-    lay(tmp_path, "skills/plain")
-    both = {one.directory: one for one in found(tmp_path).values()}
-    skills = {
-        name: module.parse_bytes(data(one), name, "x", ParseOptions.of(SkillOptions())).skill
-        for name, one in both.items()
-    }
-    assert {name: skill and (skill.priority, skill.phases) for name, skill in skills.items()} == {
-        "first": (10, ("TEST", "REVIEW")),
-        "second": (20, ()),
-        "third": (50, ("TEST", "REVIEW")),
-        "plain": (50, ()),
-    }
-    assert data(both["second"]).endswith(b'metadata:\r\n  symphony-priority: "20"\r\n---\r\nbody\r\n')
-    assert data(both["plain"]) == GOOD.format("plain").encode(), "nothing is written that was not told"
-
-
-@pytest.mark.parametrize(
-    ("front", "expected"),
-    [
-        ("metadata:\n    version: 1.0", 'metadata:\n    symphony-priority: "7"\n    version: 1.0'),
-        ("metadata:\nlicense: MIT", 'metadata:\n  symphony-priority: "7"\nlicense: MIT'),
-        ('metadata:\n  symphony-priority: "3"', 'metadata:\n  symphony-priority: "3"'),
-        ("metadata: {a: b}", None),
-        ("license: |\n  MIT\nmetadata: {a: b}", None),
-        ("metadata: text", None),
-    ],
-)
-def test_a_manifest_goes_into_metadata_and_changes_nothing_of_it(
-    tmp_path: Path, front: str, expected: str | None
-) -> None:
-    manifest(tmp_path, 'version: "1"\nskills: [{file: a/SKILL.md, priority: 7}]\n')
-    write(tmp_path / "a/SKILL.md", f"---\nname: a\ndescription: d\n{front}\n---\n")
-    (one,) = found(tmp_path).values()
-    text = data(one).decode()
-    assert text == f"---\nname: a\ndescription: d\n{expected or front}\n---\n"
-    codes = [problem.code for problem in one.problems]
-    assert ("bad_optional_field" in codes) is (expected is None)
-
-
-def test_a_manifest_helps_no_file_that_is_no_skill(tmp_path: Path) -> None:
-    manifest(tmp_path, 'version: "1"\nskills: [{file: A B/SKILL.md, priority: 7}]\n')
-    write(tmp_path / "A B/SKILL.md", "Bare.\n")
-    (one,) = found(tmp_path).values()
-    assert one.bundle is None
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("skills: [\n", "line "),
-        ('version: "2"\nskills: []\n', '`version` is not "1"'),
-        ('version: "1"\nskills: [x]\n', "entry 1: it is no map"),
-        ('version: "1"\nskills: [x, y, z]\n', "entry 1: it is no map (and 2 more)"),
-        ('version: "1"\nskills: [{name: [x], file: y}]\n', "entry 1: `name` is not text"),
-        ('version: "1"\nskills: [{name: x}]\n', "entry 1: `file` is not the path of a file"),
-        ('version: "1"\nskills: [{file: ../x.md}]\n', "entry 1: `file` leads out of the folder"),
-        ('version: "1"\nskills: [{file: /etc/x.md}]\n', "entry 1: `file` leads out of the folder"),
-        ('version: "1"\nskills: [{file: .git/config}]\n', "entry 1: `file` leads out of the folder"),
-        (
-            'version: "1"\nskills: [{file: x.md, priority: soon}]\n',
-            "entry 1: `priority` is not a whole number",
-        ),
-        (
-            'version: "1"\nskills: [{file: x.md, phases: {a: b}}]\n',
-            "entry 1: `phases` is not a list of words",
-        ),
-        ('version: "1"\nskills: [{file: gone.md}]\n', "gone.md cannot be read"),
-    ],
-)
-def test_what_is_wrong_with_a_manifest_is_told_and_the_skills_come_over(
-    tmp_path: Path, text: str, reason: str
-) -> None:
-    manifest(tmp_path, text)
-    lay(tmp_path, "a")
-    both = [*found(tmp_path).values()]
-    assert usable(both) == ["a"]
-    ((told,),) = [[str(one.reason) for one in both if one.bundle is None]]
-    assert reason in told
-
-
-def test_a_manifest_of_something_else_is_nothing(tmp_path: Path) -> None:
-    manifest(tmp_path, "apiVersion: v1\nkind: Pod\n")
-    lay(tmp_path, "a")
-    assert list(found(tmp_path)) == ["a"]
-    (tmp_path / "manifest.yaml").unlink()
-    (tmp_path / "manifest.yaml").symlink_to("/etc/passwd")
-    assert "leads out" in str(found(tmp_path)["manifest.yaml"].reason)
-
-
-def test_a_manifest_of_the_top_may_name_the_top_and_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest(tmp_path, 'version: "1"\nskills: [{file: SKILL.md, priority: 7}, {file: b.md}]\n')
-    write(tmp_path / "SKILL.md", GOOD.format("top"))
-    assert b"symphony-priority" in data(found(tmp_path)["."])
-    monkeypatch.setattr("symphony.skills.exchange._MAX_ENTRIES", 1)
-    assert found(tmp_path)["manifest.yaml"].reason == "it has more than 1 entries"

@@ -75,7 +75,6 @@ def _environment() -> Environment:
         markdown=_markdown,
         number=lambda value: f"{value:,}",
         outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
-        percent=_percent,
         plural=plural,
         tokens=tokens,
         usd=lambda value: f"${value:,.2f}",
@@ -122,11 +121,6 @@ def _markdown(text: str) -> Markup:
         if token.type in {"heading_open", "heading_close"}:
             token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
     return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - it escapes what it is given
-
-
-def _percent(share: float, *, signed: bool = False) -> str:
-    text = f"{share * 100:+.0f} %" if signed else f"{share * 100:.0f} %"
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _web_url(url: str | None) -> str | None:

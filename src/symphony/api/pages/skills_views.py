@@ -86,8 +86,6 @@ class OutcomesView:
     """What became of the runs that listed skills; `left_out` is the number of versions without a row."""
 
     versions: tuple[models.SkillVersionFigures, ...]
-    holdouts: tuple[models.SkillHoldout, ...]
-    verdicts: tuple[models.SkillVerdict, ...]
     left_out: int
 
 
@@ -96,14 +94,12 @@ def outcomes_view(
 ) -> OutcomesView:
     """The outcomes of the skill of that name, or of all whose names have all words of the search."""
 
-    def wanted(one: models.SkillVersionFigures | models.SkillHoldout | models.SkillVerdict) -> bool:
+    def wanted(one: models.SkillVersionFigures) -> bool:
         return one.name == name if name else all(word in one.name for word in search.lower().split())
 
     versions = tuple(filter(wanted, outcomes.versions))
     return OutcomesView(
         versions=versions[:PAGE_ROWS],
-        holdouts=tuple(filter(wanted, outcomes.holdouts))[:PAGE_ROWS],
-        verdicts=tuple(filter(wanted, outcomes.verdicts))[:PAGE_ROWS],
         left_out=max(len(versions) - PAGE_ROWS, 0),
     )
 

@@ -93,7 +93,7 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
 
     change = Change(author=author(), reason=reason or f"imported from {directory.resolve().name}")
     options = skill_options(library.settings.skills)
-    found = find_importable(directory.absolute(), ((),), options, flat=False)
+    found = find_importable(directory.absolute(), ((),), options)
     if not found:
         hint = f"a skill is a folder with a {_FILE_NAME}, at most five levels below"
         raise CommandError.of(f"there are no skills in {directory}", hint=hint)

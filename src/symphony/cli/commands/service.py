@@ -10,9 +10,9 @@ import click
 
 from symphony.cli import service_unit
 from symphony.cli.documents import ServiceState
-from symphony.cli.failures import CommandError, ExitCode, warn
+from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import dry_run_option, json_option, print_json, use_colour, workflow_argument
+from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
 from symphony.cli.service_unit import DEFAULT_ACCOUNT, Instance, Locations
 from symphony.domain import one_line
 
@@ -31,20 +31,19 @@ _PROPERTIES: Final = (
 )
 _GROUP_EXAMPLES: Final = """\b
 Examples:
-  sudo symphony service install --now      a service of the machine, as the user symphony
-  symphony service install --user --now    one of your own, with your logins
+  symphony service install --user --now            one of your own, with your logins
+  symphony service install --now | sudo sh         a service of the machine, as the user symphony
   symphony service status
 
 Needs systemd. docs/systemd.md tells what the unit does, and how it is shut off.
 """
 _INSTALL_EXAMPLES: Final = """\b
 Examples:
-  symphony service install --dry-run                what would be written and run
-  sudo symphony service install --now ../app/WORKFLOW.md
-  sudo symphony service install --as alice          with the rights of the repository's owner
+  symphony service install --user --now
+  symphony service install                          the unit and the commands, to be read
+  symphony service install --as alice | sudo sh     with the rights of the repository's owner
 
-Again after an upgrade: what is as it should be stays. Exit codes: 0 done, 1 it cannot be done, 2 usage,
-3 the workflow is invalid.
+Again after an upgrade. Exit codes: 0 done, 1 it cannot be done, 2 usage, 3 the workflow is invalid.
 """
 _STATUS_EXAMPLES: Final = """\b
 Examples:
@@ -55,8 +54,8 @@ Exit codes: 0 it is active, 1 it is not, or is not installed.
 """
 _UNINSTALL_EXAMPLES: Final = """\b
 Examples:
-  sudo symphony service uninstall
   symphony service uninstall --user --name app
+  symphony service uninstall | sudo sh
 
 Running turns are ended as by any stop. Secrets, state and workspaces stay.
 """
@@ -84,17 +83,14 @@ _named = click.option(
 @_named
 @click.option("--as", "account", metavar="USER", help=f"Whose rights it has (default: {DEFAULT_ACCOUNT}).")
 @click.option("--now", is_flag=True, help="Start it as well.")
-@dry_run_option
-def install(
-    workflow: Path, *, of_user: bool, name: str | None, account: str | None, now: bool, dry_run: bool
-) -> None:
-    """Make a service of a repository: writes the unit, enables it, and makes a place for its secrets."""
+def install(workflow: Path, *, of_user: bool, name: str | None, account: str | None, now: bool) -> None:
+    """Make a service of a repository.
+
+    With --user the unit is written and enabled. Without it the unit and the commands are printed for root.
+    """
     if of_user and account is not None:
         raise click.UsageError("--as is of services of the machine; with --user it is you")
     locations = _locations(of_user=of_user)
-    if not dry_run:
-        _require_systemd(locations)
-        _require_rights(locations)
     instance = service_unit.plan_instance(
         workflow,
         name=service_unit.instance_name(workflow, name),
@@ -102,13 +98,7 @@ def install(
         account=account,
         environment=os.environ,
     )
-    try:
-        service_unit.require_account(instance.account)
-    except CommandError as error:
-        if not dry_run:
-            raise
-        warn(f"{error.failure.message}; {error.failure.hint}")
-    service_unit.install(instance, locations, start=now, dry_run=dry_run)
+    _carry_out(service_unit.install_script(instance, locations, start=now), locations)
     _print_next_steps(instance, locations, started=now)
 
 
@@ -133,16 +123,24 @@ def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) ->
 @workflow_argument
 @_of_user
 @_named
-@dry_run_option
-def uninstall(workflow: Path, *, of_user: bool, name: str | None, dry_run: bool) -> None:
-    """Stop the service of a repository, and take its unit away."""
+def uninstall(workflow: Path, *, of_user: bool, name: str | None) -> None:
+    """Stop the service of a repository, and take its unit away.
+
+    Without --user the commands are printed for root.
+    """
     locations = _locations(of_user=of_user)
-    if not dry_run:
-        _require_systemd(locations)
-        _require_rights(locations)
     name = _installed_name(workflow, name, locations)
-    service_unit.uninstall(name, locations, dry_run=dry_run)
-    click.echo(f"Its secrets stay in {locations.credentials(name)}, and its state where it was.")
+    _carry_out(service_unit.uninstall_script(name, locations), locations)
+    click.echo(f"Its secrets stay in {locations.credentials(name)}, and its state where it was.", err=True)
+
+
+def _carry_out(script: str, locations: Locations) -> None:
+    """Run the commands for this user, or print them for root."""
+    if locations.of_user:
+        _require_systemd(locations)
+        service_unit.run_script(script)
+    else:
+        click.echo(script, nl=False)
 
 
 def _locations(*, of_user: bool) -> Locations:
@@ -170,12 +168,6 @@ def _require_systemd(locations: Locations) -> None:
         raise CommandError.of(f"{which} does not run here", hint=hint)
 
 
-def _require_rights(locations: Locations) -> None:
-    if not locations.of_user and os.geteuid() != 0:
-        hint = "use sudo, or --user for a service of your own; --dry-run shows what would be done"
-        raise CommandError.of("only root can change services of the machine", hint=hint)
-
-
 def _print_next_steps(instance: Instance, locations: Locations, *, started: bool) -> None:
     """Print what the user still has to do."""
     unit, credentials = service_unit.unit_name(instance.name), locations.credentials(instance.name)
@@ -185,7 +177,7 @@ def _print_next_steps(instance: Instance, locations: Locations, *, started: bool
     if not started or missing:
         lines.append(f"Then: {' '.join(locations.systemctl)} {'restart' if started else 'start'} {unit}")
     lines.append(f"What it says: journalctl {'--user ' if locations.of_user else ''}-u {unit} -f")
-    click.echo("\n" + "\n".join(lines))
+    click.echo("\n".join(lines), err=True)
 
 
 # --- the state of a service ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from symphony.api.models import Difference, Rate, SkillHoldout, SkillOutcomes, SkillVersionFigures
+    from symphony.api.models import SkillOutcomes, SkillVersionFigures
     from symphony.journal.reader import SkillReport
     from symphony.skills import SkillSet
 
@@ -352,10 +352,7 @@ _NUMBERS: Final = (
 @json_option
 @workflow_option
 def report(*, since: float, as_json: bool, workflow: Path) -> None:
-    """Show how often skills were listed and read, how those runs ended, and what became of their work.
-
-    Rates have intervals of 95 %. With fewer than 10 runs, or issues of a holdout, there is no rate.
-    """
+    """Show how often skills were listed and read, how those runs ended, and what became of their work."""
     # Imported here: `--help` of any command stays fast.
     from symphony.api.models import wall_text
     from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
@@ -396,15 +393,11 @@ def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
     blocks: list[Table | Text | str] = [rows]
     if outcomes.versions:
         blocks += ["", _versions_table(outcomes.versions)]
-    if outcomes.holdouts:
-        blocks += ["", _holdouts_table(outcomes.holdouts)]
-    if outcomes.verdicts:
-        blocks += ["", *(cell(f"{one.name}  {one.verdict}: {one.message}") for one in outcomes.verdicts)]
     print_blocks(console_for(), *blocks)
 
 
 def _versions_table(versions: Sequence["SkillVersionFigures"]) -> "Table":
-    """The rates of each version, with their intervals."""
+    """The counts and medians of each version."""
     from symphony.cli.formatting import cell, table
 
     columns = (
@@ -427,43 +420,12 @@ def _versions_table(versions: Sequence["SkillVersionFigures"]) -> "Table":
             version,
             str(one.runs),
             str(one.opened),
-            *(_rate(rate) for rate in (one.delivered, one.ready, one.blocked)),
+            *map(str, (one.delivered, one.ready, one.blocked)),
             "-" if one.stars is None else f"{one.stars:.1f} ({one.rated})",
             f"{one.turns:g}",
             f"{one.tokens:,.0f}",
         )
     return rows
-
-
-def _holdouts_table(holdouts: Sequence["SkillHoldout"]) -> "Table":
-    """Both arms of each skill, and the difference of their rates."""
-    from symphony.cli.formatting import cell, table
-
-    columns = ("HOLDOUT", "ARM", "ISSUES", "DELIVERED", "READY", "BLOCKED", "TURNS", "TOKENS")
-    rows = table(*columns, right=_NUMBERS)
-    for one in holdouts:
-        for arm, title in ((one.with_skill, "with"), (one.without_skill, "without")):
-            rows.add_row(
-                cell(one.name),
-                title,
-                str(arm.issues),
-                *(_rate(rate) for rate in (arm.delivered, arm.ready, arm.blocked)),
-                "-" if arm.turns is None else f"{arm.turns:g}",
-                "-" if arm.tokens is None else f"{arm.tokens:,.0f}",
-            )
-        differences = (one.delivered, one.ready, one.blocked)
-        rows.add_row(cell(one.name), "difference", "", *(_difference(value) for value in differences), "", "")
-    return rows
-
-
-def _rate(rate: "Rate") -> str:
-    if rate.share is None or rate.low is None or rate.high is None:
-        return f"{rate.count} (too few)"
-    return f"{rate.share:.0%} ({rate.low:.0%}-{rate.high:.0%})"
-
-
-def _difference(value: "Difference | None") -> str:
-    return "too few" if value is None else f"{value.share:+.0%} ({value.low:+.0%} to {value.high:+.0%})"
 
 
 def _otherwise(outcomes: Mapping[str, int]) -> str:

@@ -85,6 +85,7 @@ def _lines(moved: Moved) -> Iterator[str]:
     head = f"{moved.outcome.value:9} {one_line(moved.name)}"
     if moved.reason is not None:
         yield f"{head}  {one_line(f'{moved.source}: {moved.reason}')}"
+        yield from (f"  hint: {one_line(one.hint)}" for one in moved.problems[:1])
         return
     yield f"{head}  {one_line(moved.path)}"
     for problem in moved.problems:
@@ -267,10 +268,9 @@ Examples:
   symphony skills import ../collection --from skills/writing --from plugins/review
   symphony skills import https://github.com/example/skills --ref v1.2
 
-The source is a folder or a repository with skills up to five levels deep, one skill, or a flat <name>.md.
-Every folder with a SKILL.md is taken unless --from or --name say otherwise. Files come over unchanged; only
-one without front matter gets some. Nothing of the source is run, and each skill is checked before it is
-written.
+The source is a folder or a repository with skills up to five levels deep, or one skill. Every folder with a
+SKILL.md is taken unless --from or --name say otherwise. Files come over unchanged. Nothing of the source is
+run, and each skill is checked before it is written.
 
 Exit codes: 0 done, 1 something was skipped, or nothing was found, 2 usage.
 """
@@ -282,7 +282,7 @@ class _Source:
 
     Attributes:
         anchor: no link may lead out of it.
-        starts: the steps from there to each folder or file that was named; one without steps for all of it.
+        starts: the steps from there to each folder that was named; one without steps for all of it.
         shown: as people know it.
         commit: of a repository that was fetched, or null.
     """
@@ -360,16 +360,14 @@ def _opened(source: str, ref: str | None, folders: tuple[str, ...]) -> Iterator[
         raise click.UsageError("--ref goes with the address of a repository; file:///... is one as well")
     path = Path(os.path.normpath(Path(source).expanduser().absolute()))
     if not path.exists():
-        hint = "name a folder, a file, or an address such as https://host/repository"
+        hint = "name a folder, or an address such as https://host/repository"
         raise CommandError.of(f"there is no {one_line(source)}", hint=hint)
     if path.name == "SKILL.md":
         path = path.parent
-    if path.is_dir():
-        yield _Source(anchor=path, starts=starts, shown=str(path))
-    elif folders:
-        raise click.UsageError("--from goes with a folder or a repository, and the source is a file")
-    else:
-        yield _Source(anchor=path.parent, starts=((path.name,),), shown=str(path))
+    if not path.is_dir():
+        hint = f"make {one_line(path.stem)}/SKILL.md of it, with name and description, and name that folder"
+        raise CommandError.of(f"{one_line(source)} is no folder with a SKILL.md", hint=hint)
+    yield _Source(anchor=path, starts=starts, shown=str(path))
 
 
 def _steps(folder: str) -> tuple[str, ...]:
@@ -380,16 +378,14 @@ def _steps(folder: str) -> tuple[str, ...]:
 
 
 def _found(source: _Source, place: SkillsContext) -> "list[ImportCandidate]":
-    """Everything that may be a skill; flat files at the top of a repository are its documents and no skills.
+    """Everything that may be a skill.
 
     Raises:
         CommandError: there is nothing, in all of the source or in one of the folders that were named.
     """
     from symphony.skills import find_importable
 
-    is_repository = source.commit is not None or (source.anchor / ".git").exists()
-    flat = source.starts != ((),) or not is_repository
-    found = find_importable(source.anchor, source.starts, place.options, flat=flat)
+    found = find_importable(source.anchor, source.starts, place.options)
     for start in source.starts:
         steps = "/".join(start)
         if not any(not steps or f"{one.source}/".startswith(f"{steps}/") for one in found):

@@ -40,7 +40,6 @@ from symphony.scheduler import (
     RunStage,
     StartRun,
 )
-from symphony.skills import DropReason
 
 MAX_NODES: Final = 100_000
 """The most values in one frame."""
@@ -143,7 +142,6 @@ class HostReports:
         workspace: its directory on the host.
         carried: the skills of the library that the run was given.
         directory: where they are in the workspace, from the settings.
-        holdout: the share of issues without a skill, from the settings.
         redaction: masks secrets.
     """
 
@@ -156,14 +154,12 @@ class HostReports:
         workspace: str,
         carried: CarriedSkills | None,
         directory: str,
-        holdout: float | None,
         redaction: Redaction,
     ) -> None:
         self._branch = branch
         self._workspace = workspace
         self._given = {} if carried is None else {name: one for name, (one, _) in carried.data.items()}
         self._directory = directory
-        self._holdout = holdout
         self._redaction = redaction
         self._own_fields = {
             "issue_id": command.issue.id,
@@ -338,16 +334,12 @@ class HostReports:
             known = self._given.get(one.name) == one.library_version
             return structs.replace(one, library_version=one.library_version if known else None)
 
-        dropped = tuple(
-            one for one in skills.dropped if one.reason != DropReason.HOLDOUT or one.name in self._given
-        )
         return Skills(
             commit=None if skills.commit is None else self._name(skills.commit),
             listed=tuple(map(own_version, _few(skills.listed, self._name, MAX_LISTED))),
             native=tuple(map(own_version, _few(skills.native, self._name, MAX_LISTED))),
-            dropped=_few(dropped, self._name),
+            dropped=_few(skills.dropped, self._name),
             problems=_few(skills.problems, self._name),
-            holdout=None if skills.holdout is None else self._holdout,
             synced=None if skills.synced is None else self._synced,
         )
 

@@ -15,7 +15,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -77,8 +76,6 @@ FENCE_EXTRA_MS: Final = 30_000
 _FENCE_PAUSE_S: Final = 2.0
 _FENCE_ATTEMPT_MS: Final = 10_000
 _STARTS_AT_ONCE: Final = 4
-_SPARE_S: Final = 600.0
-"""How long a worker waits on a host for a run."""
 _CLEAN_TIMEOUT_MS: Final = 120_000
 _log = structlog.get_logger(__name__)
 
@@ -157,9 +154,6 @@ class RemoteSite:
 class RemoteHosts:
     """Carries runs out on hosts; a context manager that ends their workers.
 
-    A worker needs a second of a processor to load its program. So each host of ssh on which an agent has
-    started has one more worker, which has loaded it and waits for the next run.
-
     Args:
         ssh: leads to the hosts of `worker.ssh_hosts`.
         ray: leads to the nodes of `worker.ray`.
@@ -169,10 +163,8 @@ class RemoteHosts:
     def __init__(self, ssh: HostCarrier, ray: HostCarrier, state_dir: Path) -> None:
         self._ssh = ssh
         self._ray = ray
-        self._logs = state_dir / "logs"
         self._runs = RemoteRuns(state_dir)
         self._tasks: TaskGroup | None = None
-        self._spares: dict[str, StdioWorker] = {}
         self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
         self._starts: dict[str, anyio.CapacityLimiter] = {}
         self._sites: dict[tuple[str | None, ...], RemoteSite] = {}
@@ -281,46 +273,22 @@ class RemoteHosts:
         return self._starts[host.name]
 
     async def start_worker(self, context: RuntimeContext, host: RemoteHost, stderr_path: Path) -> StdioWorker:
-        """A worker on the host that loads its program, or has loaded it before.
+        """A worker on the host, which loads its program.
 
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
         await host.connect()
         site = self._sites.get(_key(host)) or await self._find_site(context, host)
-        argv, lease_ms = host.argv(site.command("worker", "--stdio")), lease_of(context)
-        spare = self._spares.pop(host.name, None)
-        if spare is not None and spare.alive and (spare.argv, spare.lease_ms) == (argv, lease_ms):
-            with suppress(FileNotFoundError), anyio.CancelScope(shield=True):
-                await to_thread.run_sync(spare.stderr_path.rename, stderr_path)
-            return spare
-        if spare is not None:
-            spare.abandon()
         worker = StdioWorker(
-            host=host.local, argv=argv, env=host.env, lease_ms=lease_ms, stderr_path=stderr_path
+            host=host.local,
+            argv=host.argv(site.command("worker", "--stdio")),
+            env=host.env,
+            lease_ms=lease_of(context),
+            stderr_path=stderr_path,
         )
         self._workers.start_soon(worker.run)
         return worker
-
-    def keep_spare(self, host: RemoteHost, like: StdioWorker) -> None:
-        """Have one more worker on the host, unless the host is the place of one run."""
-        if host.node_id is None and host.name not in self._spares:
-            spare = like.another(self._logs / f"spare-{secrets.token_hex(4)}.stderr.log")
-            self._spares[host.name] = spare
-            self._workers.start_soon(self._run_spare, host.name, spare)
-
-    async def _run_spare(self, name: str, spare: StdioWorker) -> None:
-        def is_spare() -> bool:
-            return self._spares.get(name) is spare
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(spare.run)
-            with anyio.move_on_after(_SPARE_S):
-                await spare.over.wait()
-            if is_spare():
-                del self._spares[name]
-                spare.abandon()
-        await to_thread.run_sync(partial(spare.stderr_path.unlink, missing_ok=True))
 
     async def _find_site(
         self, context: RuntimeContext, host: RemoteHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
@@ -559,10 +527,8 @@ class RemoteWorker:
         self._early: list[DaemonFrame] = []
         self._preparation = anyio.CancelScope()
         self._reports: HostReports | None = None
-        self._host: RemoteHost | None = None
         self._inner: StdioWorker | None = None
         self._over = anyio.Event()
-        self._spawned = False
         self._ended: Outcome | None = None
 
     def on_frame(self, frame: DaemonFrame) -> None:
@@ -650,7 +616,7 @@ class RemoteWorker:
         )
         await self._hosts.begin(run)
         self._reports = self._make_reports(prepared, site)
-        self._host, self._inner = host, inner
+        self._inner = inner
         for frame in (msgspec.structs.replace(self._start, site=site), *self._early):
             inner.on_frame(frame)
         await self._over.wait()
@@ -681,7 +647,6 @@ class RemoteWorker:
             workspace=f"{prepared.site.base}/workspaces/{key}",
             carried=site.skills,
             directory=library.directory,
-            holdout=library.holdout or None,
             redaction=self._context.redaction,
         )
 
@@ -693,10 +658,8 @@ class RemoteWorker:
         match frame:
             case Ended():
                 self._ended = frame.outcome
-            case Spawned():  # a process of another machine
-                if self._host is not None and self._inner is not None and not self._spawned:
-                    self._spawned = True
-                    self._hosts.keep_spare(self._host, self._inner)
+            case Spawned():
+                pass  # a process of another machine
             case TurnFinished() if self._reports is not None:
                 self._send(Report(report=self._reports.latest))  # the turn counts, whatever was reported
                 self._send(frame)

@@ -69,7 +69,7 @@ def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | 
 class StdioWorker:
     """A worker in another process (`WorkerEnd`). Its first frame is the `Start` with a site.
 
-    Until then the worker loads its program and waits; it may wait long before it is given a run.
+    Until then the worker loads its program and waits.
 
     Args:
         host: where `argv` runs.
@@ -94,9 +94,8 @@ class StdioWorker:
         """Whether the worker said how the run ended, after its processes were gone."""
         self.over = anyio.Event()
         """None of its processes is alive."""
-        self.argv = tuple(argv)
-        self.lease_ms = lease_ms
-        self.stderr_path = stderr_path
+        self._argv = tuple(argv)
+        self._stderr_path = stderr_path
         self._sweep = sweep
         self._host = host
         self._env = env
@@ -115,12 +114,6 @@ class StdioWorker:
         self._stopped = anyio.Event()
         self._stop_s = 0.0
         self._exit_s = _EXIT_S
-
-    def another(self, stderr_path: Path) -> "StdioWorker":
-        """A further worker of the same kind, not started."""
-        return StdioWorker(
-            host=self._host, argv=self.argv, env=self._env, lease_ms=self.lease_ms, stderr_path=stderr_path
-        )
 
     def take_run(
         self,
@@ -143,11 +136,6 @@ class StdioWorker:
     def abandon(self) -> None:
         """End it, and whatever it does."""
         self._scope.cancel()
-
-    @property
-    def alive(self) -> bool:
-        """Whether it can be given a run, as far as is known."""
-        return not self.over.is_set() and (self._child is None or self._child.exit_code is None)
 
     @property
     def started(self) -> bool:
@@ -174,10 +162,10 @@ class StdioWorker:
         try:
             with self._scope:
                 self._child = child = await self._host.spawn(
-                    self.argv,
+                    self._argv,
                     cwd=Path("/"),
                     env=self._env,
-                    stderr_path=self.stderr_path,
+                    stderr_path=self._stderr_path,
                     supervised=False,  # a client ends with its input, as the worker does
                 )
                 try:
@@ -202,7 +190,7 @@ class StdioWorker:
             self._send(self._ended)
 
     async def _converse(self, child: HostProcess) -> Ended:
-        hint = f"see {self.stderr_path}, if it is there"
+        hint = f"see {self._stderr_path}, if it is there"
         failed = _lost("the worker ended without a result", hint=hint)
         try:
             async with anyio.create_task_group() as tasks:

@@ -302,7 +302,7 @@ class Evaluator:
         except GitError as error:
             raise LibraryError(f"the repository cannot be copied: {error}") from error
         agent = settings.agent.model_copy(
-            update={"library": settings.agent.library.model_copy(update={"sync": "off", "holdout": 0.0})}
+            update={"library": settings.agent.library.model_copy(update={"sync": "off"})}
         )
         workspace = settings.workspace.model_copy(
             update={

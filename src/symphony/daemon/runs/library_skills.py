@@ -13,7 +13,6 @@ from anyio import to_thread
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.frames import CarriedSkills
 from symphony.domain import Issue, SymphonyError
-from symphony.library.holdout import withheld_skill
 from symphony.library.model import Origin, Resolution
 from symphony.library.store import Library
 from symphony.library.workspace import read_written
@@ -35,8 +34,6 @@ class ChosenSkills:
         data: version and file, by name.
         learned: names of those that an agent wrote.
         reason: what decided, for people.
-        holdout: the share of issues that a skill is withheld from; `None` while off.
-        withheld: the skill that is withheld from this issue.
         shadowed: names of those that the repository has too, which the run gets from there.
         for_people: names of those that are kept for people, and are not written.
     """
@@ -44,8 +41,6 @@ class ChosenSkills:
     data: Mapping[str, tuple[int, bytes]] = field(default_factory=dict)
     learned: frozenset[str] = frozenset()
     reason: str = ""
-    holdout: float | None = None
-    withheld: str | None = None
     shadowed: tuple[str, ...] = ()
     for_people: tuple[str, ...] = ()
 
@@ -82,14 +77,11 @@ async def choose_skills(
 
     Args:
         context: has the library.
-        issue: decides which skill is withheld.
+        issue: whose labels call for skills that are kept for people.
         found: what is assigned.
         repository: names of the usable skills that are not of the library.
     """
-    share = context.settings.agent.library.holdout
-    eligible = tuple(one.name for one in found.skills if one.name not in repository)
-    withheld = withheld_skill(issue.id, eligible, share)
-    chosen = tuple(name for name in eligible if name != withheld)
+    chosen = tuple(one.name for one in found.skills if one.name not in repository)
     if len(chosen) > MAX_SKILLS:
         _log.warning("library_skills_left_out", count=len(chosen) - MAX_SKILLS, limit=MAX_SKILLS)
     data: Mapping[str, tuple[int, bytes]] | None = None
@@ -106,8 +98,6 @@ async def choose_skills(
         data={name: one for name, one in data.items() if name not in hidden},
         learned=frozenset(one.name for one in found.skills if one.origin is Origin.LEARNED),
         reason=found.reason,
-        holdout=share or None,
-        withheld=withheld,
         shadowed=tuple(one.name for one in found.skills if one.name in repository),
         for_people=tuple(name for name in data if name in hidden),
     )

@@ -106,7 +106,6 @@ class SessionLibrary:
             versions=self.chosen.versions,
             reason=chosen.reason,
             shadowed=self.chosen.shadowed,
-            withheld=chosen.withheld,
         )
 
     async def _sync(self, workspace: Workspace) -> Synced | None:

@@ -133,7 +133,6 @@ class RunCatalog:
                 DroppedSkill(name=one.name, reason=one.reason.value)
                 for one in (*self.dropped, *self._not_written)
             ),
-            holdout=self.library.holdout,
             problems=tuple(
                 SkillProblem(
                     path=one.path,
@@ -161,9 +160,7 @@ class RunCatalog:
     @property
     def _not_written(self) -> tuple[Dropped, ...]:
         """The skills of the library that are not in the workspace."""
-        withheld = () if self.library.withheld is None else (self.library.withheld,)
         return (
-            *(Dropped(name=name, reason=DropReason.HOLDOUT) for name in withheld),
             *(Dropped(name=name, reason=DropReason.SHADOWED) for name in self.library.shadowed),
             *(Dropped(name=name, reason=DropReason.FOR_PEOPLE) for name in self.library.for_people),
         )

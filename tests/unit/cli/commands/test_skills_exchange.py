@@ -23,7 +23,7 @@ def other(project: Project) -> Path:
     for name, text in (
         ("one/SKILL.md", GOOD.format("one")),
         ("one/scripts/x.sh", "#!/bin/sh\n"),
-        ("two_bare/SKILL.md", "# Two\n\nDoes: two.\n"),
+        ("two/SKILL.md", GOOD.format("two")),
         ("my_flat.md", "Says much.\n"),
         ("bad/SKILL.md", "---\nname: bad\n---\n"),
     ):
@@ -154,7 +154,7 @@ def test_a_place_outside_or_one_that_is_a_skill_is_refused(project: Project) -> 
 def test_a_repository_comes_over_unchanged(project: Project, other: Path, way: str) -> None:
     source = str(other) if way == "path" else other.as_uri()
     done = as_json("import", source, code=1)
-    assert (names(done["created"]), names(done["skipped"])) == (["one", "two-bare", "my-flat"], ["bad"])
+    assert (names(done["created"]), names(done["skipped"])) == (["one", "two"], ["bad"])
     assert "(missing_description)" in done["skipped"][0]["reason"]
     assert done["source"] == {
         "from": source,
@@ -163,11 +163,10 @@ def test_a_repository_comes_over_unchanged(project: Project, other: Path, way: s
     root = project.repo / ".symphony/skills"
     assert files(root / "one") == files(other / ".claude/skills/one")
     assert (root / "one/scripts/x.sh").stat().st_mode & 0o100
-    assert (root / "two-bare/SKILL.md").read_text().endswith("\n---\n# Two\n\nDoes: two.\n")
-    assert sorted(path.name for path in root.iterdir()) == ["my-flat", "one", "two-bare"]
+    assert sorted(path.name for path in root.iterdir()) == ["one", "two"]
     assert skills("check", "--strict").exit_code == 0
     again = as_json("import", source, code=1)
-    assert (names(again["unchanged"]), again["created"]) == (["one", "two-bare", "my-flat"], [])
+    assert (names(again["unchanged"]), again["created"]) == (["one", "two"], [])
 
 
 def test_what_was_edited_here_is_kept_unless_forced(project: Project, other: Path) -> None:
@@ -188,7 +187,7 @@ def test_what_was_edited_here_is_kept_unless_forced(project: Project, other: Pat
 
 def test_a_dry_run_says_the_same_and_writes_nothing(project: Project, other: Path) -> None:
     done = skills("import", other, "--dry-run")
-    assert done.stderr.startswith("3 created, 0 updated, 0 unchanged, 1 skipped (nothing was written)\n")
+    assert done.stderr.startswith("2 created, 0 updated, 0 unchanged, 1 skipped (nothing was written)\n")
     assert not (project.repo / ".symphony/skills").exists()
 
 
@@ -231,12 +230,12 @@ def test_nothing_of_a_repository_is_run(
 
 def test_links_in_a_repository_lead_nowhere_but_into_it(other: Path) -> None:
     (other / ".claude/skills/one/config").symlink_to("../../../.git/config")
-    (other / ".claude/skills/two_bare/passwd").symlink_to("/etc/passwd")
+    (other / ".claude/skills/two/passwd").symlink_to("/etc/passwd")
     commit(other)
     done = as_json("import", other.as_uri(), code=1)
     reasons = {one["name"]: one["reason"] for one in done["skipped"]}
     assert reasons["one"] == "config is a link into .git"
-    assert reasons["two_bare"] == "passwd is a link that leads out of the source"
+    assert reasons["two"] == "passwd is a link that leads out of the source"
 
 
 @pytest.mark.usefixtures("project")
@@ -255,20 +254,19 @@ def test_a_giant_is_refused_before_it_is_written(other: Path, monkeypatch: pytes
 def test_the_name_of_a_skill_that_is_a_repository_is_that_of_the_repository(project: Project) -> None:
     there = project.root / "release-notes.git"
     there.mkdir()
-    (there / "SKILL.md").write_text("Bare: says much.\n")
+    (there / "SKILL.md").write_text(GOOD.format("release-notes"))
     (there / "readme.md").write_text("no skill")
     commit(there)
     assert names(as_json("import", f"{there.as_uri()}/")["created"]) == ["release-notes"]
 
 
-@pytest.mark.parametrize("source", ["folder", "skill", "its file", "file", "below"])
-def test_a_folder_one_skill_and_one_file_can_be_named(other: Path, source: str) -> None:
+@pytest.mark.parametrize("source", ["folder", "skill", "its file", "below"])
+def test_a_folder_and_one_skill_can_be_named(other: Path, source: str) -> None:
     place = other / ".claude/skills"
     arguments, expected = {
-        "folder": ((place, "--name", "one", "--name", "my-flat"), ["one", "my-flat"]),
+        "folder": ((place, "--name", "one", "--name", "two"), ["one", "two"]),
         "skill": ((place / "one",), ["one"]),
         "its file": ((place / "one/SKILL.md",), ["one"]),
-        "file": ((place / "my_flat.md",), ["my-flat"]),
         "below": ((other, "--from", ".claude/skills/one"), ["one"]),
     }[source]
     assert names(as_json("import", *arguments)["created"]) == expected
@@ -303,6 +301,16 @@ def test_warnings_of_what_comes_over_are_told(other: Path) -> None:
     assert "  warning: `name` differs from the directory's name. Make them equal.\n" in done.stdout
 
 
+def test_what_is_skipped_is_told_with_what_to_do(other: Path) -> None:
+    (other / ".claude/skills/my_flat.md").write_text(GOOD.format("my-flat"))
+    (other / ".claude/skills/bad/SKILL.md").write_text("# Bare\n\nDoes much.\n")
+    done = skills("import", other)
+    assert done.exit_code == 1
+    assert "make my-flat/SKILL.md of this file" in done.stdout
+    assert "  hint: Start the file with a `---` line" in done.stdout
+    assert "2 created, 0 updated, 0 unchanged, 2 skipped" in done.stderr
+
+
 def test_what_is_no_source_is_an_error_with_a_hint(other: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, code, message in (
@@ -310,7 +318,7 @@ def test_what_is_no_source_is_an_error_with_a_hint(other: Path, tmp_path: Path) 
         ((tmp_path / "empty",), 1, "there are no skills in"),
         ((other, "--name", "none"), 1, "has no skill 'none'"),
         ((other, "--from", ".claude", "--from", "empty"), 1, "there are no skills in empty of"),
-        ((other / ".claude/skills/my_flat.md", "--from", "x"), 2, "--from goes with a folder"),
+        ((other / ".claude/skills/my_flat.md",), 1, "make my_flat/SKILL.md of it"),
         ((other, "--from", "../x"), 2, "--from: a relative path below the source"),
         (("ext::sh -c touch% x",), 1, "there is no ext::sh"),
         (("-x",), 2, "No such option"),

@@ -175,13 +175,11 @@ def test_skills_were_given_in_the_versions_that_the_daemon_gave() -> None:
     by = door()
     skills = Skills(
         listed=(listed("given", 3), listed("deploy", 1), listed("given", 9)),
-        dropped=(DroppedSkill(name="deploy", reason="holdout"), DroppedSkill(name="x", reason="count")),
-        holdout=0.9,
+        dropped=(DroppedSkill(name="x", reason="count"),),
     )
     found: Skills = sent(frames.SkillsChanged(skills=skills), by).skills
     assert [one.library_version for one in found.listed] == [3, None, None]
     assert [one.name for one in found.dropped] == ["x"]
-    assert found.holdout == 0.1
     by.on_directive(frames.Answer(request=1, synced=Synced(created=("new",))))
     again: Skills = sent(frames.SkillsChanged(skills=replaced(found, synced=None)), by).skills
     assert again.synced is None

@@ -73,19 +73,11 @@ def test_a_setting_of_the_agent_decides_where_nothing_is_assigned(tmp_path: Path
         assert set(found.data) == expected
 
 
-def test_a_skill_of_the_repository_shadows_and_the_holdout_withholds_one(tmp_path: Path) -> None:
-    library = library_of(tmp_path, "style", "tests")
-    context = context_of(tmp_path, library, holdout=0.5)
-    arms = {number: chosen(context, issue=str(number)) for number in range(20)}
-    drawn = {number: one.withheld for number, one in arms.items() if one and one.withheld}
-    assert 0 < len(drawn) < len(arms)
-    number, name = next(iter(drawn.items()))
-    again = chosen(context, issue=str(number))
-    assert again is not None
-    assert (again.withheld, again.holdout, set(again.data)) == (name, 0.5, {"style", "tests"} - {name})
-    found = chosen(context, issue=str(number), repository=frozenset({"style", "tests"}))
+def test_a_skill_of_the_repository_shadows_one_of_the_library(tmp_path: Path) -> None:
+    context = context_of(tmp_path, library_of(tmp_path, "style", "tests"))
+    found = chosen(context, repository=frozenset({"style"}))
     assert found is not None
-    assert (found.withheld, found.shadowed, found.data) == (None, ("style", "tests"), {})
+    assert (found.shadowed, set(found.data)) == (("style",), {"tests"})
 
 
 def test_more_than_the_limit_are_left_out_with_a_warning(tmp_path: Path) -> None:

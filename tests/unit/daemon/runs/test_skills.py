@@ -338,12 +338,11 @@ class TestWhatTheAgentListsItself:
         assert await exclude_agent_listed(catalog, SkillOptions(), ask) is catalog
 
 
-async def test_the_arm_and_the_versions_of_the_library_outlive_another_rendering(tmp_path: Path) -> None:
+async def test_the_versions_of_the_library_outlive_another_rendering(tmp_path: Path) -> None:
     add(tmp_path, "release")
     catalog = await load_catalog(tmp_path, SkillOptions())
-    chosen = ChosenSkills(holdout=0.1, withheld="docs", data={"release": (3, b"")})
+    chosen = ChosenSkills(shadowed=("docs",), data={"release": (3, b"")})
     catalog = replace(catalog, library=chosen)
     document = (await enter_phase(catalog, "TEST")).document
-    assert [(one.name, one.reason) for one in document.dropped] == [("docs", "holdout")]
+    assert [(one.name, one.reason) for one in document.dropped] == [("docs", "shadowed")]
     assert [(one.name, one.library_version) for one in document.listed] == [("release", 3)]
-    assert document.holdout == 0.1

@@ -30,6 +30,7 @@ from symphony.config import (
 )
 from symphony.daemon.admission import judge
 from symphony.domain import SymphonyError
+from symphony.files import write_atomic
 from symphony.trackers.registry import TRACKERS, tracker_kind
 
 DEFAULT_ACCOUNT: Final = "symphony"
@@ -397,10 +398,7 @@ def _write_file(path: Path, text: str, *, dry_run: bool) -> None:
             raise CommandError.of(f"a service of this name serves {served} already", hint=hint)
         if before != text:
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(f".{path.name}.new")
-            draft.write_text(text, encoding="utf-8")
-            draft.chmod(0o644)
-            draft.replace(path)
+            write_atomic(path, text.encode(), mode=0o644, exactly=True)
     except OSError as error:
         raise _not_changed(path, error) from error
     _print_change("unchanged" if before == text else "written" if before is None else "rewritten", str(path))

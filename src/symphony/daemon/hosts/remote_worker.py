@@ -60,6 +60,7 @@ from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, SymphonyError, is_disk_full, workspace_key
+from symphony.files import write_atomic
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     CleanWorkspace,
@@ -98,12 +99,7 @@ class RemoteRuns:
     def add(self, run: RemoteRun) -> None:
         """A run is about to begin; blocking."""
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._path / f"{run.run_id}.tmp"
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(run))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path / f"{run.run_id}.json")
+        write_atomic(self._path / f"{run.run_id}.json", msgspec.json.encode(run), durable=True)
 
     def remove(self, run_id: str) -> None:
         """None of its processes is alive; blocking."""

@@ -59,8 +59,9 @@ from symphony.daemon.hosts.remote_host import (
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, SymphonyError, is_disk_full, workspace_key
+from symphony.domain import Failure, SymphonyError, is_disk_full, workspace_key
 from symphony.files import write_atomic
+from symphony.observability import bugs
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     CleanWorkspace,
@@ -581,10 +582,7 @@ class RemoteWorker:
             except SymphonyError as error:
                 outcome = self._failed(error.failure)
             except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
-                _log.error("run_crashed", exc_info=error)
-                message = f"internal error: {error!r}"
-                failure = Failure(category=Category.INTERNAL, blame=Blame.HOST, message=message)
-                outcome = self._failed(failure)
+                outcome = self._failed(bugs.contained("run_crashed", error))
             tasks.cancel_scope.cancel()  # ends a worker that got no run
         await to_thread.run_sync(self._transcript.close)
         if outcome.failure is not None:  # it may tell what the host says

@@ -12,7 +12,7 @@ import fcntl
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -142,6 +142,25 @@ def is_regular(path: Path) -> bool:
 def number(connection: sqlite3.Connection, pragma: str) -> int:
     """The value of a pragma that is a number."""
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, migrations: Mapping[int, Sequence[str]], version: int) -> bool:
+    """Bring the tables to a version, in the transaction that is open; whether they were of an older one.
+
+    Args:
+        connection: the file; `PRAGMA user_version` is the version of its tables.
+        migrations: by version, the statements that lead to the next one.
+        version: the one to reach.
+
+    Raises:
+        sqlite3.Error: the file cannot be written.
+    """
+    steps = range(number(connection, "user_version"), version)
+    for step in steps:
+        for statement in migrations[step]:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {version}")
+    return bool(steps)
 
 
 @contextmanager

@@ -205,3 +205,13 @@ def test_an_error_in_the_middle_rolls_all_back(tmp_path: Path) -> None:
         with sqlite.transaction(connection):
             connection.execute("INSERT INTO numbers VALUES (2)")
         assert connection.execute("SELECT * FROM numbers").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize(("version", "added"), [(0, ["a", "b"]), (1, ["b"]), (2, [])])
+def test_tables_of_an_older_version_are_migrated(version: int, added: list[str]) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+        steps = {0: ("CREATE TABLE a (x)",), 1: ("CREATE TABLE b (x)",)}
+        assert sqlite.migrate(connection, steps, 2) is bool(added)
+        assert [name for (name,) in connection.execute("SELECT name FROM sqlite_schema")] == added
+        assert sqlite.number(connection, "user_version") == 2

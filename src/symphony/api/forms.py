@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import structlog
+from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -77,12 +78,10 @@ class Notices:
     """The latest notices by their ids."""
 
     def __init__(self) -> None:
-        self._notices: dict[str, Notice] = {}
+        self._notices: FIFOCache[str, Notice] = FIFOCache(_MAX_NOTICES)
 
     def put(self, notice: Notice) -> str:
         """Keep a notice; its id."""
-        while len(self._notices) >= _MAX_NOTICES:
-            del self._notices[next(iter(self._notices))]
         key = secrets.token_urlsafe(9)
         self._notices[key] = notice
         return key

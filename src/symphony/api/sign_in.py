@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
+from cachetools import FIFOCache
 
 COOKIE_S: Final = 14 * 24 * 3_600
 """How long a browser stays signed in at most."""
@@ -74,7 +75,7 @@ class BrowserSignIn:
         self._key = key or BrowserKey.new()
         self._now_s = now_s
         self._uptime_s = uptime_s
-        self._links: dict[str, float] = {}
+        self._links: FIFOCache[str, float] = FIFOCache(_MAX_LINKS)
         self._used_links: deque[str] = deque(maxlen=_MAX_LINKS)
 
     @property
@@ -91,8 +92,6 @@ class BrowserSignIn:
 
     def new_link(self) -> str:
         """The secret of a link that signs one browser in, once, within `LINK_S`."""
-        while len(self._links) >= _MAX_LINKS:
-            del self._links[next(iter(self._links))]
         link = secrets.token_urlsafe(24)
         self._links[link] = self._uptime_s() + LINK_S
         return link

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from symphony.cli.failures import CommandError
-from symphony.daemon.state_dir import write_private
+from symphony.files import write_new
 
 _FILE: Final = "open.html"
 _PAGE: Final = """<!doctype html>
@@ -40,7 +40,7 @@ def open_privately(address: str, state_dir: Path) -> bool:
     path = state_dir / _FILE
     try:
         path.unlink(missing_ok=True)
-        write_private(path, _PAGE.format(url=escape(address)).encode())
+        write_new(path, _PAGE.format(url=escape(address)).encode(), 0o600)
     except OSError as error:
         hint = "open the link that `symphony open --print` prints"
         raise CommandError.of(f"{path}: {error.strerror}", hint=hint) from error

@@ -1,8 +1,8 @@
 """Asks a daemon over its control socket: one request, one JSON answer, bounded in time and size.
 
-The protocol is h11's, on a blocking socket: one request needs neither an event loop nor a connection pool,
-and importing an HTTP client takes longer than asking. Proxies, redirects and environment variables have no
-effect.
+The protocol is the standard library's, on a blocking socket: one request needs neither an event loop nor a
+connection pool, and importing httpx takes longer than asking. Proxies, redirects and environment variables
+have no effect.
 """
 
 import json
@@ -10,25 +10,28 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote, urlencode
 
-import h11
 import msgspec
+from typing_extensions import override
 
 from symphony.api.models import Document, Error, Feedback, Issue, Link, Prompt, Refresh, Stars, State, Verb
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, check_listener, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.domain import ALL_ISSUES, DECODE_ERRORS, Selection
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 _Document = TypeVar("_Document", bound=Document)
 
 _ANSWER_S: Final = 10.0
 _PROMPT_S: Final = 60.0
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-_CHUNK_BYTES: Final = 65_536
 _SUCCESS: Final = range(200, 300)
 _NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
@@ -170,7 +173,7 @@ class Client:
         except TimeoutError as error:
             message = f"the daemon (pid {pid}) did not answer within {timeout_s:g} s"
             raise UnreachableError(message, hint=_TRY_AGAIN) from error
-        except (OSError, h11.ProtocolError) as error:
+        except (OSError, HTTPException) as error:
             raise UnreachableError(f"the daemon (pid {pid}) broke off: {error}", hint=_TRY_AGAIN) from error
         if status == _NOT_FOUND:
             return None
@@ -193,46 +196,23 @@ class Client:
         Raises:
             TimeoutError: the answer was not complete in time.
             OSError: the connection cannot be made, or broke.
-            h11.ProtocolError: the answer is not HTTP, or ends too early.
+            HTTPException: the answer is not HTTP, or ends too early.
             UnreachableError: the answer is too long.
         """
-        deadline = time.monotonic() + timeout_s
-
-        def limit_next_call() -> None:
-            remaining_s = deadline - time.monotonic()
-            if remaining_s <= 0:
-                raise TimeoutError
-            connection.settimeout(remaining_s)
-
-        http = h11.Connection(h11.CLIENT)
-        headers = [
-            ("host", "symphony"),
-            ("accept", "application/json"),
-            ("connection", "close"),
-            ("content-length", str(len(body or b""))),
-            *([] if body is None else [("content-type", "application/json")]),
-        ]
-        request = http.send(h11.Request(method=method, target=path, headers=headers)) or b""
-        request += http.send(h11.Data(data=body or b"")) or b""
-        http.send(h11.EndOfMessage())
-        status, answer = 0, bytearray()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            limit_next_call()
-            connection.connect(os.fsencode(self.endpoint.socket))
-            connection.sendall(request)
-            while True:
-                match http.next_event():
-                    case h11.Response(status_code=status):
-                        pass
-                    case h11.Data(data=data):
-                        answer += data
-                        if len(answer) > self._max_bytes:
-                            raise self._not_understood("its answer has no end")
-                    case h11.EndOfMessage():
-                        return status, bytes(answer)
-                    case _:  # more bytes are needed
-                        limit_next_call()
-                        http.receive_data(connection.recv(_CHUNK_BYTES))
+        headers = {"Accept": "application/json", "Connection": "close"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        with closing(_Connection(self.endpoint.socket, timeout_s)) as connection:
+            with suppress(BrokenPipeError):  # it may refuse before it has read the body; its answer says why
+                connection.request(method, path, body, headers)
+            with connection.getresponse() as response:
+                answer = response.read(self._max_bytes + 1)
+                if len(answer) > self._max_bytes:
+                    raise self._not_understood("its answer has no end")
+                unlimited = response.length is None  # also if it broke off before its body
+                if response.length or (unlimited and not answer):
+                    raise IncompleteRead(answer, response.length)
+                return response.status, answer
 
     def _decode(self, answer: bytes, kind: type[_Document]) -> _Document:
         """The document; unknown fields, as a later daemon may send them, are ignored."""
@@ -248,6 +228,40 @@ class Client:
             f"what listens on {self.endpoint.socket} is no daemon that this program understands: {reason}",
             hint=f"look which process has the number {self.endpoint.pid}, and restart the daemon",
         )
+
+
+class _Connection(HTTPConnection):
+    """A connection to a Unix socket; `timeout_s` covers all that is done with it."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("symphony")
+        self._path = path
+        self._deadline = time.monotonic() + timeout_s
+
+    @override
+    def connect(self) -> None:
+        self.sock = _Socket(self._deadline)
+        self.sock.connect(os.fsencode(self._path))
+
+
+class _Socket(socket.socket):
+    """A Unix socket that gives up at a time of the monotonic clock, in seconds, also between small pieces."""
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._deadline = deadline
+        self._limit_next_call()
+
+    @override
+    def recv_into(self, buffer: "WriteableBuffer", nbytes: int = 0, flags: int = 0) -> int:
+        self._limit_next_call()
+        return super().recv_into(buffer, nbytes, flags)
+
+    def _limit_next_call(self) -> None:
+        remaining_s = self._deadline - time.monotonic()
+        if remaining_s <= 0:
+            raise TimeoutError
+        self.settimeout(remaining_s)
 
 
 class _Identified(Document, frozen=True):

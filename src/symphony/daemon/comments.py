@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import anyio
 import structlog
 from anyio import to_thread
+from cachetools import FIFOCache
 
 from symphony import skills
 from symphony.daemon.context import RuntimeContext
@@ -108,9 +109,9 @@ class CommentWriter:
     ) -> None:
         self._on_written = on_written
         self._timeout_s = timeout_s
-        self._max_known = max_known
         self._tracker: object = None
-        self._digests = OrderedDict(((one.issue_id, one.kind), one.fingerprint) for one in reversed(known))
+        self._digests: FIFOCache[tuple[str, str], str] = FIFOCache(max_known)
+        self._digests.update(((one.issue_id, one.kind), one.fingerprint) for one in reversed(known))
         # Two writes to one issue must not overtake each other: the older text would stay.
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
@@ -132,8 +133,6 @@ class CommentWriter:
                 return False
             context.fault(FaultPoint.AFTER_COMMENT)
             self._digests[key] = digest
-            if len(self._digests) > self._max_known:
-                self._digests.popitem(last=False)
             if comment_id:
                 self._on_written(*key, comment_id, digest)
             return True
@@ -197,7 +196,7 @@ class AnswerReader:
         self._comments = comments
         self._now_ms = now_ms
         self._few = anyio.Semaphore(_READS_AT_ONCE)
-        self._reposted_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._reposted_ms: FIFOCache[tuple[str, str], int] = FIFOCache(_MAX_REPOSTED)
 
     async def read(
         self, context: RuntimeContext, question: PostComment
@@ -239,8 +238,6 @@ class AnswerReader:
         if now_ms - self._reposted_ms.get(key, -_REPOST_MS) < _REPOST_MS:
             return
         self._reposted_ms[key] = now_ms
-        if len(self._reposted_ms) > _MAX_REPOSTED:
-            self._reposted_ms.popitem(last=False)
         await self._comments.post(context, replace(draft_of(question), verify=True))
 
 
@@ -283,7 +280,7 @@ class PeopleCommentReader:
 
     def __init__(self, recorded: Callable[[str], tuple[ToldComment, ...]]) -> None:
         self._recorded = recorded
-        self._told: OrderedDict[str, tuple[ToldComment, ...]] = OrderedDict()
+        self._told: FIFOCache[str, tuple[ToldComment, ...]] = FIFOCache(MAX_KNOWN)
 
     async def read(self, context: RuntimeContext, issue: Issue, answer: str | None) -> ReadComments:
         """The comments of people; none if they cannot be read: they are told the next time.
@@ -309,9 +306,6 @@ class PeopleCommentReader:
     def were_told(self, issue_id: str, read: ReadComments) -> None:
         """A session was told them."""
         self._told[issue_id] = read.told
-        self._told.move_to_end(issue_id)
-        if len(self._told) > MAX_KNOWN:
-            self._told.popitem(last=False)
 
 
 def _sorted_out(

@@ -45,6 +45,7 @@ from symphony.domain import (
 )
 from symphony.journal.transcripts import TranscriptWriter
 from symphony.library.sync import CollectedSkills, Synced
+from symphony.observability import bugs
 from symphony.scheduler import (
     AnswersRead,
     AnswersReadFailed,
@@ -287,12 +288,8 @@ class Effects:
         redaction = self._context().redaction
         if isinstance(error, SymphonyError):
             return redaction.failure(error.failure)
-        _log.error("tracker_crashed", exc_info=error)
-        return Failure(
-            category=Category.TRACKER_REQUEST,
-            blame=Blame.TRACKER,
-            message=redaction.text(f"internal error: {error!r}"),
-        )
+        failure = bugs.contained("tracker_crashed", error, Category.TRACKER_REQUEST, Blame.TRACKER)
+        return redaction.failure(failure)
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -429,10 +426,7 @@ class Effects:
                     pushed = await context.workspaces.push(command.branch)
                 context.fault(FaultPoint.AFTER_PUSH)
             except Exception as error:  # noqa: BLE001 - every failure becomes an event
-                _log.exception("effect_crashed")
-                pushed = Failure(
-                    category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
-                )
+                pushed = bugs.contained("effect_crashed", error)
         placed, pushed = (
             None if each is None else context.redaction.failure(each) for each in (placed, pushed)
         )

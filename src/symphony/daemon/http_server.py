@@ -41,6 +41,7 @@ from symphony.api.sign_in import BrowserSignIn
 from symphony.config import ServerSettings
 from symphony.daemon.state_dir import StateDirectory, operator_token
 from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.files import write_atomic
 
 CONTROL_FILE: Final = "control.json"
 MAX_CONNECTIONS = 64
@@ -314,10 +315,8 @@ class Listeners:
             "workflow": None if self.workflow is None else os.path.realpath(self.workflow),
         }
         file = self.state_dir.path / CONTROL_FILE
-        draft = file.with_name(f"{CONTROL_FILE}.tmp")
         try:
-            draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            draft.replace(file)
+            write_atomic(file, json.dumps(content).encode() + b"\n")
         except OSError as error:
             _log.warning("control_socket_failed", reason=str(error.strerror))
 

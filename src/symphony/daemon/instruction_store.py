@@ -7,7 +7,6 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urljoin
@@ -19,6 +18,7 @@ from anyio import to_thread
 from msgspec import Struct
 
 from symphony.config import InstructionsSettings
+from symphony.files import write_atomic
 from symphony.http.exchange import origin_of
 from symphony.http.transport import ExchangeError, HttpxTransport, Send
 from symphony.skills import (
@@ -231,19 +231,15 @@ class InstructionStore:
 
     def _write_copy(self, file: Path, copy: StoredCopy) -> None:
         """Replace a copy, and remove those that were not replaced for 30 days."""
-        draft = file.with_suffix(f".{os.getpid()}.tmp")
         try:
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft.write_bytes(msgspec.json.encode(copy))
-            draft.replace(file)
+            write_atomic(file, msgspec.json.encode(copy))
             oldest = time.time() - _KEPT_S
             for other in self._copies.iterdir():
                 if other != file and other.lstat().st_mtime < oldest:
                     other.unlink(missing_ok=True)
         except OSError as error:
             _log.warning("instructions_not_kept", path=str(file), reason=error.strerror)
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
 
 
 async def _get(send: Send, address: str, known: StoredFile | None) -> StoredFile:

@@ -5,13 +5,13 @@ that the decision was based on. The tracker's own answer tells whether a move ha
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
 import anyio
 import structlog
+from cachetools import FIFOCache
 
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, normalise_state
@@ -42,10 +42,11 @@ class Moves:
     ) -> None:
         self._on_moved_back = on_moved_back
         self._timeout_s = timeout_s
-        self._max_reported = max_reported
         self._wanted: dict[str, MoveIssue] = {}
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._reported: OrderedDict[tuple[str, str], str] = OrderedDict()  # failures by issue and state
+        self._reported: FIFOCache[tuple[str, str], str] = FIFOCache(
+            max_reported
+        )  # failures by issue and state
 
     def request(self, command: MoveIssue) -> None:
         """Replace earlier requests for the issue; `move` must follow."""
@@ -100,8 +101,6 @@ class Moves:
         issue, key = command.issue, (command.issue.id, command.state)
         repeated = self._reported.get(key) == failure.message
         self._reported[key] = failure.message
-        if len(self._reported) > self._max_reported:
-            self._reported.popitem(last=False)
         _log.log(
             logging.DEBUG if repeated else logging.WARNING,
             "move_failed",

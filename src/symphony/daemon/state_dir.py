@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import Final
 
 from symphony.daemon.instance_lock import InstanceLock, LockHolder, StateDirectoryError, hold_lock
 from symphony.domain import Blame, Category, Failure, SymphonyError, disk_full_hint, is_disk_full
+from symphony.files import open_regular, write_atomic, write_new
 from symphony.journal.transcripts import TRANSCRIPTS, transcript_path
 from symphony.processes.base import Identity
 
@@ -162,9 +162,7 @@ def register_state_dir(state_dir: Path, environment: Mapping[str, str]) -> None:
         _remove_stale_files(folder)
         file = folder / f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:24]}.json"
         if not file.exists():
-            draft = file.with_suffix(f".{os.getpid()}.tmp")
-            draft.write_text(json.dumps({"state_dir": str(real)}) + "\n", encoding="utf-8")
-            draft.replace(file)
+            write_atomic(file, json.dumps({"state_dir": str(real)}).encode() + b"\n")
 
 
 def parse_known_state_dir(content: bytes) -> Path | None:
@@ -220,33 +218,19 @@ def read_private(path: Path) -> str:
         UnicodeDecodeError: it is not ASCII.
         SymphonyError: `http_server`: other users can read it.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
-            raise _token_error(f"{path} can be read by others, or is not a file of this user")
-        return os.read(descriptor, _MAX_TOKEN_BYTES).decode("ascii")
-    finally:
-        os.close(descriptor)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Create a file that only this user can read.
-
-    Raises:
-        OSError: it exists, or cannot be written.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, content)
-    finally:
-        os.close(descriptor)
+    file = open_regular(path)
+    if file is not None:
+        with file:
+            facts = os.fstat(file.fileno())
+            if facts.st_uid == os.getuid() and not facts.st_mode & 0o077:
+                return file.read(_MAX_TOKEN_BYTES).decode("ascii")
+    raise _token_error(f"{path} can be read by others, or is not a file of this user")
 
 
 def _create_token(path: Path) -> str:
     token = secrets.token_urlsafe(32)
     try:
-        write_private(path, f"{token}\n".encode())
+        write_new(path, f"{token}\n".encode(), 0o600)
     except OSError as error:
         raise _token_error(f"{path} cannot be written: {error.strerror}") from error
     return token

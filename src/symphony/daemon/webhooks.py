@@ -10,12 +10,12 @@ asked anyway.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import anyio
 import structlog
+from cachetools import FIFOCache
 
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.config import resolve_secret
@@ -72,8 +72,8 @@ class Webhooks:
         self._environment = environment
         self._now_ms = now_ms
         self._on_result = on_result
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._own_comments: OrderedDict[str, None] = OrderedDict()
+        self._seen: FIFOCache[str, None] = FIFOCache(MAX_SEEN)
+        self._own_comments: FIFOCache[str, None] = FIFOCache(MAX_OWN)
         self._tracker = _Gatherer(lambda: post(WakeAsked(reason="webhook")), self._is_news, sleep)
         self._forge = _Gatherer(look, self._is_news, sleep)
         self._logged_ms: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Webhooks:
             _log.debug("webhook_repeated", sender=sender)
             return "duplicate"
         for key in keys:
-            _remember(self._seen, key, MAX_SEEN)
+            self._seen[key] = None
         if not self._is_news(delivery):
             return "ignored"
         (self._forge if sender == FORGE else self._tracker).add(delivery)
@@ -127,7 +127,7 @@ class Webhooks:
 
     def ignore_comment(self, comment_id: str) -> None:
         """The daemon wrote this comment: deliveries about it are not relevant."""
-        _remember(self._own_comments, comment_id.rpartition("/")[2], MAX_OWN)
+        self._own_comments[comment_id.rpartition("/")[2]] = None
 
     async def run(self) -> None:
         """Make the daemon look after relevant deliveries, until cancelled."""
@@ -164,12 +164,6 @@ class Webhooks:
             self._logged_ms[error.code] = now_ms
             _log.warning("webhook_refused", code=error.code, reason=error.message)
         return WebhookDeniedError(_STATUS[error.code], error.code, error.message)
-
-
-def _remember(seen: OrderedDict[str, None], name: str, at_most: int) -> None:
-    seen[name] = None
-    if len(seen) > at_most:
-        seen.popitem(last=False)
 
 
 class _Gatherer:

@@ -408,15 +408,6 @@ def _fill(connection: sqlite3.Connection, *, now_wall_ms: int) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 
-def _migrate(connection: sqlite3.Connection) -> bool:
-    """Bring the tables of an older version up to date, in the transaction that is open; whether one was."""
-    steps = range(sqlite.number(connection, "user_version"), VERSION)
-    for version in steps:
-        for statement in _MIGRATIONS[version]:
-            connection.execute(statement)
-    return bool(steps)
-
-
 def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     _refuse_other_versions(path, sqlite.number(connection, "user_version"))
     if (damage := sqlite.damage(connection)) is not None:
@@ -426,8 +417,7 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        migrated = _migrate(connection)
-        connection.execute(f"PRAGMA user_version = {VERSION}")  # raises if the file cannot be written
+        migrated = sqlite.migrate(connection, _MIGRATIONS, VERSION)  # raises if it cannot be written
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
             raise sqlite.DamagedError("its format is not known") from error

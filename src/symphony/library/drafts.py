@@ -4,7 +4,6 @@ The agent may have left anything there: links, pipes, other kinds of files, more
 """
 
 import os
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import Final
 
 from msgspec import structs
 
+from symphony.files import open_regular
 from symphony.library.model import MAX_CONTENT_BYTES, Draft, LibraryError, SkillText
 from symphony.skills import FILE_NAME, MAX_FIELD
 
@@ -146,10 +146,10 @@ def read_content(path: Path) -> bytes:
         LibraryError: it is no skill file.
         OSError: it cannot be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise LibraryError("it is not a file")
+    stream = open_regular(path)
+    if stream is None:
+        raise LibraryError("it is not a file")
+    with stream:
         data = stream.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
         raise LibraryError(f"it has more than {_MAX_FILE_BYTES:,} bytes")

@@ -98,6 +98,7 @@ _MIGRATIONS: Final = (
     );
     """,
 )
+_STEPS: Final = {version: script.split(";") for version, script in enumerate(_MIGRATIONS)}
 VERSION: Final = len(_MIGRATIONS)
 """The number of migrations that a file has had, in `PRAGMA user_version`."""
 
@@ -751,7 +752,7 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
         _refuse_others(path, connection)
         if sqlite.number(connection, "user_version") < VERSION:
             with sqlite.transaction(connection):
-                _migrate(connection)
+                sqlite.migrate(connection, _STEPS, VERSION)
     except BaseException:
         connection.close()
         raise
@@ -772,15 +773,8 @@ def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
 def _fill(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     with sqlite.transaction(connection):
-        _migrate(connection)
+        sqlite.migrate(connection, _STEPS, VERSION)
     connection.execute("PRAGMA journal_mode = WAL")
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    for migration in _MIGRATIONS[sqlite.number(connection, "user_version") :]:
-        for statement in migration.split(";"):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 @contextmanager

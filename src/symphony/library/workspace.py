@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from symphony.files import write_atomic
 from symphony.library.model import LibraryError
 from symphony.skills import FILE_NAME
 
@@ -115,11 +116,15 @@ def write_skills(
         others = earlier.others
     # The record is written first: after a crash the next attempt may still replace and remove the files.
     record.parent.mkdir(parents=True, exist_ok=True)
-    _replace(record, msgspec.json.encode(WrittenSkills(directory=directory, skills=written, others=others)))
+    write_atomic(
+        record,
+        msgspec.json.encode(WrittenSkills(directory=directory, skills=written, others=others)),
+        mode=0o644,
+    )
     _exclude(workspace / ".git" / "info", directory, written)
     for name in written:
         (root / name).mkdir(exist_ok=True)
-        _replace(root / name / FILE_NAME, skills[name][1])
+        write_atomic(root / name / FILE_NAME, skills[name][1], mode=0o644)
     return taken
 
 
@@ -187,14 +192,4 @@ def _exclude(info: Path, directory: str, names: Collection[str]) -> None:
     if before and not before.endswith(b"\n"):
         before += b"\n"
     if (new := before + block + after) != text:
-        _replace(file, new)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file at once; a link in its place is replaced and not followed."""
-    draft = path.with_name(f".{path.name}.symphony")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
-    draft.replace(path)
+        write_atomic(file, new, mode=0o644)

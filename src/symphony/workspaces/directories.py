@@ -27,8 +27,8 @@ from symphony.domain import (
     is_disk_full,
     no_fault,
 )
+from symphony.files import DRAFT_PREFIX
 from symphony.workspaces.files import (
-    DRAFT_PREFIX,
     delete_old_entries,
     delete_tree,
     is_directory,

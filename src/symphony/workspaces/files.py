@@ -21,66 +21,20 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from symphony.files import NO_FILE, open_regular
+
 MAX_ENTRIES = 200_000
-DRAFT_PREFIX = ".new-"
 
 _MAX_DEPTH = 64
 _MAX_LINE_BYTES = 8_192
 _NAMES_AT_ONCE = 10_000
 _OWNER_ONLY = 0o700
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRUSTED_PATH_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-# What open(2) reports for a missing file, a link, and a socket.
-_NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
-_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 # --- Reading ---
-
-
-def open_regular(path: str | Path, directory: int | None = None) -> BufferedReader | None:
-    """Open a regular file, relative to an open directory if one is given; `None` for anything else.
-
-    Raises `OSError` if the path cannot be opened.
-    """
-    fd = os.open(path, _READ_FLAGS, dir_fd=directory)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return None
-    return os.fdopen(fd, "rb")
-
-
-def read_present(path: Path, limit: int) -> bytes | None:
-    """The content of a regular file of at most `limit` bytes; `None` for anything else that exists.
-
-    Raises `OSError` if the path cannot be opened.
-    """
-    file = open_regular(path)
-    if file is None:
-        return None
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        return file.read(size) if size <= limit else None
-
-
-def read_if_there(path: Path, limit: int) -> bytes | None:
-    """As `read_present`, but a missing file is `None` too; raises `OSError` for an unreadable one."""
-    try:
-        return read_present(path, limit)
-    except OSError as error:
-        if error.errno in _NO_FILE:
-            return None
-        raise
-
-
-def read_regular(path: Path, limit: int) -> bytes | None:
-    """As `read_present`, but a file that is missing or unreadable is `None` too."""
-    try:
-        return read_present(path, limit)
-    except OSError:
-        return None
 
 
 def lines_of(path: Path, limit: int) -> Iterator[bytes]:
@@ -118,7 +72,7 @@ def _open_limited(path: Path, limit: int) -> BufferedReader | None:
     try:
         file = open_regular(path)
     except OSError as error:
-        if error.errno in _NO_FILE:
+        if error.errno in NO_FILE:
             return None
         raise
     if file is not None and os.fstat(file.fileno()).st_size > limit:
@@ -168,7 +122,7 @@ def entries_below(top: Path, *, into: str | None = None) -> Iterator[tuple[int, 
     try:
         directory = os.open(top, _DIRECTORY_FLAGS)
     except OSError as error:
-        if error.errno in _NO_FILE:
+        if error.errno in NO_FILE:
             return
         raise
     for number, found in enumerate(_entries(directory, "", into, _MAX_DEPTH)):
@@ -242,40 +196,6 @@ def make_directory(path: Path) -> None:
     """Create a directory with all its parents, for this user only, unless it exists."""
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
-
-
-def write_atomic(path: Path, data: bytes, *, new: bool = False) -> None:
-    """Write a file so that a reader sees the old content or the new one, also after a crash.
-
-    With `new`, an existing file is kept and `FileExistsError` is raised.
-    """
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=DRAFT_PREFIX)
-    draft = Path(name)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        if new:
-            _claim_name(path, draft)
-        else:
-            draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _claim_name(path: Path, draft: Path) -> None:
-    """Rename a draft if the name is free. On file systems without hard links, claim it with an empty file."""
-    try:
-        path.hardlink_to(draft)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        draft.replace(path)
-    else:
-        draft.unlink()
 
 
 def make_read_only(root: Path) -> None:

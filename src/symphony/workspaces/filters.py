@@ -13,7 +13,7 @@ from typing import Final
 from anyio import to_thread
 
 from symphony.domain import one_line
-from symphony.workspaces.files import read_regular
+from symphony.files import read_regular
 from symphony.workspaces.git import Git, GitError, common_dir
 
 _ATTRIBUTES: Final = (".gitattributes", ":(glob)**/.gitattributes")

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from symphony.domain import PATTERNS_ONLY, Redaction, disk_full_hint, is_disk_full, one_line
+from symphony.files import read_if_there, read_regular
 from symphony.processes.base import Completed, Host
-from symphony.workspaces.files import MAX_ENTRIES, entries_below, lines_of, read_if_there, read_regular
+from symphony.workspaces.files import MAX_ENTRIES, entries_below, lines_of
 from symphony.workspaces.model import Login
 from symphony.workspaces.reasons import reason_for, telling_lines
 

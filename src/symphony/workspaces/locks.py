@@ -21,6 +21,7 @@ import structlog
 from anyio import to_thread
 
 from symphony.domain import BRANCH_PREFIX
+from symphony.files import try_lock
 from symphony.workspaces.files import entries_below, make_directory
 from symphony.workspaces.git import NETWORK_TIMEOUT_MS, GitError, common_dir
 
@@ -41,7 +42,7 @@ class RootLease:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         weakref.finalize(self, os.close, fd)
-        self.alone = _try_lock(fd, fcntl.LOCK_EX)
+        self.alone = try_lock(fd, fcntl.LOCK_EX)
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
@@ -54,17 +55,9 @@ class RootLease:
     def share(self) -> None:
         """Let other daemons in. Waits a bounded time for their locks, because an agent may hold one."""
         for _ in range(_ATTEMPTS):
-            if _try_lock(self._fd, fcntl.LOCK_SH):
+            if try_lock(self._fd, fcntl.LOCK_SH):
                 break
             time.sleep(_PAUSE_S)
-
-
-def _try_lock(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @asynccontextmanager
@@ -82,7 +75,7 @@ async def locked(path: Path, wait_s: float) -> AsyncIterator[None]:
     fd = os.open(path, _OPEN_FLAGS, 0o600)
     try:
         with anyio.move_on_after(wait_s) as waiting:
-            while not _try_lock(fd, fcntl.LOCK_EX):  # noqa: ASYNC110 - another process holds it
+            while not try_lock(fd, fcntl.LOCK_EX):  # noqa: ASYNC110 - another process holds it
                 await anyio.sleep(_PAUSE_S)
         if waiting.cancelled_caught:
             raise GitError(f"another process has held {path} for {wait_s:g} s")

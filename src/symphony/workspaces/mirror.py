@@ -21,7 +21,8 @@ import msgspec
 from anyio import to_thread
 
 from symphony.domain import Blame, Category, branch_name, disk_full_hint
-from symphony.workspaces.files import is_directory, temporary_directory, write_atomic
+from symphony.files import write_atomic
+from symphony.workspaces.files import is_directory, temporary_directory
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
     SAFE_DIRECTORY,
@@ -375,7 +376,7 @@ def remove_stored_logins(layout: Layout) -> None:
         if found is None or address == stored:
             continue
         cleaned = f"{text[: found.start(1)]}{config_value(address)[1:-1]}{text[found.end(1) :]}"
-        write_atomic(config, cleaned.encode("utf-8", "surrogateescape"))
+        write_atomic(config, cleaned.encode("utf-8", "surrogateescape"), mode=0o600, durable=True)
         if not is_directory(layout.mirror(address)):
             path.rename(layout.mirror(address))
             path.symlink_to(layout.mirror(address).name)

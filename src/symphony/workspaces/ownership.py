@@ -29,13 +29,8 @@ import structlog
 from msgspec import Struct
 
 from symphony.domain import DECODE_ERRORS, Blame, Category, branch_name
-from symphony.workspaces.files import (
-    is_directory,
-    make_directory,
-    read_present,
-    read_regular,
-    write_atomic,
-)
+from symphony.files import read_present, read_regular, write_atomic
+from symphony.workspaces.files import is_directory, make_directory
 from symphony.workspaces.git import common_dir, read_ref, without_credentials
 from symphony.workspaces.layout import MAX_NAME_BYTES, Layout, check_key, record_name
 from symphony.workspaces.model import WorkspaceError, local_repository, split_login
@@ -128,11 +123,11 @@ def write_record(layout: Layout, record: StoredRecord, *, new: bool = False) -> 
     path, data = layout.record(record.key), msgspec.json.format(msgspec.json.encode(record), indent=1)
     make_directory(path.parent)
     try:
-        write_atomic(path, data, new=new)
+        write_atomic(path, data, mode=0o600, durable=True, new=new)
     except FileExistsError:
         if _decode_record(path) is not None:
             raise
-        write_atomic(path, data)  # the existing one is damaged
+        write_atomic(path, data, mode=0o600, durable=True)  # the existing one is damaged
 
 
 def _decode_record(path: Path) -> StoredRecord | None:
@@ -251,7 +246,7 @@ class Tenant:
         content = _encode_tenant(_TenantFile(workflow=self.workflow))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, content, new=former is None)
+            write_atomic(path, content, mode=0o600, durable=True, new=former is None)
         except OSError as error:
             if isinstance(error, FileExistsError) and os.path.lexists(path):
                 return False
@@ -311,7 +306,7 @@ def register_tenant(layout: Layout, tenant: Tenant) -> None:
     replaced = refuse_second_tenant(layout, tenant)
     make_directory(layout.tenant_files)
     content = _TenantFile(workflow=tenant.workflow, repository=tenant.repository)
-    write_atomic(_tenant_path(layout, tenant.workflow), _encode_tenant(content))
+    write_atomic(_tenant_path(layout, tenant.workflow), _encode_tenant(content), mode=0o600, durable=True)
     for record in read_records(layout) if replaced else ():
         if record.tenant in replaced.values():
             write_record(layout, msgspec.structs.replace(record, tenant=tenant.workflow))

@@ -7,7 +7,7 @@ from typing import Final
 
 from anyio import to_thread
 
-from symphony.workspaces.files import read_regular
+from symphony.files import read_regular
 from symphony.workspaces.filters import MissingFilter
 from symphony.workspaces.git import Git, GitError, common_dir
 

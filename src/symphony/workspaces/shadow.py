@@ -22,13 +22,12 @@ from typing import Final
 
 from anyio import to_thread
 
+from symphony.files import open_regular, read_regular
 from symphony.workspaces.files import (
     copy_regular,
     entries_below,
     fingerprint,
     is_directory,
-    open_regular,
-    read_regular,
     stat_line,
     temporary_directory,
 )

@@ -23,9 +23,10 @@ from anyio import to_thread
 
 from symphony.config import WorkspaceSettings
 from symphony.domain import plural
+from symphony.files import read_regular
 from symphony.processes.base import Host
 from symphony.workspaces.directories import examine
-from symphony.workspaces.files import is_directory, is_missing, read_regular
+from symphony.workspaces.files import is_directory, is_missing
 from symphony.workspaces.git import Git, GitError, all_refs, common_dir, packed_refs, read_ref
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.mirror import Mirror

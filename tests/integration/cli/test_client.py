@@ -320,7 +320,16 @@ def test_a_drip_of_bytes_is_no_answer(state_dir: Path, listen: Listen) -> None:
     gate.set()
 
 
-@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        b"HTTP/1.1 200 OK\r\ncontent-le",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\n{}",
+    ],
+)
 def test_a_daemon_killed_in_mid_answer_is_told(state_dir: Path, listen: Listen, sent: bytes) -> None:
     listen(lambda connection, _: connection.sendall(sent))
     note(state_dir)

@@ -138,7 +138,7 @@ async def test_a_record_that_was_half_written_goes_with_the_next_start(
 ) -> None:
     first = make_manager()
     await first.check_root()
-    draft = root / ".symphony" / "records" / ".new-half"
+    draft = root / ".symphony" / "records" / ".symphony-0123456789abcdef.tmp"
     _left(draft)
     await make_manager().check_root()
     assert draft.exists(), "another daemon may be writing it"

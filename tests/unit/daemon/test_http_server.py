@@ -182,7 +182,7 @@ def test_a_directory_that_others_may_enter_holds_no_socket(tmp_path: Path) -> No
 
 
 def test_a_note_that_cannot_be_written_costs_the_note(state_dir: StateDirectory) -> None:
-    (state_dir.path / f"{CONTROL_FILE}.tmp").mkdir()
+    (state_dir.path / CONTROL_FILE).mkdir()
     with capture_logs() as logs, open_listeners(state_dir, host=HERE, port=None, environment={}) as doors:
         assert doors.control is not None
     assert [line["event"] for line in logs] == ["control_socket_failed"]

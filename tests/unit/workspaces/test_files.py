@@ -6,19 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.small_files import files_of_at_most
 from symphony.workspaces import files
 
 
-def test_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"1234")
-
-    assert files.read_regular(tmp_path / "file", 4) == b"1234"
-    assert files.read_regular(tmp_path / "file", 3) is None
-
-
 @pytest.mark.parametrize("kind", ["missing", "directory", "link", "pipe"])
-def test_anything_else_reads_as_none_at_once(tmp_path: Path, kind: str) -> None:
+def test_anything_else_is_not_copied(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "thing"
     match kind:
         case "directory":
@@ -31,17 +23,7 @@ def test_anything_else_reads_as_none_at_once(tmp_path: Path, kind: str) -> None:
         case _:
             pass
 
-    assert files.read_regular(path, 100) is None
     assert not files.copy_regular(path, tmp_path / "copy", 100)
-
-
-def test_what_has_to_be_there_and_is_not_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"1234")
-
-    assert files.read_present(tmp_path / "file", 4) == b"1234"
-    assert files.read_present(tmp_path / "file", 3) is None
-    with pytest.raises(FileNotFoundError):
-        files.read_present(tmp_path / "missing", 4)
 
 
 def test_a_copy_keeps_the_modification_time(tmp_path: Path) -> None:
@@ -50,25 +32,6 @@ def test_a_copy_keeps_the_modification_time(tmp_path: Path) -> None:
 
     assert files.copy_regular(tmp_path / "file", tmp_path / "copy", 100)
     assert (tmp_path / "copy").stat().st_mtime_ns == 1_234_567_890_123_456_789
-
-
-def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a long old content")
-
-    files.write_atomic(tmp_path / "file", b"new")
-
-    assert (tmp_path / "file").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_failed_atomic_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("old")
-
-    with files_of_at_most(2), pytest.raises(OSError, match="File too large"):
-        files.write_atomic(tmp_path / "file", b"new")
-
-    assert (tmp_path / "file").read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_walk_goes_on_where_a_directory_is_removed_meanwhile(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cachetools import FIFOCache
+
 from symphony import __version__
 from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.commands import shown_command
@@ -333,7 +335,7 @@ class Updates:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[str, _ToolCall] = {}
+        self._calls: FIFOCache[str, _ToolCall] = FIFOCache(_MAX_CALLS)
         self._pieces: list[str] = []
         self._thoughts: list[str] = []
         self._chars = 0
@@ -403,8 +405,6 @@ class Updates:
         """
         call_id = _call_id(update)
         call = self._calls.setdefault(call_id, _ToolCall())
-        if len(self._calls) > _MAX_CALLS:
-            self._calls.pop(next(iter(self._calls)))
         call.update(update)
         status = update.get("status")
         events: list[AgentEvent] = []

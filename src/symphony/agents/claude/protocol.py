@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from cachetools import FIFOCache
 
 from symphony.agents.event_queue import fits_one_turn
 from symphony.agents.events import (
@@ -373,7 +374,7 @@ class TokenCounter:
     def __init__(self) -> None:
         self._reported = NO_TOKENS
         self._before_turn = NO_TOKENS
-        self._messages: dict[str, Tokens] = {}
+        self._messages: FIFOCache[str, Tokens] = FIFOCache(_MAX_MESSAGES)
         self._streams: dict[str, Json] = {}
         self._cost_usd = 0.0
 
@@ -401,8 +402,6 @@ class TokenCounter:
         before = self._messages.pop(message_id, NO_TOKENS)
         new = _tokens(usage, _TURN_KEYS).above(before)
         self._messages[message_id] = before.plus(new)
-        if len(self._messages) > _MAX_MESSAGES:
-            del self._messages[next(iter(self._messages))]
         model = text_in(message, "model")[:MAX_ID_CHARS]
         return self._report(new, model=None if model == _NO_MODEL else model or None)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from cachetools import FIFOCache
 from typing_extensions import override
 
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn, resumed_elsewhere
@@ -97,7 +98,7 @@ class CodexSession(StreamSession[Message]):
         self._credentials = credentials
         self._checked_version = checked_version
         self._tool_timeout_ms = tool_timeout_ms
-        self._changes: dict[str, Any] = {}
+        self._changes: FIFOCache[str, Any] = FIFOCache(_MAX_CHANGED_ITEMS)
         self._policy = Policy(
             approval_policy=settings.approval_policy,
             on_approval=settings.on_approval,
@@ -265,8 +266,6 @@ class CodexSession(StreamSession[Message]):
             return
         if item.get("type") == "fileChange":
             self._changes[text_in(item, "id")] = item.get("changes")
-            while len(self._changes) > _MAX_CHANGED_ITEMS:
-                del self._changes[next(iter(self._changes))]
 
     def _apply(self, translation: Translation) -> None:
         foreign = self.thread_id is not None and translation.thread_id not in {None, self.thread_id}

@@ -30,6 +30,7 @@ from symphony.cli.scaffolding import (
     parse_remote,
     scaffold,
 )
+from symphony.files import write_atomic
 from symphony.trackers.markdown import DEFAULT_PATH, DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -189,10 +190,8 @@ def _convert(source: Path, workflow: Path, *, force: bool, only_print: bool) -> 
 
 def _replace(path: Path, text: str) -> None:
     """Write a file whole or not at all; a link is replaced, not followed."""
-    new = path.with_name(f".{path.name}.new")
     try:
-        new.write_text(text, encoding="utf-8", errors="surrogateescape")
-        new.replace(path)
+        write_atomic(path, text.encode(errors="surrogateescape"))
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror}"
         raise CommandError.of(message, hint="look at the directory and its permissions") from error

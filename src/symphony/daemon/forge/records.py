@@ -21,6 +21,7 @@ from symphony.domain import (
     one_line,
 )
 from symphony.journal.model import PullRequestRecord
+from symphony.observability import bugs
 
 FIRST_RETRY_MS: Final = 30_000
 LONGEST_RETRY_MS: Final = 1_800_000
@@ -135,8 +136,7 @@ async def failure_of(step: Awaitable[None]) -> Failure | None:
     except SymphonyError as error:
         return error.failure
     except Exception as error:  # noqa: BLE001 - as said above
-        _log.exception("pull_request_crashed")
-        return forge_failure(f"internal error: {error!r}", Blame.HOST)
+        return bugs.contained("pull_request_crashed", error, Category.FORGE)
     return None
 
 

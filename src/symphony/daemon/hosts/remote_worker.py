@@ -58,7 +58,9 @@ from symphony.daemon.hosts.remote_host import (
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, SymphonyError, is_disk_full, workspace_key
+from symphony.domain import Failure, SymphonyError, is_disk_full, workspace_key
+from symphony.files import write_atomic
+from symphony.observability import bugs
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     CleanWorkspace,
@@ -95,12 +97,7 @@ class RemoteRuns:
     def add(self, run: RemoteRun) -> None:
         """A run is about to begin; blocking."""
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._path / f"{run.run_id}.tmp"
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(run))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path / f"{run.run_id}.json")
+        write_atomic(self._path / f"{run.run_id}.json", msgspec.json.encode(run), durable=True)
 
     def remove(self, run_id: str) -> None:
         """None of its processes is alive; blocking."""
@@ -551,10 +548,7 @@ class RemoteWorker:
             except SymphonyError as error:
                 outcome = self._failed(error.failure)
             except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
-                _log.error("run_crashed", exc_info=error)
-                message = f"internal error: {error!r}"
-                failure = Failure(category=Category.INTERNAL, blame=Blame.HOST, message=message)
-                outcome = self._failed(failure)
+                outcome = self._failed(bugs.contained("run_crashed", error))
             tasks.cancel_scope.cancel()  # ends a worker that got no run
         await to_thread.run_sync(self._transcript.close)
         if outcome.failure is not None:  # it may tell what the host says

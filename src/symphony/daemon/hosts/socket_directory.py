@@ -1,6 +1,5 @@
 """A private directory with a short path, for the sockets of ssh and of the bridge to Ray."""
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -10,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final
+
+from symphony.files import try_lock
 
 _TEMPORARY: Final = Path("/tmp")  # noqa: S108 - the directory is made private
 _PREFIX: Final = "symphony-ssh-"
@@ -65,9 +66,7 @@ def _remove_left(path: Path) -> None:
 def _locked(path: Path) -> int | None:
     """A descriptor that holds the lock of a directory; `None` if another process holds it."""
     found = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(found)
-        return None
-    return found
+    if try_lock(found):
+        return found
+    os.close(found)
+    return None

@@ -33,6 +33,7 @@ from symphony.daemon.frames import (
 from symphony.daemon.hosts.remote_host import MAX_SAID_CHARS
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
+from symphony.observability import bugs
 from symphony.processes.base import Host, HostProcess
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
@@ -204,8 +205,8 @@ class StdioWorker:
             failure = replace(failure, hint=failure.hint or hint)
             failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
         except* Exception as errors:  # noqa: BLE001 - a bug costs one attempt, never the daemon
-            _log.error("run_crashed", exc_info=errors)
-            failed = _lost(f"internal error: {errors.exceptions[0]!r}")
+            failure = bugs.contained("run_crashed", errors.exceptions[0], Category.WORKER_LOST)
+            failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
         return failed
 
     async def _write(self, child: HostProcess) -> None:

@@ -8,7 +8,6 @@ from the commit at which the delivered branch began. It has no tools of the trac
 journalled or delivered. Its files are gone at the end, also if the evaluation is cancelled.
 """
 
-import fcntl
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.worker import Worker
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain import Issue, SymphonyError, ToolResult
+from symphony.files import try_lock
 from symphony.journal.model import RunRecord
 from symphony.journal.reader import open_reader
 from symphony.journal.transcripts import TranscriptEntry
@@ -576,11 +576,8 @@ def _alone(lock: Path) -> Iterator[None]:
     """
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise LibraryError("another evaluation is under way", hint="wait for its end") from error
-    try:
+        if not try_lock(descriptor):
+            raise LibraryError("another evaluation is under way", hint="wait for its end")
         yield
     finally:
         os.close(descriptor)

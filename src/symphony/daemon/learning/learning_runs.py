@@ -49,6 +49,7 @@ from symphony.library.model import (
 )
 from symphony.library.provenance import is_learned, marked, provenance
 from symphony.library.store import Library
+from symphony.observability import bugs
 from symphony.scheduler import Command, Drain, Event, Recovered, State, Thread, threads_in_use
 from symphony.skills import FILE_NAME
 
@@ -193,8 +194,7 @@ class Learner:
                     await self._give_back(feedback)
                 raise
             except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
-                _log.exception("learning_crashed")
-                reason, again = f"internal error: {error!r}", True
+                reason, again = bugs.contained("learning_crashed", error).message, True
             else:
                 return
             finally:

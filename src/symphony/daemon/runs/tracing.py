@@ -1,7 +1,6 @@
 """The traces of runs: the steps, turns and tool calls of each run as spans."""
 
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from types import MappingProxyType
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio import to_thread
+from cachetools import FIFOCache
 from typing_extensions import override
 
 from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, SessionStarted, Text
@@ -201,7 +201,7 @@ class Traces:
         self._tracing = tracing
         self._found_ms = found_ms
         self._now_ms = now_ms
-        self._previous: OrderedDict[str, str] = OrderedDict()  # the last run of an issue
+        self._previous: FIFOCache[str, str] = FIFOCache(MAX_ISSUES)  # the last run of an issue
 
     def trace_id(self, run_id: str | None) -> str | None:
         """The id of the trace of a run, in hex; `None` if traces are off."""
@@ -235,8 +235,6 @@ class Traces:
             attributes=attributes,
         )
         self._previous[command.issue.id] = command.run_id
-        if len(self._previous) > MAX_ISSUES:
-            self._previous.popitem(last=False)
         self._tracing.start(SpanName.QUEUE, root, {}, start_ns=start_ns).end(now_ns)
         return SpanTrace(
             self._tracing,

@@ -56,6 +56,7 @@ from symphony.domain import (
     one_line,
 )
 from symphony.library.sync import CollectedSkills, Synced
+from symphony.observability import bugs
 from symphony.observability.span_names import SpanName
 from symphony.scheduler import (
     ContinueRun,
@@ -267,10 +268,7 @@ class Worker:
             case SymphonyError(failure=failure):
                 return Outcome(kind=_KINDS.get(failure.category, OutcomeKind.FAILED), failure=failure)
             case _:
-                _log.error("run_crashed", exc_info=error)
-                message = f"internal error: {error!r}"
-                failure = Failure(category=Category.INTERNAL, blame=Blame.HOST, message=message)
-                return Outcome(kind=OutcomeKind.FAILED, failure=failure)
+                return Outcome(kind=OutcomeKind.FAILED, failure=bugs.contained("run_crashed", error))
 
     async def _steps(self, tasks: TaskGroup) -> None:
         issue, attempt = self._issue, self._command.attempt

@@ -12,10 +12,7 @@ leaves at most a temporary file, which is ignored by reads and removed by a late
 """
 
 import errno
-import fcntl
 import os
-import re
-import secrets
 import stat
 import threading
 import time
@@ -23,24 +20,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from symphony.files import draft, is_draft, sync_directory, try_lock, write_atomic
+
 MAX_FILE_BYTES = 1_048_576
 LOCK_WAIT_S = 2.0
 _LOCK_PAUSE_S = 0.005
 _STALE_AFTER_S = 60.0
-_TEMPORARY = re.compile(r"\.symphony-[0-9a-f]{16}\.tmp")
 _IS_LINK = frozenset({errno.ELOOP, errno.EMLINK})
-_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _THREADS = threading.Lock()
 """Threads of this process wait here without polling, which the lock of a folder needs."""
 
 
 class RefusedFileError(Exception):
     """A file that may not be read or replaced; the text says why."""
-
-
-def is_temporary(name: str) -> bool:
-    """Whether a file of this name is an unfinished write."""
-    return _TEMPORARY.fullmatch(name) is not None
 
 
 def read(path: Path, *, root: Path) -> bytes:
@@ -86,22 +78,10 @@ def create(path: Path, data: bytes) -> bool:
     Raises:
         OSError: the file could not be written.
     """
-    temporary = _write_temporary(path.parent, data, mode=None)
     try:
-        path.hardlink_to(temporary)
+        write_atomic(path, data, durable=True, new=True)
     except FileExistsError:
         return False
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        try:  # claim the name by an empty file first
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        except FileExistsError:
-            return False
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
     return True
 
 
@@ -115,44 +95,12 @@ def replace(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
     mode = os.lstat(path).st_mode
     if stat.S_ISLNK(mode):
         raise RefusedFileError("a link is not written to")
-    temporary = _write_temporary(path.parent, data, mode=stat.S_IMODE(mode))
-    try:
+    with draft(path, data, mode=stat.S_IMODE(mode), exactly=True, durable=True) as made:
         if read(path, root=root) != expected:
             return False
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+        made.replace(path)
+    sync_directory(path.parent)
     return True
-
-
-def _write_temporary(folder: Path, data: bytes, *, mode: int | None) -> Path:
-    temporary = folder / f".symphony-{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(temporary, flags, 0o666)
-    try:
-        if mode is not None:
-            os.fchmod(descriptor, mode)
-        written = 0
-        while written < len(data):
-            written += os.write(descriptor, data[written:])
-        os.fsync(descriptor)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-    return temporary
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name durable, where the file system can."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager
@@ -163,7 +111,7 @@ def locked(folder: Path, *, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     acquired = _THREADS.acquire(timeout=wait_s)
     try:
         with suppress(OSError):  # a file system without locks
-            while not _try_lock(descriptor) and time.monotonic() < deadline:
+            while not try_lock(descriptor) and time.monotonic() < deadline:
                 time.sleep(_LOCK_PAUSE_S)
         yield
     finally:
@@ -172,18 +120,10 @@ def locked(folder: Path, *, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
             _THREADS.release()
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def sweep(folder: Path) -> None:
     """Remove temporary files that a crash left behind more than a minute ago."""
     with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if is_temporary(entry.name)]
+        names = [entry.name for entry in entries if is_draft(entry.name)]
     for name in names:
         with suppress(OSError):
             if time.time() - (folder / name).lstat().st_mtime > _STALE_AFTER_S:

@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from symphony.domain import UnsafeKeyError, issues_named, workspace_key
+from symphony.files import is_draft
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.document import Fields, MalformedError
@@ -107,7 +108,7 @@ class Store:
         found = dict(sorted(self._layout.files(names).items()))
         if len(found) > MAX_FILES:
             raise refused(f"{self.folder} holds {len(found)} issues, more than {MAX_FILES}")
-        self.has_unfinished_writes = any(map(files.is_temporary, names))
+        self.has_unfinished_writes = any(map(is_draft, names))
         self._files = found
         for deleted in [issue_id for issue_id in tuple(self._parsed) if issue_id not in found]:
             self._parsed.pop(deleted, None)

@@ -1,6 +1,5 @@
 """The Markdown board as a tracker: all file work runs in worker threads."""
 
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 import structlog
+from cachetools import FIFOCache
 from typing_extensions import override
 
 from symphony.config import TrackerSettings
@@ -72,7 +72,7 @@ class MarkdownTracker:
         self._read_s = 0.0
         self._skipped: tuple[Failure, ...] = ()
         self._logged: dict[str, frozenset[str]] = {}
-        self._watched_issues: OrderedDict[str, None] = OrderedDict()
+        self._watched_issues: FIFOCache[str, None] = FIFOCache(_MAX_WATCHED_ISSUES)
         # Own limiters: reads that hang on a dead disk, and writes that wait for a lock, must not use up the
         # worker threads of the whole program.
         self._readers = anyio.CapacityLimiter(_READERS)
@@ -233,9 +233,6 @@ class MarkdownTracker:
 
         comments, problems = await self._read(read)
         self._watched_issues[issue_id] = None
-        self._watched_issues.move_to_end(issue_id)
-        if len(self._watched_issues) > _MAX_WATCHED_ISSUES:
-            self._watched_issues.popitem(last=False)
         self._log_problems(issue_id, [problem.failure for problem in problems])
         return tuple(
             Comment(

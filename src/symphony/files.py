@@ -1,0 +1,192 @@
+"""Small files that crash, agents and other processes do not spoil: bounded reads, atomic writes, locks.
+
+Reading follows no link at the end of a path, does not wait on named pipes, and is limited in size. A write
+goes to a draft beside its target, which takes the name of the target in one step: a reader sees the old
+content or the new one. A crash leaves at most a draft, which `is_draft` recognises. Everything here blocks.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import Final
+
+DRAFT_PREFIX: Final = ".symphony-"
+"""The names of all drafts begin so."""
+
+NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+"""What open(2) reports for a missing file, a link, and a socket."""
+
+_DRAFT: Final = re.compile(r"\.symphony-[0-9a-f]{16}\.tmp")
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def open_regular(path: str | Path, directory: int | None = None) -> BufferedReader | None:
+    """Open a regular file, relative to an open directory if one is given; `None` for anything else.
+
+    Raises `OSError` if the path cannot be opened.
+    """
+    fd = os.open(path, _READ_FLAGS, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return os.fdopen(fd, "rb")
+
+
+def read_present(path: Path, limit: int) -> bytes | None:
+    """The content of a regular file of at most `limit` bytes; `None` for anything else that exists.
+
+    Raises `OSError` if the path cannot be opened.
+    """
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        return file.read(size) if size <= limit else None
+
+
+def read_if_there(path: Path, limit: int) -> bytes | None:
+    """As `read_present`, but a missing file is `None` too; raises `OSError` for an unreadable one."""
+    try:
+        return read_present(path, limit)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise
+
+
+def read_regular(path: Path, limit: int) -> bytes | None:
+    """As `read_present`, but a file that is missing or unreadable is `None` too."""
+    try:
+        return read_present(path, limit)
+    except OSError:
+        return None
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Create a file with this content, not atomically; the umask limits `mode`.
+
+    Raises `OSError` if it exists, or cannot be written; a part of it is removed then.
+    """
+    fd = os.open(path, _NEW_FLAGS, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def write_atomic(
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = 0o666,
+    exactly: bool = False,
+    durable: bool = False,
+    new: bool = False,
+) -> None:
+    """Write a file so that a reader sees the old content or the new one; a link is replaced, not followed.
+
+    Args:
+        path: the file; its directory is there.
+        data: its content.
+        mode: its permissions, limited by the umask.
+        exactly: the umask does not limit them.
+        durable: this holds after a crash of the machine too.
+        new: an existing file is kept, and `FileExistsError` raised.
+
+    Raises:
+        OSError: it cannot be written; the old content is there, and no draft.
+    """
+    with draft(path, data, mode=mode, exactly=exactly, durable=durable) as made:
+        if new:
+            claim_name(path, made)
+        else:
+            made.replace(path)
+    if durable:
+        sync_directory(path.parent)
+
+
+@contextmanager
+def draft(
+    path: Path, data: bytes, *, mode: int = 0o666, exactly: bool = False, durable: bool = False
+) -> Iterator[Path]:
+    """A file beside `path` with this content, removed at the end unless it has got another name.
+
+    The arguments are those of `write_atomic`. Raises `OSError` if it cannot be written.
+    """
+    made = path.with_name(f"{DRAFT_PREFIX}{secrets.token_hex(8)}.tmp")
+    fd = os.open(made, _NEW_FLAGS, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if exactly:
+                os.fchmod(fd, mode)
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(fd)
+        yield made
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def claim_name(path: Path, made: Path) -> None:
+    """Give a draft a name that is free. On file systems without hard links, an empty file claims it first.
+
+    Raises:
+        FileExistsError: the name is taken.
+        OSError: the directory cannot be written.
+    """
+    try:
+        path.hardlink_to(made)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        os.close(os.open(path, _NEW_FLAGS, 0o600))
+        made.replace(path)
+
+
+def is_draft(name: str) -> bool:
+    """Whether a file of this name is an unfinished write."""
+    return _DRAFT.fullmatch(name) is not None
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a new name durable, where the file system can."""
+    with suppress(OSError):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+# --- locks -----------------------------------------------------------------------------------------------
+
+
+def try_lock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file or directory until it is closed; false if another process holds it.
+
+    Raises `OSError` on a file system without locks.
+    """
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

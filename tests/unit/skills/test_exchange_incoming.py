@@ -423,11 +423,9 @@ def test_a_manifest_of_something_else_is_nothing(tmp_path: Path) -> None:
     assert "leads out" in str(found(tmp_path)["manifest.yaml"].reason)
 
 
-def test_a_manifest_of_the_top_may_name_the_top_and_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_of_the_top_may_name_the_top_and_is_bounded(tmp_path: Path) -> None:
     manifest(tmp_path, 'version: "1"\nskills: [{file: SKILL.md, priority: 7}, {file: b.md}]\n')
     write(tmp_path / "SKILL.md", GOOD.format("top"))
     assert b"symphony-priority" in data(found(tmp_path)["."])
-    monkeypatch.setattr("symphony.skills.exchange._MAX_ENTRIES", 1)
-    assert found(tmp_path)["manifest.yaml"].reason == "it has more than 1 entries"
+    manifest(tmp_path, 'version: "1"\nskills: [' + "b.md, " * 2_001 + "]\n")
+    assert "(and 2000 more)" in str(found(tmp_path)["manifest.yaml"].reason), "2,000 entries and the limit"

@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,9 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = in_shares(items, workers, name=lambda item: item.nodeid)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """The collector of garbage need not look at fourteen thousand tests again and again."""
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionstart() -> None:
@@ -87,19 +93,14 @@ MAY_BLOCK = (
 )
 
 
-@pytest.fixture(scope="session")
-def guard() -> BlockBuster:
-    """Made once, as it looks up fifty functions."""
+@pytest.fixture(scope="session", autouse=True)
+def no_blocking_of_the_loop() -> Iterator[None]:
+    """For all tests together, as fifty functions are replaced."""
     guard = BlockBuster("symphony")
     del guard.functions["os.path.abspath"]  # asks for the current directory only
     for function in guard.functions.values():
         for file, names in MAY_BLOCK:
             function.can_block_in(file, names)
-    return guard
-
-
-@pytest.fixture(autouse=True)
-def no_blocking_of_the_loop(guard: BlockBuster) -> Iterator[None]:
     guard.activate()
     yield
     guard.deactivate()

@@ -109,7 +109,7 @@ def _entries(group: str) -> Iterator[_Entry]:
             if group not in text:
                 continue
             sections = configparser.ConfigParser(delimiters=("=",), interpolation=None)
-            sections.optionxform = str  # type: ignore[assignment,method-assign]  # configparser's own documented way
+            sections.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
             sections.read_string(text)
             lines = sections.items(group) if sections.has_section(group) else []
             package = f"{distribution.name} {distribution.version}"

@@ -46,6 +46,7 @@ def test_a_rule_names_tests_that_are_there_or_what_it_waits_for(rule: Row) -> No
         assert set(re.findall(r"`([^`]+)`", names)) <= _tests_in(ROOT / file)
 
 
+@pytest.mark.slow  # it collects every test
 @pytest.mark.timeout(400)
 def test_the_report_is_what_the_tests_say_today(request: pytest.FixtureRequest) -> None:
     assert faults_today(request.config, ROOT) == []

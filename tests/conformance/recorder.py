@@ -121,9 +121,7 @@ class Recorder:
         self._claims = getattr(node, "workeroutput", {}).get(_OUTPUT, self._claims)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Of set-up and tear-down only the bad news counts; of a test that is tried again, the last try."""
-        if str(report.outcome) == "rerun":
-            return
+        """Of set-up and tear-down only the bad news counts."""
         if report.when == "call" or not report.passed:
             reason = reason_of(report) if report.skipped else ""
             test = name_of(report.nodeid)

@@ -63,6 +63,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Let no time pass while `busy()` says so; what it waits for has to wake the loop."""
         self._virtual.is_waited_for = busy
 
+    def skip(self, seconds: float) -> None:
+        """Let time pass in which nothing runs, as while the machine sleeps."""
+        self._virtual.now_s += seconds
+
+
+def sleep_as_a_machine(seconds: float) -> None:
+    """Let virtual time pass in which no task runs."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.skip(seconds)
+
 
 def run(main: Callable[[], Awaitable[T]]) -> T:
     """What `main` comes to in virtual time, which begins at 0 s."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from harness.nightly import NIGHTLY
+from harness.rings import mostly_slow
 from kit.simulator import PROFILES, Result, Scenario, days
 from kit.simulator.judged import AGENT
 from kit.simulator.simulation import Parts, Simulation
@@ -20,7 +21,7 @@ def run(seed: int, *, parts: Parts | None = None) -> Result:
     return Simulation(SCENARIO, seed=seed, duration=days(2), parts=parts, replays=False).run()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS))
 def test_no_issue_has_two_live_agents_and_all_are_finished(seed: int) -> None:
     result = run(seed).check()
     ends = [fact.outcome.failure for _, fact, _ in result.history if isinstance(fact, RunEnded)]

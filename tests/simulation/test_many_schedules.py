@@ -14,6 +14,7 @@ from secrets import randbelow
 import pytest
 
 from harness.nightly import SCHEDULES
+from harness.rings import mostly_slow
 from kit.simulator.crash_points import ALL_POINTS
 
 CHUNKS = 20 if SCHEDULES else 2
@@ -28,7 +29,7 @@ def _environment() -> dict[str, str]:
 
 @pytest.mark.conformance("S-3", "S-9", "S-14", "S-16", "S-20")
 @pytest.mark.timeout(0 if SCHEDULES else 120)
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", mostly_slow(range(CHUNKS)))
 def test_no_rule_is_broken_in_hundreds_of_schedules(chunk: int) -> None:
     first = FIRST + chunk * EACH
     argv = [sys.executable, "-m", "kit.simulator", "--json"]

@@ -117,6 +117,7 @@ def test_a_wait_that_the_agent_asks_for_is_kept() -> None:
     assert second - first > 1_200_000
 
 
+@pytest.mark.slow
 def test_no_outage_of_the_models_blocks_an_issue_and_all_finish_after_it() -> None:
     settings = make_settings(max_concurrent_agents=5, max_attempts_without_progress=1)
     scenario = Scenario(issues=60, settings=settings, profile=PROFILES["models"])

@@ -306,7 +306,7 @@ def tree_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("folder", mostly_slow([".codex", ".claude"]))
-@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+@pytest.mark.parametrize("plant", mostly_slow(PLANTS.values(), fast=4), ids=PLANTS)
 async def test_nothing_that_is_obeyed_later_can_be_planted_in_an_agents_folder(
     bench: Bench, folder: str, plant: str
 ) -> None:

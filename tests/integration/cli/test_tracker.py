@@ -24,7 +24,7 @@ from symphony.domain import SymphonyError
 
 ROOT = Path(__file__).parents[3]
 
-every_desk = pytest.mark.parametrize("name", mostly_slow(DESKS, fast=3))
+every_desk = pytest.mark.parametrize("name", mostly_slow(DESKS))
 
 
 @pytest.fixture(autouse=True)

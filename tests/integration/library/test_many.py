@@ -110,6 +110,7 @@ def has_all(path: Path, kept: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+@pytest.mark.slow
 def test_a_large_library_costs_little_more_than_reading_its_rows(tmp_path: Path) -> None:
     """The aim is 50 ms on an idle machine for each; the ratio holds on a busy one too."""
     library = Library(tmp_path / "library.db")

@@ -81,7 +81,7 @@ def add_malformed_commit(git: GitCommand, repo: Path, environment: dict[str, str
     git(repo, "branch", "old", git(repo, "commit-tree", "-p", "main", "-m", "malformed", tree))
 
 
-@pytest.mark.parametrize("place", ["path", "address"])
+@pytest.mark.parametrize("place", mostly_slow(["path", "address"]))
 @pytest.mark.parametrize("name", mostly_slow(DEFAULTS, fast=4))
 @pytest.mark.asyncio
 async def test_work_goes_there_and_back_whatever_the_defaults_are(

@@ -306,7 +306,9 @@ async def test_a_git_directory_that_is_none_any_more_keeps_the_workspace(
 
 
 @pytest.mark.parametrize("make", mostly_slow([os.mkfifo, os.mkdir]))
-@pytest.mark.parametrize("name", ["HEAD", "packed-refs", "index", "config", "objects/info/alternates"])
+@pytest.mark.parametrize(
+    "name", mostly_slow(["HEAD", "config", "packed-refs", "index", "objects/info/alternates"], fast=2)
+)
 async def test_named_pipes_and_directories_in_place_of_files_stop_nothing(
     make_manager: Make,
     git: Git,

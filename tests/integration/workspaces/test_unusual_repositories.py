@@ -76,7 +76,10 @@ async def trial_of(manager: WorkspaceManager, place: Path) -> RepositoryTrial | 
 
 
 @pytest.mark.parametrize(
-    "options", [["--depth=1"], ["--filter=blob:none", "--no-checkout"], ["--filter=tree:0", "--sparse"]]
+    "options",
+    mostly_slow(
+        [["--depth=1"], ["--filter=blob:none", "--no-checkout"], ["--filter=tree:0", "--sparse"]], fast=2
+    ),
 )
 @pytest.mark.parametrize("form", mostly_slow(["{}", "file://{}"]))
 async def test_a_source_that_lacks_objects_is_refused_until_the_hint_is_followed(

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from harness.asking import FakeOperator, asking, make_app
 from harness.chronicle import conforms
 from harness.scheduling import make_failure
-from symphony.api import http
+from kit.virtual_time import in_virtual_time
 from symphony.api.http import MAX_BODY_BYTES, SECURITY_HEADERS
 from symphony.api.interface import UnavailableError
 from symphony.domain import Category, Selection, SymphonyError
@@ -244,17 +244,15 @@ async def test_a_large_body_without_a_length_is_given_up_at_the_limit(client: ht
     assert sent <= MAX_BODY_BYTES + 2 * 16_384
 
 
-async def test_a_body_that_does_not_arrive_is_given_up(
-    client: httpx.AsyncClient, operator: FakeOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http, "BODY_TIMEOUT_S", 0.01)
-
+@in_virtual_time
+async def test_a_body_that_does_not_arrive_is_given_up(operator: FakeOperator) -> None:
     async def silent() -> AsyncIterator[bytes]:
         yield b" "
         await anyio.sleep_forever()
 
     headers = {"content-type": "application/json"}
-    response = await client.post("/api/v1/refresh", content=silent(), headers=headers)
+    async with asking(operator) as client:
+        response = await client.post("/api/v1/refresh", content=silent(), headers=headers)
     refused(response, 408, "request_timeout")
     assert operator.refreshes == 0
 

@@ -20,7 +20,7 @@ Refuse = Callable[..., tuple[Failure, ...]]
 NUMBERS_AS_TEXT = frozenset(
     {"polling.interval_ms", "agent.max_concurrent_agents", "agent.max_turns", "agent.max_retry_backoff_ms"}
 )
-"""Read from text with digits, too: `test_outdated_forms.py`."""
+"""Read from text with digits, too: `test_validation_outdated_forms.py`."""
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from symphony.config import (
     config_failure,
     load_workflow,
     parse_workflow,
+    read_workflow_file,
 )
 from symphony.domain import Category, Failure, Issue
 
@@ -132,6 +133,15 @@ def test_an_absurdly_large_file_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(WorkflowError, match="larger than 1048576 bytes") as caught:
         load(path)
     assert caught.value.failure.category is Category.WORKFLOW_PARSE_ERROR
+
+
+def test_a_file_of_as_many_bytes_as_the_limit_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "WORKFLOW.md"
+    path.write_bytes(b"x" * 1_048_576)
+    assert len(read_workflow_file(path).data) == 1_048_576
+    path.write_bytes(b"x" * 1_048_577)
+    with pytest.raises(WorkflowError, match="larger than 1048576 bytes"):
+        read_workflow_file(path)
 
 
 @pytest.mark.conformance("W-5")

@@ -395,6 +395,14 @@ def test_turns_with_tokens_do_not_count(
     assert len(story.notices("agent_reports_no_tokens")) == told
 
 
+def test_a_turn_with_several_reports_of_tokens_takes_back_one_silent_turn() -> None:
+    story = _story(max_tokens_per_issue=1_000, max_turns=500, max_turns_without_progress=None)
+    _silent(story, 5)
+    for tokens in (10, 20, 30):
+        story.streams(total_tokens=tokens, turn_count=6)
+    assert story.state.silent_turns["1"] == 5
+
+
 def test_silent_turns_before_a_restart_count_and_an_operator_takes_them_back() -> None:
     spent = {"1": Spent(turns=99)}
     story = Story(make_issue(), poll_interval_ms=FAR, max_tokens_per_issue=100)

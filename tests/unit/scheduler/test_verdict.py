@@ -344,6 +344,8 @@ def test_nothing_is_decided_while_an_agent_works() -> None:
 
 def test_the_forge_may_show_a_push_late_and_a_foreign_commit_is_told_to_a_person() -> None:
     assert judge(pull(), pushed_head=OLD, pushed_ms=NOW - MINUTE) == "push_not_seen"
+    assert judge(pull(), pushed_head=OLD, pushed_ms=NOW - LAND.grace_ms) == "push_not_seen"
+    assert judge(pull(), pushed_head=OLD, pushed_ms=NOW - LAND.grace_ms - 1) == "foreign_head"
     assert judge(pull(), pushed_head=OLD) == "foreign_head"
 
 

@@ -213,8 +213,9 @@ class TestReading:
         directory = write(tmp_path, "pdf")
         deep = directory.joinpath(*"abcdefg")
         deep.mkdir(parents=True)
-        (deep / "deep.txt").write_text("")
-        assert read_content(tmp_path, f"{ROOT}/pdf/SKILL.md").files == ()
+        for folder in (deep, directory.joinpath(*"abcde"), directory.joinpath(*"abcd")):
+            (folder / "deep.txt").write_text("")
+        assert read_content(tmp_path, f"{ROOT}/pdf/SKILL.md").files == ("a/b/c/d/deep.txt",)
         for number in range(2_100):
             (directory / f"{number:04}.txt").write_text("")
         content = read_content(tmp_path, f"{ROOT}/pdf/SKILL.md")

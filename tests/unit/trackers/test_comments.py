@@ -126,6 +126,15 @@ async def test_an_overlong_body_is_cut_at_a_line_and_an_open_fence_is_closed() -
     assert lines[-2:] == ["text", "(cut: the comment was too long)"]
 
 
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_body_that_just_fits_is_not_cut(more: int) -> None:
+    short, thread = Thread(), Thread()
+    await upsert(short, "")
+    text = "x" * (MAX_BODY_CHARS - len(short.comments["c0"].body) + more)
+    await upsert(thread, text)
+    assert thread.comments["c0"].body.endswith(text) == (not more)
+
+
 @given(st.text(max_size=100), st.integers(min_value=0, max_value=1_000))
 async def test_no_body_is_longer_than_the_limit(text: str, times: int) -> None:
     thread = Thread()

@@ -16,6 +16,7 @@ from symphony.workspaces import (
     locate_branch,
     mirror_path,
 )
+from symphony.workspaces.delivery import taken_names
 from unit.workspaces.conftest import RunGit
 
 BRANCH = "symphony/SYM-1"
@@ -153,3 +154,13 @@ async def test_only_what_was_delivered_is_pushed_and_only_to_an_origin(
     work.git(work.repo, "remote", "add", "origin", str(tmp_path / "origin"))
     assert await work.manager.push(BRANCH) is None
     assert work.git(tmp_path / "origin", "log", "-1", "--format=%s", BRANCH) == "work"
+
+
+def test_branches_that_keep_those_of_issues_out_are_named() -> None:
+    listed = "main /repo\nsymphony \nsymphony/SYM-1/old \nsymphony/SYM-2 /elsewhere\nsymphony/SYM-3 \n"
+    found = [one.message for one in taken_names(Path("/repo"), listed)]
+    assert found == [
+        "the branch symphony in /repo keeps every branch symphony/* out",
+        "the branch symphony/SYM-1/old in /repo keeps the branch symphony/SYM-1 out",
+        "symphony/SYM-2 is checked out in /elsewhere, where new work on its issue cannot be put",
+    ]

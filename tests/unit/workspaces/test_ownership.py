@@ -12,7 +12,7 @@ from symphony.workspaces import (
     read_record,
     write_record,
 )
-from symphony.workspaces.ownership import Tenant, read_records, register_tenant
+from symphony.workspaces.ownership import Tenant, read_records, register_tenant, with_digest
 
 
 class TestRecords:
@@ -165,3 +165,9 @@ class TestTenants:
         with pytest.raises(WorkspaceError) as caught:
             register_tenant(layout, Tenant.of(tmp_path / "b.md", "https://host.test/y.git"))
         assert caught.value.failure.category is Category.WORKSPACE_ROOT_TAKEN
+
+
+def test_a_key_with_a_digest_is_no_longer_than_a_name_may_be() -> None:
+    assert with_digest("k" * 246, "owner").startswith("k" * 246 + "-")
+    assert not with_digest("k" * 247, "owner").startswith("k")
+    assert len(with_digest("k" * 246, "owner")) == 255

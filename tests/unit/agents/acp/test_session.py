@@ -1,5 +1,6 @@
 """The acp session against an agent in memory: what hardly any real one would say."""
 
+import asyncio
 import json
 from collections import deque
 from pathlib import Path
@@ -9,7 +10,7 @@ import anyio
 import pytest
 
 from harness.sessions import briefed
-from symphony.agents import base
+from kit.virtual_time import in_virtual_time, sleep_as_a_machine
 from symphony.agents.acp.profiles import profile_of
 from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn
@@ -198,19 +199,15 @@ async def test_after_a_question_the_turn_is_cancelled_and_its_end_waited_for() -
     assert await session.stop() == ()
 
 
-async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_SUSPEND_S", -1.0)
-    process = MemoryProcess()
-    session = made(process, turn_timeout_ms=1)
+@in_virtual_time
+async def test_a_machine_that_slept_is_not_silence() -> None:
+    session = made(MemoryProcess(), turn_timeout_ms=5_000)
     await session.start()
     running = aiter(session.run_turn(Turn(prompt="do")))
     await anext(running)
-    with anyio.move_on_after(0.05) as waited:
-        await anext(running)
-    assert waited.cancelled_caught
-    monkeypatch.setattr(base, "_SUSPEND_S", 10.0)
-    again = made(MemoryProcess(), turn_timeout_ms=1)
-    await again.start()
+    begun_s = anyio.current_time()
+    asyncio.get_running_loop().call_later(1, sleep_as_a_machine, 3_600)
     with pytest.raises(AgentError) as caught:
-        [event async for event in again.run_turn(Turn(prompt="do"))]
+        await anext(running)
     assert caught.value.failure.category is Category.TURN_TIMEOUT
+    assert anyio.current_time() - begun_s > 3_604, "the silence of the agent began anew"

@@ -9,7 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 from structlog.testing import capture_logs
 
-from symphony.domain import Category, Issue, ToolResult
+from symphony.domain import Category, Issue
 from symphony.trackers.base import (
     AccountCapability,
     AccountInfo,
@@ -292,7 +292,7 @@ async def test_nonsense_is_answered_and_changes_nothing(
 
 @pytest.mark.conformance("A-13")
 async def test_a_tool_answers_even_when_the_issue_is_gone_or_the_code_is_wrong(
-    tracker: MarkdownTracker, write: Write, monkeypatch: pytest.MonkeyPatch
+    tracker: MarkdownTracker, write: Write
 ) -> None:
     path = write("SYM-1")
     issue = await one(tracker)
@@ -303,13 +303,9 @@ async def test_a_tool_answers_even_when_the_issue_is_gone_or_the_code_is_wrong(
         ("board_move", {"state": "Done"}),
     ):
         assert "no issue" in (await call(tracker, issue, name, **arguments))["error"]["message"]
-
-    def broken(*_: object) -> ToolResult:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(tracker, "_run_tool", broken)
-    answer = await call(tracker, issue, "board_show")
-    assert answer["error"]["message"] == "the tool failed: ZeroDivisionError"
+    no_issue: Any = None
+    answer = await call(tracker, no_issue, "board_show")
+    assert answer["error"]["message"] == "the tool failed: AttributeError"
 
 
 async def test_the_tools_are_described_with_the_legal_states(tracker: MarkdownTracker) -> None:

@@ -10,13 +10,15 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeVar
 
 import psutil
+
+from symphony.processes.supervisor_program import served_by
 
 __all__ = [
     "DEADLINE_S",
@@ -89,11 +91,37 @@ class Program:
 
     @property
     def cpu_ns(self) -> int:
+        """Processor time of the process alone."""
         return cpu_ns(self.process.pid)
 
     @property
-    def rss_kb(self) -> int:
-        return int(psutil.Process(self.process.pid).memory_info().rss) // 1024
+    def helped_cpu_ns(self) -> int:
+        """Processor time of the process and of its helpers that live, agents apart."""
+        return sum(map(cpu_ns, (self.process.pid, *self.helpers)))
+
+    @property
+    def tree_cpu_ns(self) -> int:
+        """Processor time of all that it has started and reaped, agents too, and of all that lives."""
+        found = 0.0
+        for one in (psutil.Process(self.process.pid), *_family(self.process.pid)):
+            with suppress(psutil.NoSuchProcess):
+                found += sum(one.cpu_times()[:4])  # user and system, its own and those of reaped children
+        return int(found * 1e9)
+
+    @property
+    def helpers(self) -> tuple[int, ...]:
+        """The pids of the supervisor and its subreapers, which all run one program; the floor has none."""
+        found = []
+        for one in _family(self.process.pid):
+            with suppress(psutil.NoSuchProcess):
+                if served_by(tuple(one.cmdline())) is not None:
+                    found.append(one.pid)
+        return tuple(found)
+
+    @property
+    def pss_kb(self) -> int:
+        """Memory of the process and its helpers; what several processes share is divided among them."""
+        return sum(map(_pss_kb, (self.process.pid, *self.helpers)))
 
     @property
     def threads(self) -> int:
@@ -274,6 +302,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             member.kill()
         except psutil.Error:
             continue
+
+
+def _pss_kb(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -487,8 +487,12 @@ class WorkspaceManager:
         of the agent failed; it is recorded with what is left.
         """
         layout = Layout(workspace.path.parent)
-        record = await to_thread.run_sync(read_record, layout, workspace.path.name)
-        delivery = await self._deliver(layout, record, workspace.path)
+
+        def look() -> tuple[RefSnapshot, StoredRecord | None]:
+            return read_ref_snapshot(workspace.path), read_record(layout, workspace.path.name)
+
+        seen, record = await to_thread.run_sync(look)
+        delivery = await self._deliver(layout, record, workspace.path, seen)
         try:
             left = await self._find_work(layout, record, workspace.path)
         except OSError as error:
@@ -501,9 +505,10 @@ class WorkspaceManager:
         await self._remember(layout, record, left)
         return replace(delivery, left=left)
 
-    async def _deliver(self, layout: Layout, record: StoredRecord | None, path: Path) -> Delivery:
+    async def _deliver(
+        self, layout: Layout, record: StoredRecord | None, path: Path, seen: RefSnapshot
+    ) -> Delivery:
         if record is None or record.repo is None or record.branch is None:
-            seen = await to_thread.run_sync(read_ref_snapshot, path)
             return Delivery(
                 branch=None, head=seen.head, commits=await self._count(layout, record, path, seen)
             )
@@ -762,10 +767,11 @@ class WorkspaceManager:
         if exists:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
-            if await to_thread.run_sync(is_directory, path):  # else the hook has removed it
+            seen = await to_thread.run_sync(lambda: read_ref_snapshot(path) if is_directory(path) else None)
+            if seen is not None:  # else the hook has removed it
                 work = None
                 if stored is None or stored.ready:  # else no agent has used it
-                    delivery = await self._deliver(layout, stored, path)
+                    delivery = await self._deliver(layout, stored, path, seen)
                     work = await self._find_undelivered(layout, stored, path)
                 try:
                     if work is None:

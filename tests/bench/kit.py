@@ -37,7 +37,7 @@ __all__ = [
 T = TypeVar("T")
 Kind = Literal["floor", "symphony"]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 600.0
 _HERE = Path(__file__).parent
 _SRC = _HERE.parent.parent / "src"
 PYTHON_AGENT = (sys.executable, "-S", "-E", str(_HERE / "fast_agent.py"))
@@ -239,13 +239,15 @@ class Scene:
         found = (_entry(line) for line in _lines(self.journal))
         return [entry for entry in found if entry.event == event]
 
-    def wait_agents(self, event: str, count: int) -> list[Entry]:
+    def wait_agents(self, event: str, count: int, *, pause_s: float = 0.001) -> list[Entry]:
         """Wait until agents have written about an event so often."""
-        return until(lambda: _enough(self.agents(event), count), f"agents: {event} x {count} in {self.place}")
+        what = f"agents: {event} x {count} in {self.place}"
+        return until(lambda: _enough(self.agents(event), count), what, pause_s=pause_s)
 
-    def wait_told(self, event: str, count: int) -> list[Entry]:
+    def wait_told(self, event: str, count: int, *, pause_s: float = 0.001) -> list[Entry]:
         """Wait until the program has written about an event so often."""
-        return until(lambda: _enough(self.told(event), count), f"{event} x {count} in {self.place}")
+        what = f"{event} x {count} in {self.place}"
+        return until(lambda: _enough(self.told(event), count), what, pause_s=pause_s)
 
     @contextmanager
     def run(self, kind: Kind, *, module: str | None = None) -> Iterator[Program]:

@@ -12,10 +12,7 @@ from contract.github_pulls import LOGS
 from contract.gitlab import GitlabVendor
 from contract.repository import Repository
 from contract.vendor import Clock, Vendor
-from symphony.forges import Forge
-from symphony.forges.forgejo import ForgejoForge
-from symphony.forges.github import GithubForge
-from symphony.forges.gitlab import GitlabForge
+from symphony.forges import Forge, ForgejoForge, GithubForge, GitlabForge
 from symphony.trackers.http import RateLimiters, Reply, Send
 
 

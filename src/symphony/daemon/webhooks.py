@@ -20,7 +20,7 @@ import structlog
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
-from symphony.forges import forge_client
+from symphony.forges import FORGES
 from symphony.scheduler import Event, WakeAsked
 from symphony.trackers.registry import tracker_kind
 from symphony.trackers.webhooks import Delivery, WebhookRejectedError, WebhookScheme
@@ -147,7 +147,7 @@ class Webhooks:
         tracker, forge = context.settings.tracker, context.settings.forge
         scheme, written = None, None
         if sender == FORGE and forge.kind is not None:
-            scheme, written = forge_client(forge.kind).webhooks, forge.webhook_secret
+            scheme, written = FORGES[forge.kind].webhooks, forge.webhook_secret
         elif sender == tracker.kind:
             scheme, written = tracker_kind(tracker.kind).webhooks, tracker.webhook_secret
         secret = resolve_secret(written, environment=self._environment)

@@ -12,8 +12,7 @@ from harness.emulated_github import OWNER, REPO, SECRET, emulated_github
 from harness.real import require_emulate
 from harness.receiver import receiving
 from symphony.domain import Author, PullRequest, PullState
-from symphony.forges import ForgeError
-from symphony.forges.github import GithubForge
+from symphony.forges import ForgeError, GithubForge
 from symphony.trackers.http import RateLimiters
 
 HOOK_SECRET = "correct-horse-battery"

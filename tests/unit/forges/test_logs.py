@@ -9,8 +9,7 @@ import pytest
 from typing_extensions import override
 
 from symphony.domain import Check, CheckState
-from symphony.forges import ForgeError
-from symphony.forges.github import GithubForge
+from symphony.forges import ForgeError, GithubForge
 from symphony.trackers.http import RateLimiters
 
 pytestmark = pytest.mark.anyio

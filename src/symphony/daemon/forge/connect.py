@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from symphony.config import ForgeSettings, reference_name, resolve_secret
 from symphony.domain import Blame, Category, Failure, SymphonyError
-from symphony.forges import Forge, forge_client
+from symphony.forges import FORGES, Forge
 from symphony.trackers.http import is_loopback
 
 
@@ -27,7 +27,7 @@ def connect_forge(settings: ForgeSettings, environment: Mapping[str, str]) -> Fo
         )
     if settings.url is not None and settings.url.startswith("http://") and not is_loopback(settings.url):
         raise _invalid("forge.url is plain http to another machine", hint="use https: a token goes there")
-    return forge_client(settings.kind)(settings.repo, token.reveal(), url=settings.url)
+    return FORGES[settings.kind](settings.repo, token.reveal(), url=settings.url)
 
 
 def _invalid(

@@ -437,7 +437,7 @@ class WorkspaceManager:
         path = workspace.path
 
         def look() -> tuple[RefSnapshot, StoredRecord | None, ProgressMark]:
-            seen, clone = _clone_of_ours(path)
+            seen, clone = _clone_at(path)
             mark = ProgressMark(head=seen.head, tree="" if clone else _fingerprint(path))
             return seen, clone, mark
 
@@ -452,12 +452,12 @@ class WorkspaceManager:
         return replace(mark, tree=await to_thread.run_sync(_fingerprint, path))
 
     async def tracked(self, workspace: Workspace, directory: str) -> frozenset[str]:
-        """The paths in a directory of the workspace that git tracks; none where there is no clone of ours.
+        """The paths in a directory of the workspace that git tracks; none where there is no clone.
 
         Raises:
             GitError, OSError: they cannot be read.
         """
-        seen, clone = await to_thread.run_sync(_clone_of_ours, workspace.path)
+        seen, clone = await to_thread.run_sync(_clone_at, workspace.path)
         if clone is None:
             return frozenset()
         async with self._shadow(workspace.path, seen, clone) as shadow:
@@ -466,7 +466,7 @@ class WorkspaceManager:
     def _shadow(
         self, path: Path, seen: RefSnapshot, clone: StoredRecord
     ) -> AbstractAsyncContextManager[Shadow]:
-        """A shadow of a workspace that is a clone of ours."""
+        """A shadow of a workspace that is a clone."""
         layout = Layout(path.parent)
         assert clone.repo is not None  # noqa: S101 - a clone has one
         return open_shadow(
@@ -652,7 +652,7 @@ class WorkspaceManager:
         record = await self.locate(issue.id, issue.identifier)
         if not await to_thread.run_sync(is_directory, record.path):
             return
-        seen, clone = await to_thread.run_sync(_clone_of_ours, record.path)
+        seen, clone = await to_thread.run_sync(_clone_at, record.path)
         if seen.head == delivered:
             return
         if clone is None or seen.head is None:
@@ -854,7 +854,7 @@ class WorkspaceManager:
         )
 
 
-def _clone_of_ours(path: Path) -> tuple[RefSnapshot, StoredRecord | None]:
+def _clone_at(path: Path) -> tuple[RefSnapshot, StoredRecord | None]:
     """The refs of a workspace, and its record if it is a usable clone that was made here; blocking."""
     seen, record = read_ref_snapshot(path), read_record(Layout(path.parent), path.name)
     is_clone = record is not None and record.repo is not None and seen.problem is None

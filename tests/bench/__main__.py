@@ -46,7 +46,7 @@ class Size:
     gap_rounds: int
     seen: int
     launches: int
-    idle: int
+    idle: tuple[int, ...]
     files: int
     commits: int
     checkouts: int
@@ -70,14 +70,14 @@ class Size:
 
 FULL = Size(
     events=50_000, bursts=5, tries=3, issues=500, slots=50, rounds=2, gap_issues=30, gap_rounds=3, seen=20,
-    launches=7, idle=200, files=500, commits=36_000, checkouts=7, small=50, remembered=50_000,
+    launches=7, idle=(10, 50, 200), files=500, commits=36_000, checkouts=7, small=50, remembered=50_000,
     claims=1_000, restarts=5,
     polled=500, ticks=48, board=10_000, asked=9, soaked=10_000, look_every=1_000,
     host_files=2_960, host_rounds=7, carried=60, host_slots=8, at_once=200, hosts=4,
 )  # fmt: skip
 SMOKE = Size(
     events=500, bursts=1, tries=1, issues=6, slots=2, rounds=1, gap_issues=3, gap_rounds=1, seen=1,
-    launches=1, idle=3, files=20, commits=30, checkouts=1, small=2, remembered=500,
+    launches=1, idle=(1, 3), files=20, commits=30, checkouts=1, small=2, remembered=500,
     claims=3, restarts=1,
     polled=120, ticks=12, board=20, asked=1, soaked=4, look_every=2,
     host_files=0, host_rounds=0, carried=0, host_slots=0, at_once=2, hosts=2,
@@ -145,9 +145,7 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
         "latency": latency,
         "launch": at_launch,
         "restart": again,
-        "footprint": lambda: figures.of_footprint(
-            footprint(place / "footprint", agent, sessions=size.idle), sessions=size.idle
-        ),
+        "footprint": lambda: figures.of_footprint(footprint(place / "footprint", agent, counts=size.idle)),
         "workspaces": trees,
         "journal": lambda: figures.of_remembering(
             remembering(place / "journal", events=size.remembered, rounds=size.rounds + 1)

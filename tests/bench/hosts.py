@@ -266,7 +266,7 @@ def at_once(place: Path, agent: tuple[str, ...], *, sessions: int, hosts: int) -
         with scene.run("symphony") as program:
             scene.wait_told("fetch", 1)
             program.settle()
-            idle_kb, idle_ns, begun = program.rss_kb, program.cpu_ns, time.monotonic()
+            idle_kb, idle_ns, begun = program.pss_kb, program.cpu_ns, time.monotonic()
             for name in names:
                 scene.issue(name)
             _patiently(lambda: len(scene.agents("turn")) >= sessions)
@@ -275,7 +275,7 @@ def at_once(place: Path, agent: tuple[str, ...], *, sessions: int, hosts: int) -
                 path.parents[4].name for path in (place / "hosts").glob("*/home/work/*/*/FAR-*")
             )
             program.settle()
-            full_kb, before = program.rss_kb, program.cpu_ns
+            full_kb, before = program.pss_kb, program.cpu_ns
             time.sleep(_IDLE_S)
             idle_ms = (program.cpu_ns - before) / 1e6 / _IDLE_S
             for name in names:

@@ -10,13 +10,15 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeVar
 
 import psutil
+
+from symphony.processes.supervisor_program import served_by
 
 __all__ = [
     "DEADLINE_S",
@@ -35,7 +37,7 @@ __all__ = [
 T = TypeVar("T")
 Kind = Literal["floor", "symphony"]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 600.0
 _HERE = Path(__file__).parent
 _SRC = _HERE.parent.parent / "src"
 PYTHON_AGENT = (sys.executable, "-S", "-E", str(_HERE / "fast_agent.py"))
@@ -89,11 +91,37 @@ class Program:
 
     @property
     def cpu_ns(self) -> int:
+        """Processor time of the process alone."""
         return cpu_ns(self.process.pid)
 
     @property
-    def rss_kb(self) -> int:
-        return int(psutil.Process(self.process.pid).memory_info().rss) // 1024
+    def helped_cpu_ns(self) -> int:
+        """Processor time of the process and of its helpers that live, agents apart."""
+        return sum(map(cpu_ns, (self.process.pid, *self.helpers)))
+
+    @property
+    def tree_cpu_ns(self) -> int:
+        """Processor time of all that it has started and reaped, agents too, and of all that lives."""
+        found = 0.0
+        for one in (psutil.Process(self.process.pid), *_family(self.process.pid)):
+            with suppress(psutil.NoSuchProcess):
+                found += sum(one.cpu_times()[:4])  # user and system, its own and those of reaped children
+        return int(found * 1e9)
+
+    @property
+    def helpers(self) -> tuple[int, ...]:
+        """The pids of the supervisor and its subreapers, which all run one program; the floor has none."""
+        found = []
+        for one in _family(self.process.pid):
+            with suppress(psutil.NoSuchProcess):
+                if served_by(tuple(one.cmdline())) is not None:
+                    found.append(one.pid)
+        return tuple(found)
+
+    @property
+    def pss_kb(self) -> int:
+        """Memory of the process and its helpers; what several processes share is divided among them."""
+        return sum(map(_pss_kb, (self.process.pid, *self.helpers)))
 
     @property
     def threads(self) -> int:
@@ -211,13 +239,15 @@ class Scene:
         found = (_entry(line) for line in _lines(self.journal))
         return [entry for entry in found if entry.event == event]
 
-    def wait_agents(self, event: str, count: int) -> list[Entry]:
+    def wait_agents(self, event: str, count: int, *, pause_s: float = 0.001) -> list[Entry]:
         """Wait until agents have written about an event so often."""
-        return until(lambda: _enough(self.agents(event), count), f"agents: {event} x {count} in {self.place}")
+        what = f"agents: {event} x {count} in {self.place}"
+        return until(lambda: _enough(self.agents(event), count), what, pause_s=pause_s)
 
-    def wait_told(self, event: str, count: int) -> list[Entry]:
+    def wait_told(self, event: str, count: int, *, pause_s: float = 0.001) -> list[Entry]:
         """Wait until the program has written about an event so often."""
-        return until(lambda: _enough(self.told(event), count), f"{event} x {count} in {self.place}")
+        what = f"{event} x {count} in {self.place}"
+        return until(lambda: _enough(self.told(event), count), what, pause_s=pause_s)
 
     @contextmanager
     def run(self, kind: Kind, *, module: str | None = None) -> Iterator[Program]:
@@ -274,6 +304,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             member.kill()
         except psutil.Error:
             continue
+
+
+def _pss_kb(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
 
 
 def _family(pid: int) -> list[psutil.Process]:

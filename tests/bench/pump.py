@@ -11,7 +11,10 @@ ISSUE = "PUMP-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pumped:
-    """Per program: processor seconds per 10,000 events (median of the bursts), growth of the memory."""
+    """Per program: processor seconds per 10,000 events (median of the bursts), growth of the memory.
+
+    Helpers are included, agents are not.
+    """
 
     cpu_s: dict[Kind, float]
     growth_mb: dict[Kind, float]
@@ -33,12 +36,12 @@ def pump(place: Path, agent: tuple[str, ...], *, events: int, bursts: int) -> Pu
         for number in range(1, bursts + 2):
             for program in programs:
                 program.settle()
-                before = program.cpu_ns
+                before = program.helped_cpu_ns
                 program.scene.open(f"{ISSUE}.{number}")
                 program.scene.wait_agents("burst_end", number)
                 program.settle()
-                spent[program.kind].append(program.cpu_ns - before)
-                memory[program.kind].append(program.rss_kb)
+                spent[program.kind].append(program.helped_cpu_ns - before)
+                memory[program.kind].append(program.pss_kb)
     return Pumped(
         cpu_s={kind: median(taken[1:]) / 1e9 / events * 10_000 for kind, taken in spent.items()},
         growth_mb={

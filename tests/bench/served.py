@@ -13,6 +13,9 @@ import time
 from pathlib import Path
 
 from symphony.cli.serving import serve
+from symphony.daemon.state_dir import instance_of, locate
+from symphony.processes import supervisor_program
+from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     Command,
     Event,
@@ -58,9 +61,12 @@ class Recorder:
 
 
 if __name__ == "__main__":
+    workflow, environment = Path(sys.argv[1]), dict(os.environ)
+    supervisor_program.become_subreaper()  # as `symphony run`, but its memory can be looked at
     serve(
-        Path(sys.argv[1]),
-        environment=dict(os.environ),
+        workflow,
+        environment=environment,
+        host=LocalHost(instance=instance_of(locate(workflow, environment)), adopt_orphans=True),
         once=False,
         log_format="json",
         observers=(Recorder(Path(sys.argv[2])),),

@@ -15,7 +15,7 @@ class Held:
 
     Attributes:
         sessions: those that have ended.
-        rss_kb: resident memory in KiB.
+        pss_kb: memory (PSS) with the helpers, in KiB.
         descriptors: open file descriptors.
         threads: threads of the process.
         journal_kb: the journal's file with what SQLite keeps beside it, in KiB.
@@ -23,7 +23,7 @@ class Held:
     """
 
     sessions: int
-    rss_kb: int
+    pss_kb: int
     descriptors: int
     threads: int
     journal_kb: int
@@ -59,7 +59,7 @@ def _held(program: Program, sessions: int) -> Held:
     state = [path for path in program.scene.state.rglob("*") if path.is_file()]
     return Held(
         sessions=sessions,
-        rss_kb=program.rss_kb,
+        pss_kb=program.pss_kb,
         descriptors=program.descriptors,
         threads=program.threads,
         journal_kb=sum(path.stat().st_size for path in state if path.name.startswith("journal.db")) // 1024,

@@ -161,7 +161,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
             stderr_path=options.stderr_path,
             secret_names=secrets,
             on_spawned=options.on_spawned,
-            isolation=await to_thread.run_sync(self._isolation, env, options),
+            isolation=await self._isolation(env, options),
         )
         try:
             return await AgentProcess.start(self.context.host, launch, grace_ms=self.context.grace_ms)
@@ -202,24 +202,29 @@ class ProcessBackend(AgentBackend, Generic[S]):
         options = LaunchOptions.for_check(run_id, cwd or Path("/"))
         env, secrets = await self._environment(options)
         argv = shell_argv(command, secrets, search_path=env.get("PATH"), arguments=arguments)
-        if (isolation := await to_thread.run_sync(self._isolation, env, options)) is not None:
+        if (isolation := await self._isolation(env, options)) is not None:
             argv = await to_thread.run_sync(partial(isolation.wrap, argv, cwd=options.cwd))
         return await self.context.host.run(argv, cwd=cwd, env=env, timeout_ms=timeout_ms)
 
-    def _isolation(self, env: Mapping[str, str], options: LaunchOptions) -> Isolation | None:
-        """Return what confines a process with these variables; blocking.
+    async def _isolation(self, env: Mapping[str, str], options: LaunchOptions) -> Isolation | None:
+        """Return what confines a process with these variables.
 
         In the operator's home an agent has a version of its folders for itself.
         """
-        if self.context.isolation is None:
+        isolation = self.context.isolation
+        if isolation is None:
             return None
         home = () if self.home is None else (self.home,)
-        folders = () if home else located(self.folders, env, options.cwd)
-        return self.context.isolation.allowing(
-            writable=(*home, *options.writable),
-            folders=[each if options.keeps_threads else each.without_threads() for each in folders],
-            readable=(*self.context.readable_files(env), *options.readable),
-        )
+
+        def allowing() -> Isolation:
+            folders = () if home else located(self.folders, env, options.cwd)
+            return isolation.allowing(
+                writable=(*home, *options.writable),
+                folders=[each if options.keeps_threads else each.without_threads() for each in folders],
+                readable=(*self.context.readable_files(env), *options.readable),
+            )
+
+        return await to_thread.run_sync(allowing)
 
     async def _environment(self, options: LaunchOptions) -> tuple[dict[str, str], frozenset[str]]:
         """Return the variables of a process, and the names of those that it must never see."""

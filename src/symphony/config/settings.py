@@ -149,7 +149,9 @@ def _setting(
 class Section(BaseModel):
     """A section of the file. Unknown keys are ignored here; `validation` warns about them."""
 
-    model_config = ConfigDict(frozen=True, strict=True, hide_input_in_errors=True, extra="ignore")
+    model_config = ConfigDict(
+        frozen=True, strict=True, hide_input_in_errors=True, extra="ignore", defer_build=True
+    )
 
 
 class TrackerSettings(Section):
@@ -909,7 +911,9 @@ class EnvironmentSource(EnvSettingsSource):
 class _Given(BaseSettings):
     """Settings from one given source; neither the process environment nor another file is read."""
 
-    model_config = SettingsConfigDict(frozen=True, strict=True, hide_input_in_errors=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        frozen=True, strict=True, hide_input_in_errors=True, extra="ignore", defer_build=True
+    )
 
     source: ClassVar[type[FrontMatterSource] | type[EnvironmentSource]]
 

@@ -298,7 +298,7 @@ class PeopleCommentReader:
             reason = context.redaction.text(str(error)) or type(error).__name__
             _log.warning("comments_not_read", reason=reason, **fields)
             return ReadComments()
-        told = self._told.get(issue.id)
+        told = self._told.get(issue.id) if comments else ()
         if told is None:
             told = await to_thread.run_sync(self._recorded, issue.id)
         return _sorted_out(comments, {one.comment_id: one for one in told}, answer)

@@ -134,17 +134,23 @@ class Failure:
         return text if self.where is None else f"{self.where}: {text}"
 
 
-_CODES: Final = re.compile(
-    r"\b(?:{}): |\A(?:{}): ".format(
-        "|".join(one.value for one in Category if "_" in one.value),
-        "|".join(one.value for one in Category if "_" not in one.value),
-    )
-)
+_WORD_AND_COLON: Final = re.compile(r"\b([a-z_]+): ")
 
 
 def without_codes(text: str) -> str:
-    """A text for people without the categories of the failures in it, see `Failure.line`."""
-    return _CODES.sub("", text)
+    """A text for people without the categories of the failures in it, see `Failure.line`.
+
+    A category that is an ordinary word is one at the start only.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        is_code = found[1] in _CODES and ("_" in found[1] or found.start() == 0)
+        return "" if is_code else found[0]
+
+    return _WORD_AND_COLON.sub(shown, text)
+
+
+_CODES: Final = frozenset(one.value for one in Category)
 
 
 class SymphonyError(Exception):

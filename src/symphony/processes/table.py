@@ -310,9 +310,11 @@ class ProcFs:
     def _read_mark(self, pid: int, inode: int, variable: str) -> tuple[int, str | None] | None:
         """Return the entry to remember; None for a process whose environment may still change.
 
-        That is one in the middle of an `exec`, whose environment is empty, and a child of this process
-        between `fork` and `exec`. Kernel threads have no environment.
+        That is one in the middle of an `exec`, whose environment is empty, and a child of this process or of
+        a subreaper between `fork` and `exec`. Kernel threads have no environment; subreapers, whose parent
+        leads their session, never execute anything.
         """
+        supervising = served_by(self.command(pid)) is not None  # read first: it may execute at any moment
         try:
             environ = _read(f"{self._root}/{pid}/environ")
         except OSError:
@@ -321,7 +323,12 @@ class ProcFs:
         if found:
             return inode, os.fsdecode(rest.partition(b"\0")[0])
         stat = self.stat(pid)
-        settled = stat is not None and (stat.parent != os.getpid() if environ else stat.kernel)
+        if stat is None:
+            return None
+        if supervising:
+            settled = stat.parent == stat.session
+        else:
+            settled = stat.parent != os.getpid() if environ else stat.kernel
         return (inode, None) if settled else None
 
     def _children_lookup(self) -> Callable[[int], list[int]]:

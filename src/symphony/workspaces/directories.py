@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -263,7 +264,7 @@ class FoundWorkspace(NamedTuple):
     record: StoredRecord | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkspaceFinder:
     """Finds workspaces below the root of the settings.
 
@@ -273,7 +274,7 @@ class WorkspaceFinder:
     settings: WorkspaceSettings
     workflow: Path | None = None
 
-    @property
+    @cached_property
     def tenant_name(self) -> str | None:
         """The tenant in the records of these workspaces."""
         return None if self.workflow is None else os.path.realpath(self.workflow)

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -381,7 +381,8 @@ class WorkspaceManager:
             populated = await self._populate(layout, path, begun)
             created = True
             self._fault(FaultPoint.WORKSPACE_POPULATED)
-            if not self._hooks.has(Hook.AFTER_CREATE) and await anyio.Path(path, ".gitmodules").exists():
+            looks = self._repo is not None and not self._hooks.has(Hook.AFTER_CREATE)
+            if looks and await anyio.Path(path, ".gitmodules").exists():
                 _log.warning("submodules_not_populated", key=path.name, hint=SUBMODULES_HINT)
             await self._hooks.run(Hook.AFTER_CREATE, HookCall.of(issue, path, attempt, run_id))
             return await to_thread.run_sync(complete, populated)
@@ -433,15 +434,22 @@ class WorkspaceManager:
 
     async def progress(self, workspace: Workspace) -> ProgressMark:
         """The present state of the work. Never raises: if git fails, the stats of the files are used."""
-        seen = await to_thread.run_sync(read_ref_snapshot, workspace.path)
+        path = workspace.path
+
+        def look() -> tuple[RefSnapshot, StoredRecord | None, ProgressMark]:
+            seen, clone = _clone_at(path)
+            mark = ProgressMark(head=seen.head, tree="" if clone else _fingerprint(path))
+            return seen, clone, mark
+
+        seen, clone, mark = await to_thread.run_sync(look)
+        if clone is None:
+            return mark
         try:
-            async with self._shadow(workspace, seen) as shadow:
-                if shadow is not None:
-                    return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
+            async with self._shadow(path, seen, clone) as shadow:
+                return replace(mark, tree=await shadow.tree_mark())
         except (GitError, OSError) as error:
             _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
-        walk = partial(fingerprint, workspace.path, max_entries=MAX_FINGERPRINT_ENTRIES)
-        return ProgressMark(head=seen.head, tree=await to_thread.run_sync(walk))
+        return replace(mark, tree=await to_thread.run_sync(_fingerprint, path))
 
     async def tracked(self, workspace: Workspace, directory: str) -> frozenset[str]:
         """The paths in a directory of the workspace that git tracks; none where there is no clone.
@@ -449,27 +457,26 @@ class WorkspaceManager:
         Raises:
             GitError, OSError: they cannot be read.
         """
-        seen = await to_thread.run_sync(read_ref_snapshot, workspace.path)
-        async with self._shadow(workspace, seen) as shadow:
-            return frozenset() if shadow is None else await shadow.tracked(directory)
+        seen, clone = await to_thread.run_sync(_clone_at, workspace.path)
+        if clone is None:
+            return frozenset()
+        async with self._shadow(workspace.path, seen, clone) as shadow:
+            return await shadow.tracked(directory)
 
-    @asynccontextmanager
-    async def _shadow(self, workspace: Workspace, seen: RefSnapshot) -> AsyncIterator[Shadow | None]:
-        """A shadow of the workspace; `None` where there is no clone."""
-        layout = Layout(workspace.path.parent)
-        record = await to_thread.run_sync(read_record, layout, workspace.path.name)
-        if record is None or record.repo is None or seen.problem is not None:
-            yield None
-            return
-        async with open_shadow(
+    def _shadow(
+        self, path: Path, seen: RefSnapshot, clone: StoredRecord
+    ) -> AbstractAsyncContextManager[Shadow]:
+        """A shadow of a workspace that is a clone."""
+        layout = Layout(path.parent)
+        assert clone.repo is not None  # noqa: S101 - a clone has one
+        return open_shadow(
             self._git,
             layout.staging,
-            workspace.path,
+            path,
             seen.head,
-            git_hashes=record.git_hashes,
-            objects=self._mirror(layout, record.repo).objects,
-        ) as shadow:
-            yield shadow
+            git_hashes=clone.git_hashes,
+            objects=self._mirror(layout, clone.repo).objects,
+        )
 
     async def deliver(
         self, workspace: Workspace | WorkspaceRecord, *, git_said: str | None = None
@@ -480,8 +487,12 @@ class WorkspaceManager:
         of the agent failed; it is recorded with what is left.
         """
         layout = Layout(workspace.path.parent)
-        record = await to_thread.run_sync(read_record, layout, workspace.path.name)
-        delivery = await self._deliver(layout, record, workspace.path)
+
+        def look() -> tuple[RefSnapshot, StoredRecord | None]:
+            return read_ref_snapshot(workspace.path), read_record(layout, workspace.path.name)
+
+        seen, record = await to_thread.run_sync(look)
+        delivery = await self._deliver(layout, record, workspace.path, seen)
         try:
             left = await self._find_work(layout, record, workspace.path)
         except OSError as error:
@@ -494,9 +505,10 @@ class WorkspaceManager:
         await self._remember(layout, record, left)
         return replace(delivery, left=left)
 
-    async def _deliver(self, layout: Layout, record: StoredRecord | None, path: Path) -> Delivery:
+    async def _deliver(
+        self, layout: Layout, record: StoredRecord | None, path: Path, seen: RefSnapshot
+    ) -> Delivery:
         if record is None or record.repo is None or record.branch is None:
-            seen = await to_thread.run_sync(read_ref_snapshot, path)
             return Delivery(
                 branch=None, head=seen.head, commits=await self._count(layout, record, path, seen)
             )
@@ -640,16 +652,13 @@ class WorkspaceManager:
         record = await self.locate(issue.id, issue.identifier)
         if not await to_thread.run_sync(is_directory, record.path):
             return
-        seen = await to_thread.run_sync(read_ref_snapshot, record.path)
-        workspace = Workspace(
-            key=record.key, path=record.path, branch=None, base_commit=None, created_now=False
-        )
+        seen, clone = await to_thread.run_sync(_clone_at, record.path)
         if seen.head == delivered:
             return
+        if clone is None or seen.head is None:
+            return
         try:
-            async with self._shadow(workspace, seen) as shadow:
-                if shadow is None or seen.head is None:
-                    return
+            async with self._shadow(record.path, seen, clone) as shadow:
                 if await self._git.is_ancestor(shadow.git_dir, delivered, seen.head):
                     return
         except (GitError, OSError):
@@ -758,10 +767,11 @@ class WorkspaceManager:
         if exists:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
-            if await to_thread.run_sync(is_directory, path):  # else the hook has removed it
+            seen = await to_thread.run_sync(lambda: read_ref_snapshot(path) if is_directory(path) else None)
+            if seen is not None:  # else the hook has removed it
                 work = None
                 if stored is None or stored.ready:  # else no agent has used it
-                    delivery = await self._deliver(layout, stored, path)
+                    delivery = await self._deliver(layout, stored, path, seen)
                     work = await self._find_undelivered(layout, stored, path)
                 try:
                     if work is None:
@@ -842,3 +852,14 @@ class WorkspaceManager:
             push=settings.push == "origin",
             stall_ms=settings.push_stall_timeout_ms,
         )
+
+
+def _clone_at(path: Path) -> tuple[RefSnapshot, StoredRecord | None]:
+    """The refs of a workspace, and its record if it is a usable clone that was made here; blocking."""
+    seen, record = read_ref_snapshot(path), read_record(Layout(path.parent), path.name)
+    is_clone = record is not None and record.repo is not None and seen.problem is None
+    return seen, record if is_clone else None
+
+
+def _fingerprint(path: Path) -> str:
+    return fingerprint(path, max_entries=MAX_FINGERPRINT_ENTRIES)

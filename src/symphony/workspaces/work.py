@@ -200,18 +200,10 @@ class WorkCheck:
             git_hashes: of its `.git` when it was made.
             made_with: its tags when it was made; they are no work.
         """
-        top = Path(await to_thread.run_sync(os.path.realpath, path))
-        seen = await to_thread.run_sync(read_ref_snapshot, path)
-        if seen.problem is not None and (
-            self.mirror is not None or not await to_thread.run_sync(is_missing, path / ".git")
-        ):
-            return _work([f"{seen.problem}, so work might be lost"], ["ls", "-la", str(path)])
-        try:
-            found = await to_thread.run_sync(_find_repositories, top)
-            known = await to_thread.run_sync(self._known_refs)
-        except OSError as error:
-            reason = f"it cannot be looked through: {error.strerror or error} {error.filename or ''}".strip()
-            return _work([reason], ["ls", "-la", str(path)])
+        looked = await to_thread.run_sync(self._look, path)
+        if isinstance(looked, str):
+            return _work([looked], ["ls", "-la", str(path)])
+        top, found, known = looked
         reasons, look = list[str](), list[str]()
         for repository in found.repositories:
             is_main = repository.common == top / ".git"
@@ -231,6 +223,17 @@ class WorkCheck:
             reasons.append(reason)
             look = look or ["ls", "-la", str(place)]
         return _work(reasons, look) if reasons else None
+
+    def _look(self, path: Path) -> tuple[Path, _Found, dict[str, str]] | str:
+        """The resolved workspace, its repositories and known refs, or why it is kept; blocking."""
+        problem = read_ref_snapshot(path).problem
+        if problem is not None and (self.mirror is not None or not is_missing(path / ".git")):
+            return f"{problem}, so work might be lost"
+        top = Path(os.path.realpath(path))
+        try:
+            return top, _find_repositories(top), self._known_refs()
+        except OSError as error:
+            return f"it cannot be looked through: {error.strerror or error} {error.filename or ''}".strip()
 
     async def configs(self, common: Path) -> tuple["_StatusConfig", ...]:
         """What makes the user's `git status` call a checkout clean: there, and in `workspace.repo`.

@@ -33,7 +33,7 @@ AIMS_OF_A_NIGHT: dict[str, tuple[str, ...]] = {
     "latency": ("slot_gap", "saved_to_start"),
     "launch": ("launch",),
     "restart": (),
-    "footprint": ("memory_idle", "memory_session", "threads"),
+    "footprint": ("memory_idle", "memory_1", "memory_3", "threads"),
     "asking": ("help", "status", "full_status", "scrape", "state", "blocked"),
     "soak": ("soak_memory", "soak_descriptors", "soak_threads", "soak_journal"),
     "trackers": tuple(f"{service}_bytes" for service in SAVING),

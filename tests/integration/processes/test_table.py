@@ -13,12 +13,21 @@ MARK = "SYMPHONY_RUN_ID"
 
 
 def process(
-    root: Path, pid: int, environ: bytes = b"", *, flags: int = 0, state: str = "S", parent: int = 1
+    root: Path,
+    pid: int,
+    environ: bytes = b"",
+    *,
+    flags: int = 0,
+    state: str = "S",
+    parent: int = 1,
+    session: int = 1,
+    command: bytes = b"",
 ) -> Path:
     place = root / str(pid)
     (place / "task" / str(pid)).mkdir(parents=True)
     (place / "environ").write_bytes(environ)
-    fields = [state, str(parent), *["1", "1", "0", "-1"], str(flags), *["0"] * 12, "4711", *["0"] * 30]
+    (place / "cmdline").write_bytes(command)
+    fields = [state, str(parent), "1", str(session), "0", "-1", str(flags), *["0"] * 12, "4711", *["0"] * 30]
     (place / "stat").write_text(f"{pid} (a name) {' '.join(fields)}\n")
     return place
 
@@ -69,6 +78,26 @@ def test_a_child_of_ours_may_get_its_mark_after_it_was_seen_without(tmp_path: Pa
     for place in places:
         (place / "environ").write_bytes(b"SYMPHONY_RUN_ID=mine\0")
     assert found(table, "mine") == [10], "what is not ours changes its mark no more"
+
+
+@pytest.mark.parametrize("environ", [b"", b"LD_LIBRARY_PATH=/lib\0"])
+def test_what_a_subreaper_has_forked_may_get_its_mark_and_a_subreaper_is_looked_at_once(
+    tmp_path: Path, environ: bytes
+) -> None:
+    """Until it executes its command it is the supervisor's program, first in its session, then in its own."""
+    table = ProcFs(tmp_path)
+    program = b"".join(
+        word + b"\0" for word in (b"python", b"-I", b"-S", b"/x/supervisor_program.py", b"5", b"i")
+    )
+    process(tmp_path, 9, environ, parent=5, session=9, command=program)
+    forks = {10: (9, 9), 11: (10, 9), 12: (10, 12)}  # a subreaper, and two processes of commands
+    for pid, (parent, session) in forks.items():
+        process(tmp_path, pid, environ, parent=parent, session=session, command=program)
+    assert found(table, "mine") == []
+    for pid in forks:
+        (tmp_path / str(pid) / "environ").write_bytes(b"SYMPHONY_RUN_ID=mine\0")
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"agent\0")
+    assert found(table, "mine") == [11, 12], "a subreaper executes nothing"
 
 
 @pytest.mark.parametrize("unreadable", [False, True])

@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
 import structlog
@@ -271,6 +271,10 @@ def batches(ids: Sequence[str], size: int) -> Iterator[list[str]]:
 # --- the tracker -----------------------------------------------------------------------------------------
 
 
+MAX_COMMENTS: Final = 1_000
+"""How many comments are remembered: the ids of written ones, and those whose writing got no answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LastPoll:
     """The last listing, and what it spent of the limits by name."""
@@ -398,6 +402,7 @@ class RemoteTracker:
                 comment_id = await self.http.run(create, purpose=Purpose.TOOL)
         except TrackerError:
             self._unanswered[issue.id] = (body, key)
+            _drop_oldest(self._unanswered)
             raise
         return ToolResult.of({"issue": issue.identifier, "comment": comment_id}, commented=True)
 
@@ -449,6 +454,7 @@ class RemoteTracker:
             create = self.flows.create_comment(issue_id, body, key=key)
             target = await self.http.run(create, purpose=Purpose.COMMENT)
             self._created[issue_id, key] = target
+            _drop_oldest(self._created)
             return target
         try:
             edit = self.flows.edit_comment(issue_id, target, body)
@@ -481,6 +487,11 @@ class RemoteTracker:
     def quota(self) -> tuple[QuotaRemaining, ...]:
         """What is left of the limits that the service reports."""
         return self.http.rate_limiter.quota()
+
+
+def _drop_oldest(remembered: dict[Any, Any]) -> None:
+    if len(remembered) > MAX_COMMENTS:
+        del remembered[next(iter(remembered))]
 
 
 # --- the kind --------------------------------------------------------------------------------------------

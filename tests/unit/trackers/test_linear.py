@@ -9,7 +9,7 @@ from contract.vendor import Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerError
-from symphony.trackers.linear import FULL_EVERY, LinearSettings
+from symphony.trackers.linear import FULL_EVERY, MAX_KNOWN, LinearSettings
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,6 +36,83 @@ async def test_an_unchanged_project_costs_one_small_query_and_now_and_then_a_lis
     assert desk.vendor.received * 20 < first
     await listed(desk)
     assert "SymphonyIssues" in names(desk)
+
+
+async def refreshed(desk: LinearDesk, *numbers: int) -> dict[str, Issue]:
+    found = await desk.tracker.fetch_issues_by_ids([f"issue-{number}" for number in numbers])
+    return {issue.id: issue for issue in found}
+
+
+async def test_unchanged_issues_that_run_cost_two_small_queries_and_now_and_then_a_whole_one() -> None:
+    desk = LinearDesk()
+    for number in range(1, 11):
+        desk.put(number, description="words " * 100)
+    first = await refreshed(desk, *range(1, 11))
+    whole, desk.vendor.received = desk.vendor.received, 0
+    desk.vendor.requests.clear()
+    for _ in range(FULL_EVERY - 1):
+        assert await refreshed(desk, *range(1, 11)) == first
+    assert names(desk) == ["SymphonyUpdates", "SymphonyBlockers"] * (FULL_EVERY - 1)
+    assert desk.vendor.received / (FULL_EVERY - 1) * 10 < whole
+    await refreshed(desk, *range(1, 11))
+    assert "SymphonyIssuesById" in names(desk)
+
+
+async def test_only_the_issues_that_changed_are_asked_for_whole() -> None:
+    desk = LinearDesk()
+    for number in (1, 2, 3, 4):
+        desk.put(number, state="In Progress")
+    await refreshed(desk, 1, 2, 3)
+    desk.vendor.requests.clear()
+    await desk.tracker.move_issue("issue-2", "Done")
+    desk.vendor.records["issue-3"].project = "elsewhere"
+    found = await refreshed(desk, 1, 2, 3, 4)
+    assert {issue_id: issue.state for issue_id, issue in found.items()} == {
+        "issue-1": "In Progress",
+        "issue-2": "Done",
+        "issue-4": "In Progress",
+    }
+    (asked,) = (
+        each.body["variables"]["ids"]
+        for each in desk.vendor.requests
+        if each.body["operationName"] == "SymphonyIssuesById"
+    )
+    assert set(asked) == {"issue-2", "issue-3", "issue-4"}
+
+
+async def test_a_new_blocker_of_an_unchanged_issue_holds_it_back() -> None:
+    desk = LinearDesk()
+    desk.put(1)
+    desk.put(8, state="Backlog")
+    assert (await refreshed(desk, 1))["issue-1"].dispatchable
+    before = desk.vendor.records["issue-1"].fields["updatedAt"]
+    desk.block(1, by=8)
+    desk.vendor.records["issue-1"].fields["updatedAt"] = before
+    assert (await refreshed(desk, 1))["issue-1"].not_dispatchable_reason == "it is blocked by BIL-8"
+
+
+async def test_so_many_issues_are_remembered_and_no_more() -> None:
+    desk = LinearDesk()
+    for number in range(1, MAX_KNOWN + 2):
+        desk.put(number)
+        await refreshed(desk, number)
+    desk.vendor.requests.clear()
+    await refreshed(desk, 1)
+    assert names(desk)[0] == "SymphonyIssuesById", "the first one is forgotten"
+    desk.vendor.requests.clear()
+    await refreshed(desk, MAX_KNOWN + 1)
+    assert names(desk)[0] == "SymphonyUpdates"
+
+
+async def test_a_malformed_answer_is_not_remembered() -> None:
+    desk = LinearDesk()
+    desk.put(1)
+    desk.vendor.lax = True
+    body = {"data": {"issues": {"nodes": [{"id": "issue-1"}], "pageInfo": {}}}}
+    desk.vendor.fail_next(Given(body=body), when="SymphonyIssuesById")
+    with pytest.raises(TrackerError):
+        await refreshed(desk, 1)
+    assert (await refreshed(desk, 1)).keys() == {"issue-1"}
 
 
 async def test_only_work_that_has_not_begun_waits_for_blockers() -> None:

@@ -3,8 +3,8 @@
     python -m bench.served WORKFLOW.md JOURNAL
 
 Lines of the journal: `<monotonic ns> <event> <issue> <figures>`. `seen`: a poll brought the issue, and the
-one before did not. `ended`: signs of life and total tokens that were counted for the run. `fetch`, `refresh`: a
-request to the tracker, with the number of ids.
+one before did not. `ended`: signs of life and total tokens that were counted for the run. `fetch`, `refresh`:
+a request to the tracker, with the number of ids.
 """
 
 import os

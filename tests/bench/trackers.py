@@ -1,9 +1,9 @@
 """What an idle board costs: polls by the adapter, beside a client that remembers nothing.
 
 Nothing changes, and the daemon ticks every 30 seconds: a list of all active issues, and for Linear once more
-with sessions that run, whose issues are read by id. The naive client is the same adapter, made anew for each tick, so that it asks for all of it each time. The services are
-the stateful fakes of the contract suite, in this process; their own processor time is taken off. There is no
-network in the figures.
+with sessions that run, whose issues are read by id. The naive client is the same adapter, made anew for each
+tick, so that it asks for all of it each time. The services are the stateful fakes of the contract suite, in
+this process; their own processor time is taken off. There is no network in the figures.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
-import gc
 import os
 import resource
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -141,7 +140,6 @@ def serve(
             step=decide,
             notifier=notifier,
         )
-        gc.freeze()  # what exists lives as long as the daemon: a collection need not visit it with each poll
         anyio.run(serve_until_signalled, service, last, beside)
     return tally
 

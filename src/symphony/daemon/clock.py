@@ -66,6 +66,11 @@ class Timers:
         heapq.heappush(self._heap, (command.due_ms, command.token, command.timer))
         self._changed.set()
 
+    @property
+    def pending(self) -> int:
+        """How many timers are remembered, those that were replaced or disarmed included."""
+        return len(self._heap)
+
     def keep(self, armed: Mapping[Timer, SetTimer]) -> None:
         """Forget timers that are not armed any more, as those of ended runs, before they are due.
 

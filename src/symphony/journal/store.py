@@ -330,9 +330,7 @@ class Journal:
         if self._limits is None or self._database is None or self._ended_runs < RUNS_PER_STEP:
             return
         self._ended_runs = 0
-        step = partial(
-            make_room, self._database.connection, self._limits, now_wall_ms=self._now_wall_ms()
-        )
+        step = partial(make_room, self._database.connection, self._limits, now_wall_ms=self._now_wall_ms())
         try:
             await self._in_thread(step)
         except sqlite.ERRORS as error:

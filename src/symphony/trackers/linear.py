@@ -374,7 +374,7 @@ class LinearFlows(Flows[LinearSettings]):
             yield from self.account_info()
         self._project_exists = True
         read = yield from self._reader(records)
-        found = self.listing(records, read, states)
+        found = yield from self.listing(records, read, states)
         self._newest = newest
         self._listings.keep(states, found)
         return found

@@ -32,6 +32,7 @@ from symphony.trackers.comments import agent_comment, agent_comment_key, without
 from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
 from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
 from symphony.trackers.http import (
+    PAUSE,
     SHARED,
     Answer,
     Flow,
@@ -54,6 +55,7 @@ from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.webhooks import WebhookScheme
 
 _LOG = structlog.get_logger(__name__)
+T = TypeVar("T")
 S = TypeVar("S", bound=ProviderSettings)
 
 
@@ -220,9 +222,17 @@ class Flows(ABC, Generic[S]):
             raise self.service.not_found(f"issue {issue_id}")
         return found[0]
 
-    def listing(self, records: Iterable[Any], read: ReadIssue, states: Iterable[str]) -> Listing:
-        """`fields.listing` of this service."""
-        return listing(self.service.name, records, read, states=states)
+    def listing(self, records: Sequence[Any], read: ReadIssue, states: Collection[str]) -> Flow[Listing]:
+        """`fields.listing` of this service, with pauses: a large board takes long to read."""
+        issues: dict[str, Issue] = {}
+        skipped: dict[str, Failure] = {}
+        for some in batches(records, READ_AT_ONCE):
+            found = listing(self.service.name, some, read, states=states)
+            for issue in found.issues:
+                issues.setdefault(issue.id, issue)
+            skipped |= {failure.message: failure for failure in found.skipped}
+            yield PAUSE
+        return Listing(issues=tuple(issues.values()), skipped=tuple(skipped.values()))
 
     def snapshots(self, records: Iterable[Any], read: ReadIssue, ids: Iterable[str]) -> tuple[Issue, ...]:
         """`fields.snapshots` of this service."""
@@ -263,14 +273,16 @@ def _normalised(states: Iterable[str]) -> frozenset[str]:
     return frozenset(map(normalise_state, states))
 
 
-def batches(ids: Sequence[str], size: int) -> Iterator[list[str]]:
-    """The ids in lists of at most `size`."""
-    return (list(ids[start : start + size]) for start in range(0, len(ids), size))
+def batches(all_of_them: Sequence[T], size: int) -> Iterator[list[T]]:
+    """Ids or records in lists of at most `size`."""
+    return (list(all_of_them[start : start + size]) for start in range(0, len(all_of_them), size))
 
 
 # --- the tracker -----------------------------------------------------------------------------------------
 
 
+READ_AT_ONCE: Final = 100
+"""How many records of a list are read before other things are done: a few milliseconds."""
 MAX_COMMENTS: Final = 1_000
 """How many comments are remembered: the ids of written ones, and those whose writing got no answer."""
 

@@ -12,6 +12,7 @@ from harness.journalling import NOW, claim, comment, event, opened, pull_request
 from symphony.journal import database
 from symphony.journal.model import (
     DayRecord,
+    HealthState,
     IssueSpent,
     Record,
     RecoveredState,
@@ -217,3 +218,65 @@ def test_a_failed_deletion_is_rolled_back(tmp_path: Path, monkeypatch: pytest.Mo
     done, _ = trimmed(path, Retention())
     assert done == TrimResult()
     assert (count(path, "events"), count(path, "runs")) == (10, 1)
+
+
+def test_runs_that_end_push_out_the_oldest_ones(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+
+    async def go() -> list[tuple[int, int]]:
+        journal = await opened(path)
+        await journal.trim(Retention(max_runs=100))
+        sizes = []
+        for number in range(1, 601):
+            journal.put(*history(number, ago_ms=1_000_000 - number, events=20))
+            await journal.flush()
+            assert count(path, "runs") <= 100 + 2 * database.RUNS_PER_STEP
+            if number in {200, 600}:
+                sizes.append((count(path, "events"), path.stat().st_size))
+        await journal.close()
+        return sizes
+
+    (events, size), (later_events, later_size) = asyncio.run(go())
+    assert later_events <= events * 1.2
+    assert later_size <= size * 1.05, "pages are used again"
+    with open_reader(path) as reader:
+        assert "r-600" in {found.run_id for found in reader.runs(limit=1_000)}
+
+
+def test_without_limits_and_below_them_nothing_is_pushed_out(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+
+    async def go() -> None:
+        journal = await opened(path)
+        for number in range(1, 61):
+            if number == 31:
+                assert count(path, "runs") == 60, "the limits are not known yet"
+                await journal.trim(Retention(max_runs=100))
+            journal.put(*history(number, ago_ms=1_000 - number), run(1_000 + number))
+            await journal.flush()
+        await journal.close()
+
+    asyncio.run(go())
+    assert count(path, "runs") == 120, "those that are alive are not counted"
+
+
+def test_an_error_while_runs_are_pushed_out_loses_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+
+    async def go() -> None:
+        journal = await opened(path)
+        await journal.trim(Retention(max_runs=1))
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "_OF_RUN", ("events", "no_such_table"))
+            for number in range(1, database.RUNS_PER_STEP + 1):
+                journal.put(*history(number, ago_ms=1_000 - number, events=1))
+            await journal.flush()
+            assert journal.health.state is HealthState.MEMORY
+        journal.put(claim(1))
+        await journal.close()
+
+    asyncio.run(go())
+    assert (count(path, "claims"), count(path, "runs")) == (1, database.RUNS_PER_STEP)
+    assert count(path, "events") == database.RUNS_PER_STEP

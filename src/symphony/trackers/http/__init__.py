@@ -2,6 +2,7 @@
 
 from symphony.trackers.http.client import Http as Http
 from symphony.trackers.http.client import wall_ms as wall_ms
+from symphony.trackers.http.exchange import PAUSE as PAUSE
 from symphony.trackers.http.exchange import Answer as Answer
 from symphony.trackers.http.exchange import Flow as Flow
 from symphony.trackers.http.exchange import Purpose as Purpose

@@ -92,9 +92,9 @@ class MarkdownTracker:
         started_s = anyio.current_time()
         snapshot = await self._read(self._board.all)
         self._read_s = anyio.current_time() - started_s
-        states = {issue.state for issue in snapshot.issues}  # few, beside thousands of issues
-        unnamed = {state for state in states if not self.config.names(state)}
-        asked = {state for state in states if normalise_state(state) in wanted}
+        found = {issue.state for issue in snapshot.issues}  # few, beside thousands of issues
+        unnamed = {state for state in found if not self.config.names(state)}
+        asked = {state for state in found if normalise_state(state) in wanted}
         self._skipped = (
             *(problem.failure for problem in snapshot.problems.values()),
             *(

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from contract.linear import ME, SECRET, SLUG, SOMEBODY, LinearDesk
@@ -10,6 +12,7 @@ from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerError
 from symphony.trackers.linear import FULL_EVERY, MAX_KNOWN, LinearSettings
+from symphony.trackers.remote import MAX_COMMENTS, READ_AT_ONCE
 
 pytestmark = pytest.mark.asyncio
 
@@ -268,3 +271,34 @@ async def test_errors_of_linear_are_an_answer_of_the_tool() -> None:
     result = await desk.tracker.execute_agent_tool("linear_graphql", {"query": "{ x }"}, issue=issue)
     assert not result.success
     assert "Cannot query field" in result.text
+
+
+async def test_others_work_while_a_large_list_is_read() -> None:
+    desk = LinearDesk()
+    for number in range(1, 3 * READ_AT_ONCE + 1):
+        desk.put(number)
+    turns_of: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns_of.append(len(desk.vendor.requests))
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert len(await listed(desk)) == 3 * READ_AT_ONCE
+        tasks.cancel_scope.cancel()
+    assert turns_of.count(len(desk.vendor.requests)) >= 3, "after the last answer, while the records are read"
+
+
+async def test_so_many_comments_are_remembered_and_no_more() -> None:
+    desk = LinearDesk()
+    desk.put(1)
+    for number in range(MAX_COMMENTS + 1):
+        await desk.tracker.put_comment("issue-1", "text", key=f"k{number}", comment_id=None)
+    desk.vendor.requests.clear()
+    await desk.tracker.put_comment("issue-1", "new", key=f"k{MAX_COMMENTS}", comment_id=None)
+    assert names(desk) == ["SymphonyEditComment"], "it knows which one it wrote"
+    desk.vendor.requests.clear()
+    await desk.tracker.put_comment("issue-1", "new", key="k0", comment_id=None)
+    assert names(desk)[0] == "SymphonyCreateComment"

@@ -6,6 +6,7 @@ import pytest
 from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import (
+    PAUSE,
     Answer,
     Flow,
     Pager,
@@ -171,3 +172,29 @@ async def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer(
 
     assert await run_flow(flow(), reply) == "Service, pages of /b: odd"
     assert asked == [f"{BASE}/a?q=1+2", f"{BASE}/b/7?x=1&y=2"]
+
+
+@pytest.mark.asyncio
+async def test_a_pause_of_a_flow_lets_others_work_and_asks_nothing() -> None:
+    done: list[str] = []
+
+    def flow() -> Flow[str]:
+        for part in ("one", "two"):
+            done.append(part)
+            yield PAUSE
+        answer = yield Request(endpoint="/a", path="/a")
+        return str(answer.body)
+
+    async def other() -> None:
+        for _ in range(2):
+            done.append("other")
+            await anyio.lowlevel.checkpoint()
+
+    async def reply(request: Request) -> Answer:
+        await anyio.lowlevel.checkpoint()
+        return Answer(status=200, address=BASE, body=request.endpoint)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert await run_flow(flow(), reply) == "/a"
+    assert done == ["one", "other", "two", "other"]

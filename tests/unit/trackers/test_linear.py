@@ -302,3 +302,17 @@ async def test_so_many_comments_are_remembered_and_no_more() -> None:
     desk.vendor.requests.clear()
     await desk.tracker.put_comment("issue-1", "new", key="k0", comment_id=None)
     assert names(desk)[0] == "SymphonyCreateComment"
+
+
+async def test_with_ten_sessions_an_unchanged_board_costs_a_tenth_of_a_full_poll_at_most() -> None:
+    desk = LinearDesk()
+    for number in range(1, 501):
+        desk.put(number)
+    await listed(desk)
+    full = desk.vendor.received
+    await refreshed(desk, *range(1, 11))
+    desk.vendor.received = 0
+    for _ in range(2 * FULL_EVERY):
+        await listed(desk)
+        await refreshed(desk, *range(1, 11))
+    assert desk.vendor.received / (2 * FULL_EVERY) <= full / 10

@@ -118,19 +118,21 @@ def of_polling(found: Sequence[Polling], issues: int) -> Sequence[Figure]:
 
 
 def _of_service(found: Polling, issues: int) -> Sequence[Figure]:
-    title = f"{found.service}, {issues} issues, nothing changes"
+    title, key = f"{found.service}, {issues} issues, nothing changes", found.service
+    if found.running:
+        title, key = f"{title}, {found.running} sessions run", f"{key}_running"
     ours, floor = found.bytes["symphony"] / 1024, found.bytes["floor"] / 1024
     aim = Aim(text="≤ 1/10 of a full poll", met=ours <= floor / 10)
     return (
         Figure(
-            key=f"{found.service}_requests",
+            key=f"{key}_requests",
             title=f"{title}: requests per minute",
             unit="",
             ours=found.requests["symphony"],
             floor=found.requests["floor"],
         ),
         Figure(
-            key=f"{found.service}_bytes",
+            key=f"{key}_bytes",
             title=f"{title}: received per minute",
             unit="kB",
             ours=ours,
@@ -138,7 +140,7 @@ def _of_service(found: Polling, issues: int) -> Sequence[Figure]:
             aims=(aim,) if found.service in SAVING else (),
         ),
         Figure(
-            key=f"{found.service}_tick",
+            key=f"{key}_tick",
             title=f"{title}: processor time per tick",
             unit="ms",
             ours=found.cpu_ms["symphony"],

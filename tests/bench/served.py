@@ -2,9 +2,9 @@
 
     python -m bench.served WORKFLOW.md JOURNAL
 
-Lines of the journal: `<monotonic ns> <event> <issue> <figures>`. `seen`: a poll brought the issue for the
-first time. `ended`: signs of life and total tokens that were counted for the run. `fetch`, `refresh`: a
-request to the tracker, with the number of ids.
+Lines of the journal: `<monotonic ns> <event> <issue> <figures>`. `seen`: a poll brought the issue, and the
+one before did not. `ended`: signs of life and total tokens that were counted for the run. `fetch`, `refresh`:
+a request to the tracker, with the number of ids.
 """
 
 import os
@@ -38,10 +38,10 @@ class Recorder:
         del after
         match fact:
             case Polled():
-                new = [issue.id for issue in fact.issues if issue.id not in self._seen]
-                self._seen.update(new)
-                for issue in new:
+                polled = {issue.id for issue in fact.issues}
+                for issue in polled - self._seen:
                     self._note("seen", issue)
+                self._seen = polled
             case RunEnded():
                 for run in before.running.values():
                     if run.run_id == fact.run_id:

@@ -60,6 +60,7 @@ class LinearVendor(Vendor):
             "SymphonyNewest": self._newest,
             "SymphonyIssues": self._by_states,
             "SymphonyIssuesById": self._by_ids,
+            "SymphonyUpdates": self._updates,
             "SymphonyBlockers": self._blockers,
             "SymphonyLabels": self._all_labels,
             "SymphonyViewer": lambda _: {"viewer": {"id": ME, "name": "Symphony"}},
@@ -161,6 +162,15 @@ class LinearVendor(Vendor):
         assert len(variables["ids"]) <= variables["first"]
         found = [record for record in self._visible() if record.fields["id"] in variables["ids"]]
         return {"issues": self._page([self._shown(record) for record in found], variables)}
+
+    def _updates(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        assert len(variables["ids"]) <= variables["first"]
+        found = [record.fields for record in self._visible() if record.fields["id"] in variables["ids"]]
+        return {
+            "issues": self._page(
+                [{"id": each["id"], "updatedAt": each["updatedAt"]} for each in found], variables
+            )
+        }
 
     def _blockers(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         nodes = []

@@ -3,7 +3,7 @@
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,6 +13,7 @@ from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.scheduler import SetTimer, Timer, TimerFired
 
 _EARLIEST_MS: Final = 1_704_067_200_000  # 2024-01-01, before the first release
+_MAX_DISARMED: Final = 64
 
 
 def monotonic_ms() -> int:
@@ -64,6 +65,21 @@ class Timers:
         self._tokens[command.timer] = command.token
         heapq.heappush(self._heap, (command.due_ms, command.token, command.timer))
         self._changed.set()
+
+    @property
+    def pending(self) -> int:
+        """How many timers are remembered, those that were replaced or disarmed included."""
+        return len(self._heap)
+
+    def keep(self, armed: Mapping[Timer, SetTimer]) -> None:
+        """Forget timers that are not armed any more, as those of ended runs, before they are due.
+
+        They cost memory only, so that some of them may stay: as many as are armed, and 64.
+        """
+        if len(self._heap) > 2 * len(armed) + _MAX_DISARMED:
+            self._tokens = {timer: command.token for timer, command in armed.items()}
+            self._heap = [(command.due_ms, command.token, timer) for timer, command in armed.items()]
+            heapq.heapify(self._heap)
 
     async def run(self) -> None:
         """Fire timers when they are due, until cancelled."""

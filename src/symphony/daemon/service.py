@@ -476,6 +476,7 @@ class Service:
         self.state = after
         for command in commands:
             effects.carry_out(command)
+        self._timers.keep(after.timers)
         self._notify_observers(before, event, after, commands)
         return after
 

@@ -12,6 +12,8 @@ def clamp_count(count: int) -> int:
 
 def add_counts(one: int, other: int) -> int:
     """The sum of two counts, at most `MAX_COUNT`."""
+    if one >= 0 <= other and (total := one + other) <= MAX_COUNT:
+        return total  # nearly always, and counts are added with each report of an agent
     return clamp_count(clamp_count(one) + clamp_count(other))
 
 

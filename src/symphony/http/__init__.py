@@ -2,6 +2,7 @@
 
 from symphony.http.client import Http as Http
 from symphony.http.client import wall_ms as wall_ms
+from symphony.http.exchange import PAUSE as PAUSE
 from symphony.http.exchange import Answer as Answer
 from symphony.http.exchange import Flow as Flow
 from symphony.http.exchange import Purpose as Purpose

@@ -1,6 +1,7 @@
 """Requests to a service and their answers, without a network.
 
 An adapter is written as flows: generators that yield a `Request`, receive its `Answer` and return a result.
+A flow with much to compute yields a `Pause` now and then, in which the daemon does other things.
 `run_flow` drives a flow with anything that answers requests: `client.Http` over the network, a test by a
 list. A failed request raises `ServiceError` inside the flow, so that a flow can handle it.
 """
@@ -8,8 +9,10 @@ list. A failed request raises `ServiceError` inside the flow, so that a flow can
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
+
+import anyio.lowlevel
 
 from symphony.domain import ServiceError
 
@@ -107,7 +110,14 @@ class Answer:
     cached: bool = False
 
 
-Flow = Generator[Request, Answer, T]
+class Pause:
+    """Lets the daemon do other things before the flow goes on."""
+
+
+PAUSE: Final = Pause()
+_NO_ANSWER: Final = Answer(status=0, address="")
+
+Flow = Generator[Request | Pause, Answer, T]
 
 
 async def run_flow(flow: Flow[T], ask: Callable[[Request], Awaitable[Answer]]) -> T:
@@ -116,7 +126,11 @@ async def run_flow(flow: Flow[T], ask: Callable[[Request], Awaitable[Answer]]) -
         request = next(flow)
         while True:
             try:
-                answer = await ask(request)
+                if isinstance(request, Pause):
+                    await anyio.lowlevel.checkpoint()
+                    answer = _NO_ANSWER
+                else:
+                    answer = await ask(request)
             except ServiceError as error:
                 request = flow.throw(error)
             else:

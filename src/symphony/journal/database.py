@@ -589,7 +589,8 @@ def _scope(row: Row) -> Scope:
 
 # --- trimming --------------------------------------------------------------------------------------------
 
-_RUNS_PER_STEP = 20
+RUNS_PER_STEP = 20
+"""So many runs are deleted together, which takes a few milliseconds."""
 _EVENTS_PER_STEP = 1_000
 _PAGES_PER_STEP = 256
 
@@ -643,6 +644,17 @@ def _used_bytes(connection: sqlite3.Connection) -> int:
     return (pages - free) * size
 
 
+def make_room(connection: sqlite3.Connection, policy: model.Retention, *, now_wall_ms: int) -> None:
+    """Delete the oldest of the runs that are too old or too many, at most `2 * RUNS_PER_STEP`.
+
+    Their pages are used again, so that the file of a busy daemon keeps its size between two trims.
+
+    Raises:
+        sqlite3.Error: nothing was deleted.
+    """
+    _drop(connection, overdue(connection, policy, now_wall_ms=now_wall_ms)[: 2 * RUNS_PER_STEP])
+
+
 def trim_steps(
     connection: sqlite3.Connection, policy: model.Retention, *, now_wall_ms: int
 ) -> Iterator[model.TrimResult]:
@@ -654,8 +666,8 @@ def trim_steps(
     before = sqlite.number(connection, "page_count")
     oldest = now_wall_ms - policy.max_age_ms
     names = overdue(connection, policy, now_wall_ms=now_wall_ms)
-    for place in range(0, len(names), _RUNS_PER_STEP):
-        chosen = names[place : place + _RUNS_PER_STEP]
+    for place in range(0, len(names), RUNS_PER_STEP):
+        chosen = names[place : place + RUNS_PER_STEP]
         yield model.TrimResult(runs=len(chosen), events=_drop(connection, chosen))
     while dropped := connection.execute(_LOOSE, (oldest, _EVENTS_PER_STEP)).rowcount:
         yield model.TrimResult(events=dropped)
@@ -665,7 +677,7 @@ def trim_steps(
     day = datetime.fromtimestamp(max(oldest, 0) / 1000, UTC).date().isoformat()
     connection.execute("DELETE FROM days WHERE day < ?", (day,))
     while _used_bytes(connection) > policy.max_bytes:  # the oldest runs, then the oldest loose events
-        chosen = tuple(str(run_id) for (run_id,) in connection.execute(_OLDEST, (_RUNS_PER_STEP,)))
+        chosen = tuple(str(run_id) for (run_id,) in connection.execute(_OLDEST, (RUNS_PER_STEP,)))
         if chosen:
             yield model.TrimResult(runs=len(chosen), events=_drop(connection, chosen))
         elif dropped := connection.execute(_OLDEST_LOOSE, (_EVENTS_PER_STEP,)).rowcount:

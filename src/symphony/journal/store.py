@@ -19,7 +19,14 @@ from anyio import to_thread
 from symphony import sqlite
 from symphony.domain import Failure, Issue
 from symphony.journal import model
-from symphony.journal.database import Batch, Database, open_database, trim_steps
+from symphony.journal.database import (
+    RUNS_PER_STEP,
+    Batch,
+    Database,
+    make_room,
+    open_database,
+    trim_steps,
+)
 from symphony.scheduler import IssueResult
 
 _FIRST_BUSY_MS = 2_000
@@ -202,6 +209,8 @@ class Journal:
         self._has_records = anyio.Event()
         self._closed = False
         self._taken_away = anyio.Event()
+        self._limits: model.Retention | None = None
+        self._ended_runs = 0
         self.health = model.Health(state=model.HealthState.OK)
         self.recovered_state = model.RecoveredState()
 
@@ -256,12 +265,15 @@ class Journal:
         async with self._writing:
             if not self._closed:
                 await self._write()
+                await self._make_room()
 
     async def trim(self, policy: model.Retention) -> model.TrimResult:
         """Delete excess history, in small steps between which puts are written.
 
-        Deletes nothing while the file cannot be used. The result is empty too if the trim failed.
+        Deletes nothing while the file cannot be used. The result is empty too if the trim failed. From now
+        on, runs that end push out the oldest ones that are beyond the limits.
         """
+        self._limits = policy
         if (database := self._database) is None:
             return model.TrimResult()
         steps = trim_steps(database.connection, policy, now_wall_ms=self._now_wall_ms())
@@ -320,8 +332,22 @@ class Journal:
                 self._notices.append(
                     model.notice(f"the journal could not keep {lost} records while it was unusable")
                 )
+            self._ended_runs += sum(
+                isinstance(each, model.RunRecord) and each.ended_wall_ms is not None for each in batch.records
+            )
             self._set_health(model.Health(state=model.HealthState.OK))
             self._on_written(batch.records)
+
+    async def _make_room(self) -> None:
+        """Delete some runs beyond the limits of the last trim whenever as many have ended."""
+        if self._limits is None or self._database is None or self._ended_runs < RUNS_PER_STEP:
+            return
+        self._ended_runs = 0
+        step = partial(make_room, self._database.connection, self._limits, now_wall_ms=self._now_wall_ms())
+        try:
+            await self._in_thread(step)
+        except sqlite.ERRORS as error:
+            self._failed(error)
 
     def _put(self, database: Database, batch: Batch) -> None:
         """Write to the open file, in the thread.

@@ -70,7 +70,7 @@ def tell_silence(step: Step, run: Running) -> None:
     """Warn once of an issue that a limit of tokens does not hold, as its agent reports none."""
     is_limited, is_told = step.state.settings.max_tokens_per_issue is not None, step.state.silence_told
     if is_limited and run.issue.id not in is_told and _silent_turns(step.state, run.issue):
-        step.update(silence_told=is_told | {run.issue.id})
+        step.update(silence_told=step.remember(is_told, run.issue.id))
         step.notify(
             "warning",
             "agent_reports_no_tokens",
@@ -94,7 +94,7 @@ def reset_usage(step: Step, issue_id: str) -> None:
             name: {key: count for key, count in getattr(step.state, name).items() if key != issue_id}
             for name in ("spent", "silent_turns")
         }
-        step.update(**without)
+        step.update(**without, silence_told=step.state.silence_told - {issue_id})
 
 
 def token_budget_failure(state: State, issue: Issue) -> Failure | None:

@@ -103,9 +103,12 @@ def on_polled(step: Step, event: Polled) -> None:
     if step.state.cycle_request != event.request:
         return
     breaker.on_success(step)
-    issues = {issue.id: issue for issue in event.issues}.values()
+    before, polled = step.state.candidates, {issue.id: issue for issue in event.issues}
+    # An adapter may give the very same issues again, and a large board takes long to sort.
+    if len(polled) != len(before) or any(before.get(key) is not issue for key, issue in polled.items()):
+        ordered = sorted(polled.values(), key=policy.dispatch_order)
+        step.update(candidates={issue.id: issue for issue in ordered})
     step.update(
-        candidates={issue.id: issue for issue in sorted(issues, key=policy.dispatch_order)},
         skipped_until_poll=frozenset(),
         last_poll_failure=None,
         skipped_records=event.skipped_records[:_MAX_SKIPPED_RECORDS],

@@ -292,7 +292,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     report = run.report
     step.update(totals=totals_with(step.state, run, now_ms=step.now_ms))
     if report.session_id is not None:
-        step.update(known_issues=step.state.known_issues | {run.issue.id})
+        step.update(known_issues=step.remember(step.state.known_issues, run.issue.id))
     results.on_run_ended(step, run, outcome)
     agents.on_run_ended(step, run, outcome)
     hosts.on_run_ended(step, run, outcome)
@@ -339,7 +339,7 @@ def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:
         _continue_later(step, run, outcome)
     elif failure is None:
         if outcome.kind is OutcomeKind.SUCCEEDED:
-            step.update(completed=step.state.completed | {run.issue.id})
+            step.update(completed=step.remember(step.state.completed, run.issue.id))
         without_progress = _attempts_without_progress(run, outcome, None)
         _queue_retry(
             step, run, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, without_progress=without_progress

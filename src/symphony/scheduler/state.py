@@ -337,6 +337,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         throttled_until_ms: the tracker asked for no requests until then.
         config_error: why the workflow is invalid; nothing starts while it is set.
         skipped_records: malformed records of the last poll, for information.
+        completed: issues with a run that succeeded; `Step.remember` bounds such sets.
         known_issues: issues that have had a session of an agent.
         silent_turns: by issue, the turns in which its agents reported no tokens.
         silence_told: issues about whose silent turns people were told.
@@ -452,6 +453,9 @@ def change_claim(
     return state.changed(running=running, retrying=retrying, blocked=blocked)
 
 
+MAX_REMEMBERED: Final = 1_000
+"""Beyond so many issues, those that have left the board are forgotten."""
+
 # --- one step --------------------------------------------------------------------------------------------
 
 
@@ -521,6 +525,24 @@ class Step:
                 self.update(blocked={**self.state.blocked, issue_id: entry})
             case _:
                 assert_never(entry)
+
+    def remember(self, known: frozenset[str], issue_id: str) -> frozenset[str]:
+        """Add an issue to known ones. Of more than `MAX_REMEMBERED` only those on the board stay.
+
+        On the board are candidates, claimed issues, and those with results.
+        """
+        known |= {issue_id}
+        if len(known) > MAX_REMEMBERED:
+            state = self.state
+            known &= {
+                issue_id,
+                *state.candidates,
+                *state.running,
+                *state.retrying,
+                *state.blocked,
+                *state.results,
+            }
+        return known
 
     def run_by_id(self, run_id: str) -> Running | None:
         """The live run with this id."""

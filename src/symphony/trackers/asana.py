@@ -225,7 +225,9 @@ class AsanaFlows(Flows[AsanaSettings]):
             query.append(("completed_since", "now"))
         records = yield from self._list("/projects/{}/tasks", f"{self._project}/tasks", query)
         blockers, complete = yield from self._blockers_of_list(records)
-        found = self.listing(records, lambda record: issue_of(record, self.settings, blockers), states)
+        found = yield from self.listing(
+            records, lambda record: issue_of(record, self.settings, blockers), states
+        )
         if complete:
             self._listings.keep(states, found)
         return found

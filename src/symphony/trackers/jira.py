@@ -220,7 +220,7 @@ class JiraFlows(Flows[JiraSettings]):
             f"project = {_quoted(self.settings.project_key)} AND status in ({statuses}) ORDER BY created ASC"
         )
         records = yield from self._search(jql)
-        return self.listing(records, lambda record: issue_of(record, self.settings), states)
+        return (yield from self.listing(records, lambda record: issue_of(record, self.settings), states))
 
     def _search(self, jql: str) -> Flow[list[Any]]:
         body = {"jql": jql, "fields": list(FIELDS), "maxResults": PAGE}

@@ -134,6 +134,13 @@ BY_IDS = f"""query SymphonyIssuesById($slugs: [String!]!, $ids: [ID!]!, $first: 
   ) {{{_ISSUE_FIELDS}  }}
 }}"""
 
+UPDATES = """query SymphonyUpdates($slugs: [String!]!, $ids: [ID!]!, $first: Int!) {
+  issues(filter: {project: {slugId: {in: $slugs}}, id: {in: $ids}}, first: $first) {
+    nodes { id updatedAt }
+    pageInfo { hasNextPage endCursor }
+  }
+}"""
+
 BLOCKERS = """query SymphonyBlockers($ids: [ID!]!, $first: Int!, $after: String) {
   issues(filter: {id: {in: $ids}, hasBlockedByRelations: {eq: true}}, first: $first, after: $after) {
     nodes {
@@ -314,10 +321,16 @@ def comment_id_of(issue_id: str, key: str) -> str:
 # poll, so is the list. A change that this cannot see (an issue that left the project, a blocker in another
 # one) is found by the full list that every twelfth poll makes.
 
+#
+# Issues that are asked for by id again and again, as those of running sessions, are treated alike: only those
+# that have changed are asked for whole. What blocks them is asked for each time, as it is no part of them.
+
 PAGE = 50
 BLOCKED_PAGE = 10
 LABELS_PAGE = 250
 FULL_EVERY = 12
+MAX_KNOWN = 250
+"""How many issues that were asked for by id are remembered."""
 _SINGLE_LABELS = ("issueAddLabel", "issueRemoveLabel", "issueCreate")
 _WRITES_COMMENT = re.compile(r"\bcomment(?:Create|Update)\b")
 
@@ -334,6 +347,7 @@ class LinearFlows(Flows[LinearSettings]):
         self._project_exists = False
         self._newest: Any = None
         self._listings = ListingCache(FULL_EVERY)
+        self._known: dict[str, tuple[Any, int]] = {}  # records by id, and how often each was used
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -350,20 +364,37 @@ class LinearFlows(Flows[LinearSettings]):
             yield from self.account_info()
         self._project_exists = True
         read = yield from self._reader(records)
-        found = self.listing(records, read, states)
+        found = yield from self.listing(records, read, states)
         self._newest = newest
         self._listings.keep(states, found)
         return found
 
     @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        records: list[Any] = []
+        known = {issue_id: self._known.pop(issue_id) for issue_id in ids if issue_id in self._known}
+        updates = yield from self._nodes_of(UPDATES, list(known))
+        unchanged = {
+            str(dig(node, "id")): (record, uses + 1)
+            for node in updates
+            for record, uses in [known.get(str(dig(node, "id")), (None, FULL_EVERY))]
+            if uses < FULL_EVERY and dig(record, "updatedAt") == dig(node, "updatedAt")
+        }
+        records = yield from self._nodes_of(BY_IDS, [each for each in ids if each not in unchanged])
+        records += [record for record, _ in unchanged.values()]
+        read = yield from self._reader(records)
+        found = self.snapshots(records, read, ids)
+        self._known |= {str(dig(record, "id")): (record, 1) for record in records} | unchanged
+        for oldest in list(self._known)[:-MAX_KNOWN]:
+            del self._known[oldest]
+        return found
+
+    def _nodes_of(self, query: str, ids: Sequence[str]) -> Flow[list[Any]]:
+        """What a query tells of these issues."""
+        nodes: list[Any] = []
         for batch in batches(ids, PAGE):
             variables = {"slugs": self.settings.slugs, "ids": batch}
-            nodes = yield from self._nodes(BY_IDS, variables, "issues", page=PAGE)
-            records += nodes
-        read = yield from self._reader(records)
-        return self.snapshots(records, read, ids)
+            nodes += yield from self._nodes(query, variables, "issues", page=PAGE)
+        return nodes
 
     def _reader(self, records: Sequence[Any]) -> Flow[IssueReader]:
         """Ask for what the records do not hold: blockers, more labels, and the owner of the key."""

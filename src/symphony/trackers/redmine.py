@@ -197,7 +197,9 @@ class RedmineFlows(Flows[RedmineSettings]):
         ids = "|".join(self._status_id(state, known) for state in states)
         records = yield from self._list_project([("status_id", ids), ("sort", "id")])
         related = yield from self._related(records)
-        return self.listing(records, lambda record: issue_of(record, self.settings, related), states)
+        return (
+            yield from self.listing(records, lambda record: issue_of(record, self.settings, related), states)
+        )
 
     @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:

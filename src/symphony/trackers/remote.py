@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
 import structlog
@@ -27,6 +27,7 @@ from typing_extensions import override
 from symphony.config import TrackerSettings
 from symphony.domain import Failure, Issue, ToolResult, ToolSpec, normalise_state
 from symphony.http import (
+    PAUSE,
     SHARED,
     Answer,
     Flow,
@@ -54,6 +55,7 @@ from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.webhooks import WebhookScheme
 
 _LOG = structlog.get_logger(__name__)
+T = TypeVar("T")
 S = TypeVar("S", bound=ProviderSettings)
 
 
@@ -220,9 +222,17 @@ class Flows(ABC, Generic[S]):
             raise self.service.not_found(f"issue {issue_id}")
         return found[0]
 
-    def listing(self, records: Iterable[Any], read: ReadIssue, states: Iterable[str]) -> Listing:
-        """`fields.listing` of this service."""
-        return listing(self.service.name, records, read, states=states)
+    def listing(self, records: Sequence[Any], read: ReadIssue, states: Collection[str]) -> Flow[Listing]:
+        """`fields.listing` of this service, with pauses: a large board takes long to read."""
+        issues: dict[str, Issue] = {}
+        skipped: dict[str, Failure] = {}
+        for some in batches(records, READ_AT_ONCE):
+            found = listing(self.service.name, some, read, states=states)
+            for issue in found.issues:
+                issues.setdefault(issue.id, issue)
+            skipped |= {failure.message: failure for failure in found.skipped}
+            yield PAUSE
+        return Listing(issues=tuple(issues.values()), skipped=tuple(skipped.values()))
 
     def snapshots(self, records: Iterable[Any], read: ReadIssue, ids: Iterable[str]) -> tuple[Issue, ...]:
         """`fields.snapshots` of this service."""
@@ -263,12 +273,18 @@ def _normalised(states: Iterable[str]) -> frozenset[str]:
     return frozenset(map(normalise_state, states))
 
 
-def batches(ids: Sequence[str], size: int) -> Iterator[list[str]]:
-    """The ids in lists of at most `size`."""
-    return (list(ids[start : start + size]) for start in range(0, len(ids), size))
+def batches(all_of_them: Sequence[T], size: int) -> Iterator[list[T]]:
+    """Ids or records in lists of at most `size`."""
+    return (list(all_of_them[start : start + size]) for start in range(0, len(all_of_them), size))
 
 
 # --- the tracker -----------------------------------------------------------------------------------------
+
+
+READ_AT_ONCE: Final = 100
+"""How many records of a list are read before other things are done: a few milliseconds."""
+MAX_COMMENTS: Final = 1_000
+"""How many comments are remembered: the ids of written ones, and those whose writing got no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,6 +414,7 @@ class RemoteTracker:
                 comment_id = await self.http.run(create, purpose=Purpose.TOOL)
         except TrackerError:
             self._unanswered[issue.id] = (body, key)
+            _drop_oldest(self._unanswered)
             raise
         return ToolResult.of({"issue": issue.identifier, "comment": comment_id}, commented=True)
 
@@ -449,6 +466,7 @@ class RemoteTracker:
             create = self.flows.create_comment(issue_id, body, key=key)
             target = await self.http.run(create, purpose=Purpose.COMMENT)
             self._created[issue_id, key] = target
+            _drop_oldest(self._created)
             return target
         try:
             edit = self.flows.edit_comment(issue_id, target, body)
@@ -481,6 +499,11 @@ class RemoteTracker:
     def quota(self) -> tuple[QuotaRemaining, ...]:
         """What is left of the limits that the service reports."""
         return self.http.rate_limiter.quota()
+
+
+def _drop_oldest(remembered: dict[Any, Any]) -> None:
+    if len(remembered) > MAX_COMMENTS:
+        del remembered[next(iter(remembered))]
 
 
 # --- the kind --------------------------------------------------------------------------------------------

@@ -157,3 +157,28 @@ async def test_a_timer_on_the_real_clock_fires_not_before_its_time() -> None:
             await ended.wait()
         tasks.cancel_scope.cancel()
     assert moments[0] >= due_ms
+
+
+async def test_timers_of_ended_runs_go_before_they_are_due() -> None:
+    async with running() as desk:
+        armed = SetTimer(timer=retry("1"), token=0, due_ms=2_000)
+        desk.timers.set(armed)
+        before = desk.timers.pending
+        for number in range(1, 10_001):
+            desk.arm(Timer(TimerKind.STALL, f"e-{number}"), number, 300_000 + number)
+            desk.timers.keep({armed.timer: armed})
+            assert desk.timers.pending <= before + 70
+        desk.advance(2_000)
+        await desk.until(1)
+        assert desk.fired == [("1", 0)], "the one that is armed is kept"
+
+
+async def test_as_many_armed_timers_as_there_are_stay() -> None:
+    async with running() as desk:
+        armed = [SetTimer(timer=retry(str(token)), token=token, due_ms=2_000) for token in range(500)]
+        for command in armed:
+            desk.timers.set(command)
+            desk.timers.keep({each.timer: each for each in armed[: command.token + 1]})
+        desk.advance(2_000)
+        await desk.until(500)
+        assert [token for _, token in desk.fired] == list(range(500))

@@ -3,8 +3,9 @@ from hashlib import sha256
 import anyio.lowlevel
 import pytest
 
-from symphony.domain import Category
+from symphony.domain import Category, ServiceError
 from symphony.http import (
+    PAUSE,
     Answer,
     Flow,
     Pager,
@@ -18,7 +19,6 @@ from symphony.http import (
 )
 from symphony.http.client import ResponseCache
 from symphony.http.exchange import origin_of
-from symphony.trackers.base import TrackerError
 
 SERVICE = ServiceProfile(name="Service", credential_key="s", scope_key="p")
 BASE = "https://api.example.test/v3"
@@ -63,7 +63,7 @@ def linking(address: str) -> Answer:
 )
 def test_a_next_page_that_is_elsewhere_or_was_seen_is_refused(address: str) -> None:
     way = pager()
-    with pytest.raises(TrackerError) as caught:
+    with pytest.raises(ServiceError) as caught:
         way.link(linking(address))
     assert caught.value.failure.category is Category.TRACKER_PAGINATION
 
@@ -72,13 +72,13 @@ def test_ways_without_end_are_refused() -> None:
     way = pager()
     for number in range(paging.MAX_PAGES - 1):
         way.cursor(f"c{number}")
-    with pytest.raises(TrackerError):
+    with pytest.raises(ServiceError):
         way.cursor("one more")
-    with pytest.raises(TrackerError):
+    with pytest.raises(ServiceError):
         pager().count(paging.MAX_RECORDS + 1)
     odd: object
     for odd in (None, "", True, {}, 1.5):
-        with pytest.raises(TrackerError):
+        with pytest.raises(ServiceError):
             pager().cursor(odd)
     assert pager().cursor(7) == "7"
 
@@ -156,7 +156,7 @@ async def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer(
         answer = yield Request(endpoint="/a", path="/a", query=[("q", "1 2")])
         try:
             yield Request(endpoint="/b", path=f"/b/{answer.body}?x=1", query=[("y", "2")])
-        except TrackerError as error:
+        except ServiceError as error:
             return error.failure.message
         return "no failure"
 
@@ -171,3 +171,29 @@ async def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer(
 
     assert await run_flow(flow(), reply) == "Service, pages of /b: odd"
     assert asked == [f"{BASE}/a?q=1+2", f"{BASE}/b/7?x=1&y=2"]
+
+
+@pytest.mark.asyncio
+async def test_a_pause_of_a_flow_lets_others_work_and_asks_nothing() -> None:
+    done: list[str] = []
+
+    def flow() -> Flow[str]:
+        for part in ("one", "two"):
+            done.append(part)
+            yield PAUSE
+        answer = yield Request(endpoint="/a", path="/a")
+        return str(answer.body)
+
+    async def other() -> None:
+        for _ in range(2):
+            done.append("other")
+            await anyio.lowlevel.checkpoint()
+
+    async def reply(request: Request) -> Answer:
+        await anyio.lowlevel.checkpoint()
+        return Answer(status=200, address=BASE, body=request.endpoint)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert await run_flow(flow(), reply) == "/a"
+    assert done == ["one", "other", "two", "other"]

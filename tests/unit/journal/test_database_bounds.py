@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import NOW, claim, comment, event, opened, pull_request, run, skills, written
+from symphony.journal.database import RUNS_PER_STEP
 from symphony.journal.model import (
     DayRecord,
+    HealthState,
     IssueSpent,
     Record,
     RecoveredState,
@@ -205,3 +207,65 @@ def test_a_trim_that_fails_ends_and_is_rolled_back(tmp_path: Path) -> None:
     done, remembered = trimmed(path, Retention())
     assert (done, replace(remembered, worked_on=frozenset())) == (TrimResult(), RecoveredState())
     assert (count(path, "events"), count(path, "runs")) == (10, 1)
+
+
+def test_runs_that_end_push_out_the_oldest_ones(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+
+    async def go() -> list[tuple[int, int]]:
+        journal = await opened(path)
+        await journal.trim(Retention(max_runs=100))
+        sizes = []
+        for number in range(1, 601):
+            journal.put(*history(number, ago_ms=1_000_000 - number, events=20))
+            await journal.flush()
+            assert count(path, "runs") <= 100 + 2 * RUNS_PER_STEP
+            if number in {200, 600}:
+                sizes.append((count(path, "events"), path.stat().st_size))
+        await journal.close()
+        return sizes
+
+    (events, size), (later_events, later_size) = asyncio.run(go())
+    assert later_events <= events * 1.2
+    assert later_size <= size * 1.05, "pages are used again"
+    with open_reader(path) as reader:
+        assert "r-600" in {found.run_id for found in reader.runs(limit=1_000)}
+
+
+def test_without_limits_and_below_them_nothing_is_pushed_out(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+
+    async def go() -> None:
+        journal = await opened(path)
+        for number in range(1, 61):
+            if number == 31:
+                assert count(path, "runs") == 60, "the limits are not known yet"
+                await journal.trim(Retention(max_runs=100))
+            journal.put(*history(number, ago_ms=1_000 - number), run(1_000 + number))
+            await journal.flush()
+        await journal.close()
+
+    asyncio.run(go())
+    assert count(path, "runs") == 120, "those that are alive are not counted"
+
+
+def test_an_error_while_runs_are_pushed_out_loses_no_record(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TRIGGER stays BEFORE DELETE ON runs BEGIN SELECT RAISE(FAIL, 'disk I/O error'); END"
+        )
+
+    async def go() -> None:
+        journal = await opened(path)
+        await journal.trim(Retention(max_runs=1))
+        for number in range(1, RUNS_PER_STEP + 1):
+            journal.put(*history(number, ago_ms=1_000 - number, events=1))
+        await journal.flush()
+        assert journal.health.state is HealthState.MEMORY
+        journal.put(claim(1))
+        await journal.close()
+
+    asyncio.run(go())
+    assert (count(path, "claims"), count(path, "runs")) == (1, RUNS_PER_STEP)
+    assert count(path, "events") == RUNS_PER_STEP

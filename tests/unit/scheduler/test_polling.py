@@ -971,3 +971,42 @@ def test_the_workspace_of_a_claimed_issue_is_never_idle() -> None:
     story.put("1", state="Done")
     story.advance(60_000)
     assert not story.said(CleanWorkspace), "its run is still alive"
+
+
+# --- large boards ----------------------------------------------------------------------------------------
+
+
+def _polled(story: Story, *issues: Issue) -> None:
+    story.slow = True
+    story.look()
+    asked = story.polls.pop(0)
+    story.tell(Polled(request=asked.request, issues=issues))
+
+
+def test_a_board_that_gives_the_very_same_issues_is_not_sorted_again() -> None:
+    low, high = make_issue("1", priority=3), make_issue("2", priority=1)
+    story = Story(max_concurrent_agents=1).begin()
+    story.tell(Recovered(paused=True))
+    _polled(story, low, high)
+    before = story.state.candidates
+    assert list(before) == ["2", "1"]
+    _polled(story, high, low)
+    assert story.state.candidates is before
+
+
+@pytest.mark.parametrize(
+    ("issues", "expected"),
+    [
+        ((make_issue("1", priority=3), make_issue("2", priority=4)), ["1", "2"]),
+        ((make_issue("2", priority=1),), ["2"]),
+        ((make_issue("1"), make_issue("1")), ["1"]),
+        ((make_issue("1"), make_issue("2"), make_issue("0")), ["0", "1", "2"]),
+        ((), []),
+    ],
+)
+def test_a_board_that_changed_is_sorted(issues: tuple[Issue, ...], expected: list[str]) -> None:
+    story = Story(max_concurrent_agents=1).begin()
+    story.tell(Recovered(paused=True))
+    _polled(story, make_issue("1", priority=3), make_issue("2", priority=1))
+    _polled(story, *issues)
+    assert list(story.state.candidates) == expected

@@ -1,10 +1,11 @@
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.scheduling import make_failure, make_issue, make_settings
+from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.scheduler import (
     TRANSITIONS,
     Blocked,
@@ -21,6 +22,7 @@ from symphony.scheduler import (
     claim_of,
     initial_state,
 )
+from symphony.scheduler.state import MAX_REMEMBERED
 
 _ISSUE = make_issue()
 _RUN = Running(
@@ -132,3 +134,41 @@ def test_the_docs_show_the_claims_as_they_are() -> None:
 
 if __name__ == "__main__":
     sys.stdout.write(draw() + "\n")
+
+
+def test_of_many_remembered_issues_those_that_left_the_board_are_forgotten() -> None:
+    claimed = {
+        "running": {"run": _RUN},
+        "retrying": {"retry": _ENTRIES[Claim.RETRYING]},
+        "blocked": {"block": _ENTRIES[Claim.BLOCKED]},
+        "candidates": {"candidate": _ISSUE},
+    }
+    on_board = frozenset({"run", "retry", "block", "candidate"})
+    step = Step(initial_state(make_settings(), epoch="e"), 0)
+    step.update(**claimed)
+    known = on_board | {f"gone-{number}" for number in range(MAX_REMEMBERED - len(on_board) - 1)}
+    full = step.remember(known, "new")
+    assert full == known | {"new"}, "so many are remembered"
+    assert step.remember(full, "new") == full
+    assert step.remember(full, "newest") == on_board | {"newest"}
+
+
+def test_nothing_is_remembered_of_issues_that_ended_but_that_they_had_a_session() -> None:
+    story = Story(max_concurrent_agents=3, max_tokens_per_issue=1_000, poll_interval_ms=60_000).begin()
+    for number in range(30):
+        issue_id = str(number)
+        story.board[issue_id] = make_issue(issue_id)
+        story.look()
+        story.streams(issue_id, session_id=f"s-{number}", turn_count=1, total_tokens=10 * (number % 2))
+        story.turn_ends(issue_id)
+        story.streams(issue_id, turn_count=2)
+        story.put(issue_id, state="Done")
+        story.turn_ends(issue_id).ends(issue_id).advance(2_000)
+        del story.board[issue_id]
+    story.look()
+    sizes = {
+        name: len(value)
+        for name in story.state.__struct_fields__
+        if isinstance(value := getattr(story.state, name), Mapping | frozenset) and value
+    }
+    assert sizes == {"known_issues": 30, "completed": 30, "timers": 1}

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from contract.linear import ME, SECRET, SLUG, SOMEBODY, LinearDesk
@@ -9,7 +11,8 @@ from contract.vendor import Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerError
-from symphony.trackers.linear import FULL_EVERY, LinearSettings
+from symphony.trackers.linear import FULL_EVERY, MAX_KNOWN, LinearSettings
+from symphony.trackers.remote import MAX_COMMENTS, READ_AT_ONCE
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,6 +39,83 @@ async def test_an_unchanged_project_costs_one_small_query_and_now_and_then_a_lis
     assert desk.vendor.received * 20 < first
     await listed(desk)
     assert "SymphonyIssues" in names(desk)
+
+
+async def refreshed(desk: LinearDesk, *numbers: int) -> dict[str, Issue]:
+    found = await desk.tracker.fetch_issues_by_ids([f"issue-{number}" for number in numbers])
+    return {issue.id: issue for issue in found}
+
+
+async def test_unchanged_issues_that_run_cost_two_small_queries_and_now_and_then_a_whole_one() -> None:
+    desk = LinearDesk()
+    for number in range(1, 11):
+        desk.put(number, description="words " * 100)
+    first = await refreshed(desk, *range(1, 11))
+    whole, desk.vendor.received = desk.vendor.received, 0
+    desk.vendor.requests.clear()
+    for _ in range(FULL_EVERY - 1):
+        assert await refreshed(desk, *range(1, 11)) == first
+    assert names(desk) == ["SymphonyUpdates", "SymphonyBlockers"] * (FULL_EVERY - 1)
+    assert desk.vendor.received / (FULL_EVERY - 1) * 10 < whole
+    await refreshed(desk, *range(1, 11))
+    assert "SymphonyIssuesById" in names(desk)
+
+
+async def test_only_the_issues_that_changed_are_asked_for_whole() -> None:
+    desk = LinearDesk()
+    for number in (1, 2, 3, 4):
+        desk.put(number, state="In Progress")
+    await refreshed(desk, 1, 2, 3)
+    desk.vendor.requests.clear()
+    await desk.tracker.move_issue("issue-2", "Done")
+    desk.vendor.records["issue-3"].project = "elsewhere"
+    found = await refreshed(desk, 1, 2, 3, 4)
+    assert {issue_id: issue.state for issue_id, issue in found.items()} == {
+        "issue-1": "In Progress",
+        "issue-2": "Done",
+        "issue-4": "In Progress",
+    }
+    (asked,) = (
+        each.body["variables"]["ids"]
+        for each in desk.vendor.requests
+        if each.body["operationName"] == "SymphonyIssuesById"
+    )
+    assert set(asked) == {"issue-2", "issue-3", "issue-4"}
+
+
+async def test_a_new_blocker_of_an_unchanged_issue_holds_it_back() -> None:
+    desk = LinearDesk()
+    desk.put(1)
+    desk.put(8, state="Backlog")
+    assert (await refreshed(desk, 1))["issue-1"].dispatchable
+    before = desk.vendor.records["issue-1"].fields["updatedAt"]
+    desk.block(1, by=8)
+    desk.vendor.records["issue-1"].fields["updatedAt"] = before
+    assert (await refreshed(desk, 1))["issue-1"].not_dispatchable_reason == "it is blocked by BIL-8"
+
+
+async def test_so_many_issues_are_remembered_and_no_more() -> None:
+    desk = LinearDesk()
+    for number in range(1, MAX_KNOWN + 2):
+        desk.put(number)
+        await refreshed(desk, number)
+    desk.vendor.requests.clear()
+    await refreshed(desk, 1)
+    assert names(desk)[0] == "SymphonyIssuesById", "the first one is forgotten"
+    desk.vendor.requests.clear()
+    await refreshed(desk, MAX_KNOWN + 1)
+    assert names(desk)[0] == "SymphonyUpdates"
+
+
+async def test_a_malformed_answer_is_not_remembered() -> None:
+    desk = LinearDesk()
+    desk.put(1)
+    desk.vendor.lax = True
+    body = {"data": {"issues": {"nodes": [{"id": "issue-1"}], "pageInfo": {}}}}
+    desk.vendor.fail_next(Given(body=body), when="SymphonyIssuesById")
+    with pytest.raises(TrackerError):
+        await refreshed(desk, 1)
+    assert (await refreshed(desk, 1)).keys() == {"issue-1"}
 
 
 async def test_only_work_that_has_not_begun_waits_for_blockers() -> None:
@@ -191,3 +271,48 @@ async def test_errors_of_linear_are_an_answer_of_the_tool() -> None:
     result = await desk.tracker.execute_agent_tool("linear_graphql", {"query": "{ x }"}, issue=issue)
     assert not result.success
     assert "Cannot query field" in result.text
+
+
+async def test_others_work_while_a_large_list_is_read() -> None:
+    desk = LinearDesk()
+    for number in range(1, 3 * READ_AT_ONCE + 1):
+        desk.put(number)
+    turns_of: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns_of.append(len(desk.vendor.requests))
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert len(await listed(desk)) == 3 * READ_AT_ONCE
+        tasks.cancel_scope.cancel()
+    assert turns_of.count(len(desk.vendor.requests)) >= 3, "after the last answer, while the records are read"
+
+
+async def test_so_many_comments_are_remembered_and_no_more() -> None:
+    desk = LinearDesk()
+    desk.put(1)
+    for number in range(MAX_COMMENTS + 1):
+        await desk.tracker.put_comment("issue-1", "text", key=f"k{number}", comment_id=None)
+    desk.vendor.requests.clear()
+    await desk.tracker.put_comment("issue-1", "new", key=f"k{MAX_COMMENTS}", comment_id=None)
+    assert names(desk) == ["SymphonyEditComment"], "it knows which one it wrote"
+    desk.vendor.requests.clear()
+    await desk.tracker.put_comment("issue-1", "new", key="k0", comment_id=None)
+    assert names(desk)[0] == "SymphonyCreateComment"
+
+
+async def test_with_ten_sessions_an_unchanged_board_costs_a_tenth_of_a_full_poll_at_most() -> None:
+    desk = LinearDesk()
+    for number in range(1, 501):
+        desk.put(number)
+    await listed(desk)
+    full = desk.vendor.received
+    await refreshed(desk, *range(1, 11))
+    desk.vendor.received = 0
+    for _ in range(2 * FULL_EVERY):
+        await listed(desk)
+        await refreshed(desk, *range(1, 11))
+    assert desk.vendor.received / (2 * FULL_EVERY) <= full / 10

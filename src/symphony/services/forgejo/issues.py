@@ -196,7 +196,9 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         for query in self.settings.queries(states):
             records += yield from self._list([*query, ("type", "issues"), ("sort", "oldest")])
         blockers, complete = yield from self._blockers_of_list(records)
-        found = self.listing(records, lambda record: issue_of(record, self.settings, blockers), states)
+        found = yield from self.listing(
+            records, lambda record: issue_of(record, self.settings, blockers), states
+        )
         if complete:
             self._listings.keep(states, found)
         return found

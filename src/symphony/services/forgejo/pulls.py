@@ -197,6 +197,7 @@ class ForgejoForge(RepositoryForge):
         if len(seen) < len(numbers):  # fails if the whole repository is gone
             yield self.request("GET", "")
         self._known = seen
+        self._unmergeable = {number: at for number, at in self._unmergeable.items() if number in seen}
         return {number: pull for number, (_, pull) in seen.items()}
 
     def _observed(

@@ -283,8 +283,10 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             order = [("sort", "created"), ("direction", "asc")]
             records += yield from self.linked(self.request("/issues", query=[*query, *order]))
         blockers = yield from self._blockers(records)
-        return self.listing(
-            records, lambda record: issue_of(record, self.settings, blockers, in_project), states
+        return (
+            yield from self.listing(
+                records, lambda record: issue_of(record, self.settings, blockers, in_project), states
+            )
         )
 
     @override

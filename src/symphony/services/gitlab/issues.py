@@ -206,7 +206,9 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
         for query in self.settings.queries(states):
             records += yield from self._list_issues(query)
         blockers = yield from self._blockers(records)
-        return self.listing(records, lambda record: issue_of(record, self.settings, blockers), states)
+        return (
+            yield from self.listing(records, lambda record: issue_of(record, self.settings, blockers), states)
+        )
 
     @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:

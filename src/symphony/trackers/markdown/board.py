@@ -82,10 +82,18 @@ class BoardIssueReader:
     Id and identifier are the file stem. `updated_at` is not the time of the file, which is that of its last
     checkout. An issue is dispatchable if its state is one of the board's and no blocker is open. An unknown
     or unreadable blocker counts as open.
+
+    `known` remembers the issues that depend on nothing but their file, beside what the file says.
     """
 
-    def __init__(self, scan: Scan, listing: BoardListing, config: BoardConfig) -> None:
-        self._scan, self._listing, self._config = scan, listing, config
+    def __init__(
+        self,
+        scan: Scan,
+        listing: BoardListing,
+        config: BoardConfig,
+        known: dict[str, tuple[Fields, Issue]],
+    ) -> None:
+        self._scan, self._listing, self._config, self._known = scan, listing, config, known
         self._states = set(map(normalise_state, config.states))
         self._terminal = set(map(normalise_state, config.terminal))
         self._cycles = find_cycles(
@@ -99,6 +107,9 @@ class BoardIssueReader:
     def issue(self, issue_id: str) -> Issue:
         """The issue of a file that is in the scan."""
         fields = self._scan.issues[issue_id]
+        before, known = self._known.get(issue_id, (None, None))
+        if known is not None and before is fields:
+            return known
         blockers = tuple(map(self._blocker, fields.blocked_by))
         reason = self._objection(issue_id, fields, blockers)
         issue = Issue(
@@ -116,7 +127,10 @@ class BoardIssueReader:
             created_at=fields.created,
             updated_at=fields.updated,
         )
-        return tidy(issue)  # never malformed: `store.id_problem` has checked the id
+        issue = tidy(issue)  # never malformed: `store.id_problem` has checked the id
+        if not fields.blocked_by:
+            self._known[issue_id] = (fields, issue)
+        return issue
 
     def _is_terminal(self, state: str) -> bool:
         return normalise_state(state) in self._terminal
@@ -232,10 +246,13 @@ class Board:
         self.config = config
         self.now = now
         self.store = Store(config.path, config.layout)
+        self._known: dict[str, tuple[Fields, Issue]] = {}
 
     def all(self) -> Snapshot:
         """Every issue. Raises `TrackerError` if the folder cannot be read."""
         listing = self.store.listing()
+        for deleted in self._known.keys() - listing.files.keys():
+            self._known.pop(deleted, None)
         return self._snapshot(self.store.scan(listing, listing.files), listing, listing.files)
 
     def some(self, ids: Collection[str]) -> Snapshot:
@@ -377,7 +394,7 @@ class Board:
         return found
 
     def _snapshot(self, scan: Scan, listing: BoardListing, ids: Iterable[str]) -> Snapshot:
-        reader = BoardIssueReader(scan, listing, self.config)
+        reader = BoardIssueReader(scan, listing, self.config, self._known)
         return Snapshot(
             issues=tuple(reader.issue(issue_id) for issue_id in ids if issue_id in scan.issues),
             problems={issue_id: scan.problems[issue_id] for issue_id in ids if issue_id in scan.problems},

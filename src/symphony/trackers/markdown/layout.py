@@ -54,13 +54,13 @@ class Layout:
 
         Ids that differ only by case are one file on some machines and two on others.
         """
-        by_case: dict[str, list[str]] = {}
-        for issue_id in sorted(files):
-            by_case.setdefault(issue_id.casefold(), []).append(issue_id)
+        by_case: dict[str, str] = {}
         twins: dict[str, str] = {}
-        for first, *others in by_case.values():
-            if others:
-                twins |= {first: files[others[0]], **dict.fromkeys(others, files[first])}
+        for issue_id in sorted(files):
+            first = by_case.setdefault(issue_id.casefold(), issue_id)
+            if first != issue_id:
+                twins.setdefault(first, files[issue_id])
+                twins[issue_id] = files[first]
         return twins
 
     def finished(self, folder: Path) -> frozenset[str]:

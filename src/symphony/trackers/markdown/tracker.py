@@ -49,6 +49,7 @@ _REST_FACTOR = 19
 _MAX_REST_S = 5.0
 """After a hint, pause 19 times as long as the last read took: reads take a twentieth of the time at most."""
 _MAX_WATCHED_ISSUES = 64
+_MAX_LOGGED = 1_000
 _LOG = structlog.get_logger(__name__)
 T = TypeVar("T")
 
@@ -91,6 +92,9 @@ class MarkdownTracker:
         started_s = anyio.current_time()
         snapshot = await self._read(self._board.all)
         self._read_s = anyio.current_time() - started_s
+        found = {issue.state for issue in snapshot.issues}  # few, beside thousands of issues
+        unnamed = {state for state in found if not self.config.names(state)}
+        asked = {state for state in found if normalise_state(state) in wanted}
         self._skipped = (
             *(problem.failure for problem in snapshot.problems.values()),
             *(
@@ -101,11 +105,11 @@ class MarkdownTracker:
                     hint="correct the state of the issue, or tracker.active_states and terminal_states",
                 ).failure
                 for issue in snapshot.issues
-                if not self.config.names(issue.state)
+                if issue.state in unnamed
             ),
         )
         self._log_problems("", self._skipped)
-        return tuple(issue for issue in snapshot.issues if normalise_state(issue.state) in wanted)
+        return tuple(issue for issue in snapshot.issues if issue.state in asked)
 
     async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
         """Current snapshots; a missing file is omitted, a malformed one fails the call."""
@@ -290,6 +294,8 @@ class MarkdownTracker:
             _LOG.warning("board_file_skipped", where=failure.where, problem=failure.message)
         if by_line:
             self._logged[issue_id] = frozenset(by_line)
+            if len(self._logged) > _MAX_LOGGED:
+                del self._logged[next(iter(self._logged))]
 
     async def _read(self, read: Callable[[], T]) -> T:
         """Run a read in a worker thread. A file system that hangs fails the call, not the daemon."""

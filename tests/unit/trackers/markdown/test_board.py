@@ -1,5 +1,6 @@
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -455,3 +456,24 @@ def _reaches(graph: dict[str, list[str]], start: str, goal: str) -> bool:
             seen.add(issue)
             todo.extend(graph[issue])
     return False
+
+
+def test_of_an_unchanged_file_the_same_issue_is_given_again(board: Board, write: Write) -> None:
+    write("SYM-1")
+    write("SYM-2")
+    write("SYM-3", blocked_by="[SYM-2]")
+    deadline_s = time.monotonic() + 60
+    while board.all().issues[0] is not board.all().issues[0]:  # a file that is too new is read each time
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    before = {issue.id: issue for issue in board.all().issues}
+    write("SYM-2", state="Done")
+    after = {issue.id: issue for issue in board.all().issues}
+    assert after["SYM-1"] is before["SYM-1"]
+    assert (before["SYM-2"].state, after["SYM-2"].state) == ("Todo", "Done")
+    assert not before["SYM-3"].dispatchable
+    assert after["SYM-3"].dispatchable, "what depends on other files is made anew"
+    board.store.path("SYM-1").unlink()
+    assert "SYM-1" not in {issue.id for issue in board.all().issues}
+    write("SYM-1", title="Another one")
+    assert {issue.id: issue.title for issue in board.all().issues}["SYM-1"] == "Another one"

@@ -124,11 +124,14 @@ class Supervisor:
             directory = os.open(cwd or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             theirs.callback(os.close, directory)
             child_stdin, own_stdin = os.pipe()
+            theirs.callback(os.close, child_stdin)
+            stdin = PipeWriter(own_stdin)
             own_stdout, child_stdout = os.pipe()
+            theirs.callback(os.close, child_stdout)
+            stdout = PipeReader(own_stdout)
             own_ended, its_ended = os.pipe()
-            for each in (child_stdin, child_stdout, its_ended):
-                theirs.callback(os.close, each)
-            stdin, stdout, ended = PipeWriter(own_stdin), PipeReader(own_stdout), _ExitCode(own_ended)
+            theirs.callback(os.close, its_ended)
+            ended = _ExitCode(own_ended)
             own_started, its_started = socket.socketpair()
             theirs.enter_context(its_started)
             async with await UNIXSocketStream.from_socket(own_started) as started:
@@ -185,8 +188,8 @@ class SupervisedChild:
         """Nothing is left of a command that has ended: its subreaper has seen to it."""
 
     def kill(self, table: ProcessTable) -> None:
-        """Kill the subreaper, with which the kernel kills the command."""
-        table.send(signal.SIGKILL, [self.root])
+        """Have the subreaper kill the command and all below it."""
+        table.send(supervisor_program.KILL_ALL, [self.root])
 
 
 class _ExitCode:

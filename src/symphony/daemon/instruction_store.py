@@ -15,9 +15,9 @@ from urllib.parse import quote, urljoin
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 from msgspec import Struct
 
+from symphony import to_thread
 from symphony.config import InstructionsSettings
 from symphony.skills import (
     EMBEDDED_SOURCE,

@@ -9,8 +9,8 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.processes.cgroups import RunGroups, own_cgroup
 from symphony.processes.child import Child, PipeReader, PipeWriter, unreaped

@@ -15,10 +15,11 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import BrokenResourceError, EndOfStream, to_thread, wait_readable, wait_writable
+from anyio import BrokenResourceError, EndOfStream, wait_readable, wait_writable
 from anyio.abc import UNIXSocketStream
 from anyio.lowlevel import checkpoint
 
+from symphony import to_thread
 from symphony.processes import supervisor_program
 from symphony.processes.base import Identity
 from symphony.processes.cgroups import RunGroups
@@ -89,9 +90,11 @@ class Supervisor:
                     program = self._program = self._program or _Program(self._instance)
                     try:
                         return await self._start_by(program, text, argv[0], cwd, stderr, last_signal, run_id)
-                    except TimeoutError:
+                    except TimeoutError as error:
                         self._replace(program, "it does not answer")
-                        raise
+                        raise TimeoutError(
+                            errno.ETIMEDOUT, "the supervisor does not answer", argv[0]
+                        ) from error
                     except (BrokenPipeError, ConnectionResetError):
                         self._replace(program, "it has ended")
         raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD), argv[0])

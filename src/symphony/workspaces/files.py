@@ -19,7 +19,8 @@ from itertools import islice
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
+
+from symphony import to_thread
 
 MAX_ENTRIES = 200_000
 DRAFT_PREFIX = ".new-"

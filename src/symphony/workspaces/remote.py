@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.domain import Blame, Category, is_disk_full
 from symphony.workspaces.delivery import FETCHED_BASES, Publisher, delivery_failure
 from symphony.workspaces.git import GitError, all_refs, common_dir, hint_of, read_ref

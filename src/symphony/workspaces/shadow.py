@@ -20,8 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.workspaces.files import (
     copy_regular,
     entries_below,

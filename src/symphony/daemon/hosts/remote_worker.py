@@ -23,9 +23,9 @@ from typing import Any, Final, Self
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from symphony import to_thread
 from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (

@@ -96,7 +96,8 @@ class Storm:
                 "max_concurrent_agents": 4,
                 "max_retry_backoff_ms": 200,
                 "drain_timeout_ms": 1_000,
-                "max_attempts_without_progress": ODD_ATTEMPTS + 1,  # `run --once` gives up after so many
+                # `run --once` gives up after so many, and bad weather and kills cost attempts too
+                "max_attempts_without_progress": 3 * ODD_ATTEMPTS,
             },
             codex={"stall_timeout_ms": 6_000},
         )

@@ -100,6 +100,7 @@ fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (
 
 chaos: $(VENV)/.dev ## Kill and plague the real daemon for CHAOS_S seconds (120); SEED=… repeats a storm
 	@PYTHONPATH=tests $(BIN)/python -m chaos
+	@PYTHONPATH=tests $(BIN)/python -m chaos --kills 30 --issues 40 --seconds 300
 
 attack: $(VENV)/.dev ## Attack the program for ATTACK_S seconds (600); SEED=… repeats a run
 	ATTACK_S=$${ATTACK_S:-600} $(BIN)/pytest -q -n 2 tests/attack

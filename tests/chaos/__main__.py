@@ -25,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--seed", default=os.environ.get("SEED"), help="of the first storm; random unless given"
     )
+    parser.add_argument("--kills", type=int, help="one storm of so many kills of processes")
+    parser.add_argument("--issues", type=int, default=6, help="so many on the board (%(default)s)")
     parser.add_argument("--keep", type=Path, help="leave logs, board and journal in this directory")
     asked = parser.parse_args(arguments)
     deadline, number = time.monotonic() + asked.seconds, 0
@@ -35,11 +37,14 @@ def main(arguments: Sequence[str]) -> int:
             root = Path(place) if asked.keep is None else asked.keep / seed
             root.mkdir(parents=True, exist_ok=True)
             _say(f"storm {number}: seed {seed}")
-            storm = Storm(root=root, seed=seed, say=_say).rage(min(left_s, _ONE_STORM_S))
+            storm = Storm(root=root, seed=seed, say=_say, at_once=asked.issues, kills=asked.kills)
+            storm.rage(min(left_s, _ONE_STORM_S) if asked.kills is None else left_s)
         _say("  " + ", ".join(f"{what} {count}" for what, count in sorted(storm.tally.items())))
         if storm.problems:
             _say(f"again: make chaos SEED={seed}")
             return 1
+        if asked.kills is not None:
+            break
     return 0
 
 

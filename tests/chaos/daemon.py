@@ -26,6 +26,7 @@ from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.domain import SymphonyError
 from symphony.observability.logs import configure
 from symphony.processes.local import LocalHost
+from symphony.processes.supervisor_program import become_subreaper
 
 _HOUR_MS = 3_600_000
 _SETTINGS_MS = (0, 2 * _HOUR_MS, -3 * _HOUR_MS, 72 * _HOUR_MS, -90 * 24 * _HOUR_MS)
@@ -75,10 +76,11 @@ def main(arguments: Sequence[str]) -> int:
     store = WorkflowStore(asked.workflow.absolute(), parse)
     configure(stream=None, as_json=True, redaction=redaction_for(store.current(), environment))
     place = locate(asked.workflow.absolute(), environment)
+    become_subreaper()
     service = StormyService(
         store=store,
         state_dir=StateDirectory(place),
-        host=LocalHost(instance=instance_of(place)),
+        host=LocalHost(instance=instance_of(place), adopt_orphans=True),
         environment=environment,
         wall_ms=SetClock(_dice(f"{asked.dice} clock")),
     ).weather(_dice(f"{asked.dice} weather"))

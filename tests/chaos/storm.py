@@ -1,7 +1,8 @@
 """A storm: one daemon after another on the same board, killed in every way, and what must hold meanwhile.
 
-Each life of the daemon gets new issues, loses agents by SIGKILL, and ends by a signal at a moment that the
-dice choose. Afterwards a daemon in calm weather finishes what is left, and the books are looked through.
+Each life of the daemon gets new issues, loses agents, subreapers and its supervisor by SIGKILL and SIGSTOP,
+and ends by a signal at a moment that the dice choose. Afterwards a daemon in calm weather finishes what is
+left, and the books are looked through.
 """
 
 import json
@@ -19,6 +20,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
+
 from chaos.agent import ODD_ATTEMPTS
 from harness.project import DEADLINE_S, Daemon, Project, marked_processes
 from harness.shell import word
@@ -32,7 +35,6 @@ __all__ = ["Storm"]
 
 
 _TESTS = Path(__file__).parents[1]
-_AT_ONCE = 6
 _NEVER_LOGGED = {
     "run_crashed", "effect_crashed", "decision_failed", "observer_failed", "tracker_crashed",
     "delivery_crashed", "reload_failed",
@@ -47,11 +49,17 @@ _ENDINGS = {
 
 @dataclass
 class Storm:
-    """One storm below `root`; `problems` is what did not hold, a line each."""
+    """One storm below `root`; `problems` is what did not hold, a line each.
+
+    With `kills` it ends after so many of them, of the daemon too, and nothing else happens to a board of
+    `at_once` issues.
+    """
 
     root: Path
     seed: str
     say: Callable[[str], object]
+    at_once: int = 6
+    kills: int | None = None
     problems: list[str] = field(default_factory=list)
     issues: list[str] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
@@ -66,7 +74,7 @@ class Storm:
         """Storm for about that long, then let it become calm, and look through the books."""
         self._prepare()
         deadline, number = time.monotonic() + seconds, 0
-        while time.monotonic() < deadline and not self.problems:
+        while time.monotonic() < deadline and self._kills_left() and not self.problems:
             number += 1
             self._life(number)
         self._calm()
@@ -88,14 +96,15 @@ class Storm:
                 "max_concurrent_agents": 4,
                 "max_retry_backoff_ms": 200,
                 "drain_timeout_ms": 1_000,
-                "max_attempts_without_progress": ODD_ATTEMPTS + 1,  # `run --once` gives up after so many
+                # `run --once` gives up after so many, and bad weather and kills cost attempts too
+                "max_attempts_without_progress": 3 * ODD_ATTEMPTS,
             },
             codex={"stall_timeout_ms": 6_000},
         )
 
     def _more_issues(self) -> None:
         open_ones = sum(self.project.written_state(name) != "Done" for name in self.issues)
-        for _ in range(_AT_ONCE - open_ones):
+        for _ in range(self.at_once - open_ones):
             name = f"SYM-{len(self.issues) + 1}"
             note = {"run": f"git rev-parse HEAD >> {word(self.witness / name / 'commits')}"}
             self.project.issue(
@@ -113,7 +122,8 @@ class Storm:
     # --- one life ----------------------------------------------------------------------------------------
 
     def _life(self, number: int) -> None:
-        self._more_issues()
+        if self.kills is None or number == 1:
+            self._more_issues()
         left = self.host.find_survivors()
         with self._daemon(number) as daemon:
             try:
@@ -126,7 +136,8 @@ class Storm:
                 self._pass(daemon, self.dice.uniform(0.05, 0.8))
                 self._strike(daemon)
             # A short storm may have few lives: the first one is always killed.
-            ending = self.dice.choices([*_ENDINGS], [*_ENDINGS.values()])[0] if number > 1 else "SIGKILL"
+            mild = self.kills is None and number > 1
+            ending = self.dice.choices([*_ENDINGS], [*_ENDINGS.values()])[0] if mild else "SIGKILL"
             self._end(daemon, ending, number)
         self.tally[f"daemon: {ending}"] += 1
         self._check_log(daemon, f"life {number}")
@@ -157,14 +168,37 @@ class Storm:
             self._complain(f"the daemon ended by itself: {daemon.log.read_text()[-2_000:]}")
 
     def _strike(self, daemon: Daemon) -> None:
-        """Kill or freeze an agent, or say SIGHUP to the daemon, or let things be."""
-        what = self.dice.choice(("SIGKILL", "SIGSTOP", "SIGHUP", None, None))
+        """Kill or freeze an agent or what holds it, or say SIGHUP to the daemon, or let things be."""
+        blows = ("SIGKILL", "SIGSTOP", "SIGHUP", None, None) if self.kills is None else ("SIGKILL",)
+        what = self.dice.choice(blows)
         if what == "SIGHUP":
             daemon.signal(signal.SIGHUP)
-        elif what is not None and (victims := self._agents()):
+        elif what is not None:
+            kind = self.dice.choices(("agent", "subreaper", "supervisor"), (3, 2, 1))[0]
+            self._hit(kind, signal.Signals[what], daemon)
+
+    def _kills_left(self) -> bool:
+        """Whether it goes on, as far as the number of kills says."""
+        done = sum(count for what, count in self.tally.items() if what.endswith(": SIGKILL"))
+        return self.kills is None or done < self.kills
+
+    def _hit(self, kind: str, what: signal.Signals, daemon: Daemon) -> None:
+        """Send a signal to a process of a kind, if there is one."""
+        victims = self._agents() if kind == "agent" else self._holders(daemon)[kind]
+        if victims:
             with suppress(ProcessLookupError):
-                os.kill(self.dice.choice(victims), signal.Signals[what])
-                self.tally[f"agent: {what}"] += 1
+                os.kill(self.dice.choice(victims), what)
+                self.tally[f"{kind}: {what.name}"] += 1
+
+    def _holders(self, daemon: Daemon) -> dict[str, list[int]]:
+        """The pids of the daemon's supervisors and of their subreapers."""
+        found: dict[str, list[int]] = {"supervisor": [], "subreaper": []}
+        with suppress(psutil.Error):
+            for supervisor in psutil.Process(daemon.process.pid).children():
+                if "supervisor_program.py" in " ".join(supervisor.cmdline()):
+                    found["supervisor"].append(supervisor.pid)
+                    found["subreaper"] += [each.pid for each in supervisor.children()]
+        return found
 
     def _agents(self) -> list[int]:
         ours = {one.pid for one in self.host.find_survivors()}

@@ -24,6 +24,7 @@ class GitServer:
         login: `user:password` that it asks for; None lets everybody in.
         port: where it listens.
         elsewhere: the address of another server to which it sends everybody on.
+        stalls: `git-receive-pack` or `git-upload-pack`: posts to it get half an answer.
         seen: the values of `Authorization` that came.
     """
 
@@ -31,6 +32,8 @@ class GitServer:
     login: str | None
     port: int = 0
     elsewhere: str | None = None
+    stalls: str | None = None
+    over: threading.Event = field(default_factory=threading.Event)
     seen: list[str] = field(default_factory=list)
 
     @property
@@ -65,6 +68,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(302, {"Location": f"{git.elsewhere}{self.path}"}, b"")
         elif not git.lets_in(given):
             self._reply(401, {"WWW-Authenticate": 'Basic realm="git"'}, b"")
+        elif git.stalls is not None and self.command == "POST" and git.stalls in self.path:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            self.wfile.write(b"0000")
+            git.over.wait()
         else:
             self._reply(*self._backend(git.root, body))
 
@@ -111,5 +120,6 @@ def git_server(root: Path, login: str | None) -> Iterator[GitServer]:
         try:
             yield listening.git
         finally:
+            listening.git.over.set()
             listening.shutdown()
             thread.join()

@@ -4,7 +4,6 @@ import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -46,7 +45,7 @@ def _pythons() -> list[str]:
 
 
 def search_path() -> str:
-    return os.pathsep.join(part for part in sys.path if part.startswith("/") and Path(part).is_dir())
+    return os.pathsep.join(part for part in sys.path if part.startswith("/") and os.access(part, os.X_OK))
 
 
 def _runs(python: str) -> bool:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 import anyio
-from anyio import to_thread
 from typing_extensions import override
 
+from symphony import to_thread
 from symphony.agents.base import AgentBackend, AgentError, BackendContext, Program, SessionRequest
 from symphony.agents.environment import ALL_CREDENTIALS, child_environment, private_environment, private_home
 from symphony.agents.events import redact

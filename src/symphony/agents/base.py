@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.agents.events import AgentEvent, redact
 from symphony.agents.folders import AgentFolder
 from symphony.agents.isolation import Isolation

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.agents.base import AgentBackend
 from symphony.agents.environment import ALL_CREDENTIALS, child_environment
 from symphony.agents.process import shell_argv

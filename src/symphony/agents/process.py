@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.agents.environment import UNATTENDED
 from symphony.agents.events import redact
 from symphony.agents.isolation import Isolation

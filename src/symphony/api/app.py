@@ -11,7 +11,6 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 from msgspec import UNSET
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -21,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from symphony import to_thread
 from symphony.api.access import (
     ACTIONS_PATH,
     ASSETS_PATH,

@@ -3,10 +3,10 @@
 from functools import partial
 from typing import Final
 
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from symphony import to_thread
 from symphony.api import library
 from symphony.api.http import RequestError, answer, library_body, number
 from symphony.api.interface import Operator

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
-from anyio import to_thread
 
-from symphony import skills
+from symphony import skills, to_thread
 from symphony.agents.base import Program
 from symphony.agents.preflight import missing_bubblewrap, missing_program
 from symphony.agents.registry import AGENTS, agent_kind, skill_places

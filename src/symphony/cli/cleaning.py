@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.cli.client import connect
 from symphony.cli.documents import Cleaned, CleanedItem
 from symphony.cli.failures import CommandError

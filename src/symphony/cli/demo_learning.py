@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 from rich.console import Console
 
+from symphony import to_thread
 from symphony.api.models import Feedback, Stars
 from symphony.cli.client import Client
 from symphony.cli.endpoint import read_record

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 from rich.console import Console
 
+from symphony import to_thread
 from symphony.api.models import Link
 from symphony.cli.browser import open_privately
 from symphony.cli.client import Client

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.api.models import CHECKS, State
 from symphony.cli import forge_access, host_access, tracker_access
 from symphony.cli.checking import check_workflow, filter_message, unseen_skills

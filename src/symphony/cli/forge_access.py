@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.cli.documents import ForgeCheck, OpenThread, PullCheck, PullRequestShown, PullReview
 from symphony.cli.failures import CommandError
 from symphony.cli.tracker_access import find_issue

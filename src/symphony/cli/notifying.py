@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.api.models import NotifyTarget
 from symphony.cli.client import connect
 from symphony.cli.documents import NotifyTargets, NotifyTest, NotifyTested

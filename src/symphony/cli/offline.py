@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
-from anyio import to_thread
 from msgspec import structs
 
-from symphony import __version__
+from symphony import __version__, to_thread
 from symphony.api import models
 from symphony.api.documents import (
     PullRequests,

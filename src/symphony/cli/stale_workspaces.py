@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Issue, natural_order, normalise_state
 from symphony.workspaces import WorkspaceRecord, is_directory

@@ -10,6 +10,7 @@ from typing import Final
 
 import watchfiles
 
+from symphony import to_thread
 from symphony.config.corrections import Correction, ProviderKeys, corrected, find_corrections, without
 from symphony.config.errors import (
     FrontMatter,
@@ -525,12 +526,13 @@ class WorkflowStore:
         """Yield soon after the file may have changed, as a hint to call `reload_if_changed`.
 
         Watches the directory, because editors replace the file. Ends silently if watching is impossible, and
-        within half a second after its task is cancelled.
+        within half a second after its task is cancelled. Raises `RuntimeError` if no thread can be made.
         """
 
         def is_workflow(_: object, path: str) -> bool:
             return Path(path).name == self._path.name
 
+        to_thread.require()
         try:
             async for _ in watchfiles.awatch(
                 self._path.parent,

@@ -14,10 +14,9 @@ from weakref import WeakValueDictionary
 
 import anyio
 import structlog
-from anyio import to_thread
 from cachetools import FIFOCache
 
-from symphony import skills
+from symphony import skills, to_thread
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import (
     NO_COMMENTS,

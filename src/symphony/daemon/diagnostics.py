@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import anyio
 import yaml
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.agents.environment import child_environment
 from symphony.api.models import DoctorCheck
 from symphony.config import EXPOSED_HINT, SecretFileError, SecretSource, WorkspaceSettings, read_secrets

@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 
 import anyio
 import structlog
-from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from symphony import to_thread
 from symphony.agents.run_stats import Pricing
 from symphony.daemon.clock import Timers
 from symphony.daemon.comments import (

@@ -26,12 +26,12 @@ from typing import Final
 import anyio
 import structlog
 import uvicorn
-from anyio import to_thread
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from symphony import to_thread
 from symphony.api.access import Access
 from symphony.api.app import create_app
 from symphony.api.http import MAX_HEAD_BYTES

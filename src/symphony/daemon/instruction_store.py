@@ -14,9 +14,9 @@ from urllib.parse import quote, urljoin
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 from msgspec import Struct
 
+from symphony import to_thread
 from symphony.config import InstructionsSettings
 from symphony.files import write_atomic
 from symphony.http.exchange import origin_of

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Final
 
 import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter
 
 import symphony
+from symphony import to_thread
 from symphony.api.documents import waiting_issues
 from symphony.api.interface import Exposition
 from symphony.api.models import Skills

@@ -16,10 +16,10 @@ from typing import Final, assert_never
 
 import anyio
 import structlog
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter
 from msgspec import structs
 
-from symphony import __version__
+from symphony import __version__, to_thread
 from symphony.api import models
 from symphony.api.documents import PullRequests, feedback_document, issue_document, state_document
 from symphony.api.history import History, utc_now

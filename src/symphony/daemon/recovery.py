@@ -10,8 +10,8 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.http_server import control_socket_answers
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError

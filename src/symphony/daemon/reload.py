@@ -6,8 +6,8 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.config import Rejected, Reload, Reloaded, Workflow, WorkflowStore, changed_keys
 from symphony.daemon.context import RuntimeContext, scheduler_settings
 from symphony.daemon.preflight import changed_agents, preflight_agents

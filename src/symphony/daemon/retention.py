@@ -14,8 +14,8 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.config import RetentionSettings
 from symphony.daemon.state_dir import StateDirectory
 from symphony.journal.model import Retention, TrimResult

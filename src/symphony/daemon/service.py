@@ -18,8 +18,9 @@ from typing import Protocol
 
 import anyio
 import structlog
-from anyio import create_memory_object_stream, to_thread
+from anyio import create_memory_object_stream
 
+from symphony import to_thread
 from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE, History
 from symphony.api.live import Changes
 from symphony.api.models import DoctorCheck, Instructions, Skills

@@ -6,8 +6,8 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category

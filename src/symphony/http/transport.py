@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 
+from symphony import to_thread
 from symphony.domain import one_line
 from symphony.http.proxies import EnvironmentVariableError, Proxy, check_certificates, proxy_for
 
@@ -102,7 +102,7 @@ class HttpxTransport:
             proxy = proxy_for(base, os.environ)
             way = _make_way(proxy)
             if self._tls is None:
-                self._tls = await anyio.to_thread.run_sync(_make_tls)
+                self._tls = await to_thread.run_sync(_make_tls)
         except EnvironmentVariableError as error:
             yield _failing(str(error))
             return

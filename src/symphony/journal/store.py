@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final, TypeVar, assert_never
 
 import anyio
-from anyio import to_thread
 
-from symphony import sqlite
+from symphony import sqlite, to_thread
 from symphony.domain import Failure, Issue
 from symphony.journal import model
 from symphony.journal.database import (

@@ -12,6 +12,7 @@ import subprocess
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -55,10 +56,13 @@ class Child:
         table: ProcessTable,
     ) -> "Child":
         """Start a child; the descriptor `stderr` stays the caller's. Raises `OSError`."""
-        child_stdin, own_stdin = os.pipe()
-        own_stdout, child_stdout = os.pipe()
-        stdin, stdout = PipeWriter(own_stdin), PipeReader(own_stdout)
-        try:
+        with ExitStack() as theirs:
+            child_stdin, own_stdin = os.pipe()
+            theirs.callback(os.close, child_stdin)
+            stdin = PipeWriter(own_stdin)
+            own_stdout, child_stdout = os.pipe()
+            theirs.callback(os.close, child_stdout)
+            stdout = PipeReader(own_stdout)
             popen = subprocess.Popen(
                 list(argv),
                 stdin=child_stdin,
@@ -68,14 +72,14 @@ class Child:
                 env=dict(env),
                 start_new_session=True,
             )
-        finally:
-            os.close(child_stdin)
-            os.close(child_stdout)
         unreaped.add(popen.pid)
         # Where `/proc` hides what may not be inspected, a child is hidden until a moment after its `exec`.
         deadline = time.monotonic() + _SEEN_S
         while (identity := table.identify(popen.pid)) is None:
             if time.monotonic() > deadline:
+                popen.kill()
+                popen.wait()
+                unreaped.discard(popen.pid)
                 raise ProcessLookupError(f"process {popen.pid} vanished while it was started")
             os.sched_yield()
         return cls(popen, identity, stdin, stdout)

@@ -9,8 +9,8 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.processes.cgroups import RunGroups, own_cgroup
 from symphony.processes.child import Child, PipeReader, PipeWriter, unreaped
@@ -21,6 +21,7 @@ _GROUP_GRACE_MS: Final = 500
 _LAST_BYTES_S: Final = 0.5
 _KILL_WAIT_S: Final = 2.0
 _CHUNK_BYTES: Final = 65_536
+_HIDDEN_WAIT_S: Final = 0.05
 _SWEEPS: Final = 3  # a process may fork between the look at the table and the signal
 _log = structlog.get_logger(__name__)
 
@@ -151,7 +152,7 @@ class LocalHost:
         """End and reap children that this process did not start; return the number found alive."""
         if not self._adopt_orphans:
             return 0
-        ended = 0
+        ended = set[int]()
         for _ in range(_SWEEPS):
             children = await to_thread.run_sync(self._table.adopted)
             # In this order: a child that was started meanwhile is in `unreaped` by now.
@@ -160,13 +161,16 @@ class LocalHost:
                 break
             living = self._table.families(orphans)
             await self._table.end(living, grace_ms=_GROUP_GRACE_MS)
+            ended.update(one.pid for one in living)
             for pid in orphans:
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
-            ended += len(living)
+                with suppress(ChildProcessError, PermissionError):
+                    if os.waitpid(pid, os.WNOHANG)[0] == 0:  # noqa: ASYNC222 - does not wait
+                        os.kill(pid, signal.SIGKILL)  # `/proc` may hide it; only this process reaps it
+                        ended.add(pid)
+                        await anyio.sleep(_HIDDEN_WAIT_S)
         if ended:
-            _log.warning("orphans_ended", processes=ended)
-        return ended
+            _log.warning("orphans_ended", processes=len(ended))
+        return len(ended)
 
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
         """Send SIGTERM, and SIGKILL after the grace; return the processes that survived both."""
@@ -214,10 +218,12 @@ class LocalHost:
         """End the group of a running command and its descendants everywhere; its subreaper ends by itself."""
         targets = {*_descendants(self._table, child), *self._table.group(child.identity.pid)}
         await self._table.end(list(targets), grace_ms=_GROUP_GRACE_MS)
-        for _ in range(2):
-            with anyio.move_on_after(_KILL_WAIT_S):
-                await child.exited()
-            child.kill(self._table)
+        child.kill(self._table)
+        with anyio.move_on_after(_KILL_WAIT_S):
+            await child.exited()
+        self._table.send(signal.SIGKILL, [child.root])  # with a subreaper, the kernel kills its command
+        with anyio.move_on_after(_KILL_WAIT_S):
+            await child.exited()
         child.reap()
 
 
@@ -258,11 +264,18 @@ class LocalProcess:
 
     def descendants(self) -> tuple[Identity, ...]:
         """Return the command, its descendants, and all processes with its run id."""
-        return _descendants(self._table, self._child, self._run_id)
+        found = _descendants(self._table, self._child, self._run_id)
+        hidden = self.identity not in found and self.exit_code is None  # by `/proc`
+        return (self.identity, *found) if hidden else found
 
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
-        """Send a signal to those `targets` whose identity still matches."""
+        """Send a signal to those `targets` whose identity still matches.
+
+        A command that is to be killed is killed with all below it, also where `/proc` hides it.
+        """
         self._table.send(number, targets)
+        if number == signal.SIGKILL and self.identity in targets and self.exit_code is None:
+            self._child.kill(self._table)
 
 
 def _descendants(

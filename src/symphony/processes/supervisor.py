@@ -15,10 +15,11 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import BrokenResourceError, EndOfStream, to_thread, wait_readable, wait_writable
+from anyio import BrokenResourceError, EndOfStream, wait_readable, wait_writable
 from anyio.abc import UNIXSocketStream
 from anyio.lowlevel import checkpoint
 
+from symphony import to_thread
 from symphony.processes import supervisor_program
 from symphony.processes.base import Identity
 from symphony.processes.cgroups import RunGroups
@@ -89,9 +90,11 @@ class Supervisor:
                     program = self._program = self._program or _Program(self._instance)
                     try:
                         return await self._start_by(program, text, argv[0], cwd, stderr, last_signal, run_id)
-                    except TimeoutError:
+                    except TimeoutError as error:
                         self._replace(program, "it does not answer")
-                        raise
+                        raise TimeoutError(
+                            errno.ETIMEDOUT, "the supervisor does not answer", argv[0]
+                        ) from error
                     except (BrokenPipeError, ConnectionResetError):
                         self._replace(program, "it has ended")
         raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD), argv[0])
@@ -124,11 +127,14 @@ class Supervisor:
             directory = os.open(cwd or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             theirs.callback(os.close, directory)
             child_stdin, own_stdin = os.pipe()
+            theirs.callback(os.close, child_stdin)
+            stdin = PipeWriter(own_stdin)
             own_stdout, child_stdout = os.pipe()
+            theirs.callback(os.close, child_stdout)
+            stdout = PipeReader(own_stdout)
             own_ended, its_ended = os.pipe()
-            for each in (child_stdin, child_stdout, its_ended):
-                theirs.callback(os.close, each)
-            stdin, stdout, ended = PipeWriter(own_stdin), PipeReader(own_stdout), _ExitCode(own_ended)
+            theirs.callback(os.close, its_ended)
+            ended = _ExitCode(own_ended)
             own_started, its_started = socket.socketpair()
             theirs.enter_context(its_started)
             async with await UNIXSocketStream.from_socket(own_started) as started:
@@ -185,8 +191,8 @@ class SupervisedChild:
         """Nothing is left of a command that has ended: its subreaper has seen to it."""
 
     def kill(self, table: ProcessTable) -> None:
-        """Kill the subreaper, with which the kernel kills the command."""
-        table.send(signal.SIGKILL, [self.root])
+        """Have the subreaper kill the command and all below it."""
+        table.send(supervisor_program.KILL_ALL, [self.root])
 
 
 class _ExitCode:

@@ -14,12 +14,15 @@ executes nothing unless it has read all of it, so a request that was given up st
 A subreaper ends the remaining processes when its command has ended, and all of them when the supervisor
 dies, which dies with the daemon, also by SIGKILL and also if it is stopped. If a subreaper is killed, the
 kernel kills its command, and the remaining processes become children of the daemon, which ends every child
-that it did not start (`LocalHost.end_orphans`).
+that it did not start (`LocalHost.end_orphans`). A subreaper that is stopped is continued: by the supervisor,
+and by the end of the supervisor. At `KILL_ALL` a subreaper kills all below it, also what `/proc` hides from
+the daemon: agents that cannot be inspected, where it is mounted with `hidepid`.
 
 It runs with `python -I -S` on the standard library alone. See docs/adr/0010-one-supervisor.md.
 """
 
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -28,13 +31,14 @@ import time
 from contextlib import suppress
 
 MAX_DESCRIPTORS = 6
+KILL_ALL = signal.SIGUSR1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _GRACE_S = 0.5
 _STUCK_S = 2.0
 _POLL_S = 0.05
-_SUPERVISOR_DIED = signal.SIGUSR1
+_SUPERVISOR_DIED = signal.SIGCONT  # it reaches a subreaper that is stopped too
 _CANNOT_START = 127
 _OPTIONS = ("-I", "-S")
 _PIECE_BYTES = 65_536
@@ -110,7 +114,7 @@ def _main(daemon: int) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the daemon itself was given
     # Signals to a whole group or session are for commands: subreapers end after their descendants.
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGCHLD})
-    signal.signal(signal.SIGCHLD, lambda *_: _reap())
+    signal.signal(signal.SIGCHLD, lambda *_: _see_to_subreapers())
     requests = socket.socket(fileno=0)
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, 16, MAX_DESCRIPTORS)
@@ -162,7 +166,9 @@ def _supervise(supervisor: int, last_signal: int, given: Descriptors) -> None:
     given.close(but=given.ended)  # the daemon must see the end of the pipes when the command closes them
     status: int | None = None
     while status is None and os.getppid() == supervisor:  # it may have died before the prctl above
-        signal.sigwait({signal.SIGCHLD, _SUPERVISOR_DIED})
+        if signal.sigwait({signal.SIGCHLD, _SUPERVISOR_DIED, KILL_ALL}) == KILL_ALL:
+            last_signal = signal.SIGKILL
+            break
         status = _reap().get(command)
     ended = _end_descendants(signal.SIGTERM if status is not None else last_signal)
     status = status if status is not None else ended.get(command, signal.SIGKILL)
@@ -194,9 +200,9 @@ def _become(subreaper: int, given: Descriptors) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         environment = dict(each.split(b"=", 1) for each in fields[words:-1])
         os.execvpe(fields[0], fields[:words], environment)  # noqa: S606 - no shell
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         with suppress(OSError):
-            os.write(given.started, b"%d" % (error.errno or 0))
+            os.write(given.started, b"%d" % (getattr(error, "errno", None) or errno.ENOMEM))
     finally:
         os._exit(_CANNOT_START)
 
@@ -205,6 +211,14 @@ def _tell_failure(given: Descriptors, error: OSError) -> None:
     """Say that the command was not started, and why."""
     with suppress(OSError):
         os.write(given.started, b"0 %d\n" % (error.errno or 0))
+
+
+def _see_to_subreapers() -> None:
+    """Reap those that have ended, and continue those that a command has stopped."""
+    with suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0] != 0:
+            if os.WIFSTOPPED(found[1]):
+                os.kill(found[0], signal.SIGCONT)
 
 
 def _reap() -> dict[int, int]:
@@ -250,7 +264,9 @@ def _has_children() -> bool:
 
 
 def _children() -> list[int]:
-    """Return the children that have not ended, by a scan: not every kernel lists them by parent."""
+    """Return the children; by a scan, which `hidepid` may blind, where the kernel does not list them."""
+    with suppress(OSError), open("/proc/thread-self/children", "rb") as stream:  # noqa: PTH123 - as below
+        return list(map(int, stream.read().split()))
     own, found = b"%d" % os.getpid(), []
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is not loaded here
         if name.isdecimal():

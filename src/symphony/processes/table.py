@@ -36,7 +36,7 @@ class ProcessTable:
     """The process table of this machine, and what `groups` add to it.
 
     Raises:
-        HostError: `/proc` is not mounted at `proc`.
+        HostError: what is mounted at `proc` does not show this process under its own pid.
     """
 
     def __init__(self, *, proc: Path = Path("/proc"), groups: RunGroups | None = None) -> None:
@@ -44,15 +44,11 @@ class ProcessTable:
         self._fs = ProcFs(proc)
         try:
             self._boot_id = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+            own = os.readlink(proc / "self")  # noqa: PTH115 - a pid
         except OSError as error:
-            failure = Failure(
-                category=Category.COMMAND,
-                blame=Blame.HOST,
-                message=f"{proc} cannot be read: {error.strerror}",
-                retryable=False,
-                hint=f"Symphony needs Linux with a proc file system mounted at {proc}",
-            )
-            raise HostError(failure) from error
+            raise _no_proc(proc, f"cannot be read: {error.strerror}") from error
+        if own != str(os.getpid()):
+            raise _no_proc(proc, "is that of another PID namespace")
 
     def identify(self, pid: int) -> Identity | None:
         """Return the process that has this pid now, or None."""
@@ -125,9 +121,12 @@ class ProcessTable:
 
         A process cannot return from a session of its own to ours, so other children are not among them.
         """
-        session, children = os.getsid(0), self._fs.children(os.getpid())
-        stats = ((pid, self._fs.stat(pid)) for pid in children)
-        return tuple(pid for pid, stat in stats if stat is not None and stat.session != session)
+        found = []
+        for pid in self._fs.children(os.getpid()):
+            with suppress(ProcessLookupError):
+                if os.getsid(pid) != os.getsid(0):  # `/proc` may hide it
+                    found.append(pid)
+        return tuple(found)
 
     def families(self, pids: Iterable[int]) -> tuple[Identity, ...]:
         """Return those of these processes and their descendants that this user may end."""
@@ -198,6 +197,18 @@ class ProcessTable:
 
     def _is_own(self, pid: int) -> bool:
         return self._fs.real_user(pid) == os.getuid()
+
+
+def _no_proc(proc: Path, problem: str) -> HostError:
+    return HostError(
+        Failure(
+            category=Category.COMMAND,
+            blame=Blame.HOST,
+            message=f"{proc} {problem}",
+            retryable=False,
+            hint=f"Symphony needs Linux with a proc file system of its own PID namespace mounted at {proc}",
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.config import WorkspaceSettings
 from symphony.domain import BRANCH_PREFIX, Blame, Category, Failure
 from symphony.workspaces.files import temporary_directory

@@ -21,8 +21,8 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.domain import Category, branch_name
 from symphony.workspaces.directories import discard
 from symphony.workspaces.files import is_directory, make_directory, make_read_only, temporary_directory

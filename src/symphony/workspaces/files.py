@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.files import NO_FILE, open_regular
 
 MAX_ENTRIES = 200_000

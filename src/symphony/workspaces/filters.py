@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.domain import one_line
 from symphony.files import read_regular
 from symphony.workspaces.git import Git, GitError, common_dir

@@ -54,6 +54,10 @@ _ISOLATED = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_NO_LAZY_FETCH": "1",
 }
+_LIMITS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_NO_ROOM: Final = (
+    "a limit of processes, files or memory is reached: see `ulimit -a`, and TasksMax= of a service"
+)
 _OPTIONS = [
     option
     for setting in (
@@ -185,7 +189,8 @@ class Git:
                 silence_ms=silence_ms,
             )
         except OSError as error:
-            raise GitError(f"git could not be started: {error}") from error
+            hint = _NO_ROOM if error.errno in _LIMITS else None
+            raise GitError(f"git could not be started: {error}", hint=hint) from error
 
     def _output(self, arguments: Sequence[str | Path], done: Completed) -> bytes:
         if done.timed_out:

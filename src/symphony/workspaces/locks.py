@@ -18,8 +18,8 @@ from typing import Final, Self
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.domain import BRANCH_PREFIX
 from symphony.files import try_lock
 from symphony.workspaces.files import entries_below, make_directory

@@ -12,8 +12,8 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import (
     PATTERNS_ONLY,

@@ -18,8 +18,8 @@ from typing import Final
 
 import anyio
 import msgspec
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.domain import Blame, Category, branch_name, disk_full_hint
 from symphony.files import write_atomic
 from symphony.workspaces.files import is_directory, temporary_directory

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from anyio import to_thread
+import structlog
 
+from symphony import to_thread
 from symphony.domain import Blame, Category, is_disk_full
 from symphony.workspaces.delivery import FETCHED_BASES, Publisher, delivery_failure
 from symphony.workspaces.git import GitError, all_refs, common_dir, hint_of, read_ref
@@ -21,6 +22,7 @@ from symphony.workspaces.remote_lfs import objects_of
 DETACHED_BRANCH: Final = "symphony-base"
 """The branch on the host that stands for a detached `HEAD`."""
 
+_log = structlog.get_logger(__name__)
 REMOTE_BASES: Final = "refs/symphony/base/"
 """Below it are the commits at which the branches that came from hosts left the base branch."""
 
@@ -101,6 +103,21 @@ class Courier:
         except (GitError, OSError) as error:
             raise self._mirror.unreadable(error) from error
         return BranchBase(base_branch=name or DETACHED_BRANCH, base=base, delivered=delivered, start=start)
+
+    async def go_on(self, branch: str, former: str) -> None:
+        """Begin the branch of an issue at what was delivered under its former name, unless there is one.
+
+        Raises `WorkspaceError`.
+        """
+        path = self._mirror.path
+        try:
+            known = await to_thread.run_sync(read_ref, path, f"refs/heads/{branch}")
+            head = await to_thread.run_sync(read_ref, path, f"refs/heads/{former}")
+            if known is None and head is not None:
+                await self._git.trusted("-C", path, "update-ref", f"refs/heads/{branch}", head, "")
+                _log.info("branch_goes_on", branch=branch, former=former)
+        except (GitError, OSError) as error:
+            raise self._mirror.unreadable(error) from error
 
     async def send(
         self, source: RemoteSource, branch: str, begun: BranchBase, *, there: Mapping[str, str]

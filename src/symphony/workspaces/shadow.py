@@ -20,8 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.files import open_regular, read_regular
 from symphony.workspaces.files import (
     copy_regular,

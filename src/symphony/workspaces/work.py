@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.config import WorkspaceSettings
 from symphony.domain import plural
 from symphony.files import read_regular

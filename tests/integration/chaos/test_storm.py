@@ -21,6 +21,17 @@ def test_nothing_is_lost_and_nothing_happens_twice_in_a_storm(tmp_path: Path) ->
     assert storm.tally["daemon: SIGKILL"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_thirty_kills_on_a_board_of_forty_issues_leave_no_double_and_no_orphan(tmp_path: Path) -> None:
+    storm = Storm(root=tmp_path, seed="30", say=sys.stderr.write, at_once=40, kills=30).rage(300)
+    assert storm.problems == [], f"again: make chaos SEED={storm.seed}"
+    assert storm.tally["issues"] == 40
+    killed = ("daemon", "supervisor", "subreaper", "agent")
+    assert all(storm.tally[f"{each}: SIGKILL"] for each in killed), storm.tally
+    assert sum(storm.tally[f"{each}: SIGKILL"] for each in killed) >= 30
+
+
 def test_the_dice_choose_every_manner_and_the_same_again() -> None:
     chosen = {manner("seed", f"SYM-{number}", number % ODD_ATTEMPTS) for number in range(300)}
     assert chosen == {*MANNERS}

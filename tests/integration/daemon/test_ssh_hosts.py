@@ -128,6 +128,23 @@ async def test_a_workspace_on_a_host_is_found_under_a_new_identifier(
     assert project.branch_log("PERF-1") == ["Two", "One"]
 
 
+async def test_work_goes_on_on_another_host_under_a_new_identifier(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    with ssh_server(tmp_path / "build-2", like=server) as other:
+        for identifier, name, host in (("PERF-1", "One", server), ("OPS-9", "Two", other)):
+            script = json.dumps([[{"write": f"{name}.txt", "text": "a\n"}, {"commit": name}]])
+            issue = {"id": "7", "identifier": identifier, "title": "T", "state": "Todo", "dispatchable": True}
+            issue["description"] = f"```scripted\n{script}\n```"
+            tracker = {"kind": "memory", "provider": {"issues": [issue]}}
+            remote(project, host, tracker=tracker, agent={"max_turns": 1})
+            async with serving(project) as served:
+                ended = await served.watcher.until_seen(RunEnded)
+            assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+    assert project.branch_log("OPS-9") == ["Two", "One"]
+    assert project.branch_log("PERF-1") == ["One"]
+
+
 @pytest.mark.conformance("X-2")
 async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Project, tmp_path: Path) -> None:
     asked = tmp_path / "asked"

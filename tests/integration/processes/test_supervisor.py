@@ -50,6 +50,29 @@ anyio.run(main)
 """
 
 
+_MANY = """
+import anyio, os, resource, sys
+from symphony.processes.local import LocalHost
+async def main():
+    host, env = LocalHost(instance=sys.argv[2]), {"PATH": os.environ["PATH"]}
+    before, codes = len(os.listdir("/proc/self/fd")), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+    async def one():
+        try:
+            done = await host.run(["sleep", "1"], env=env, timeout_ms=60_000, supervised=bool(sys.argv[1]))
+            codes.append(done.exit_code)
+        except OSError as error:
+            codes.append(error.errno)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(1_000):
+            tasks.start_soon(one)
+    failed = [each for each in codes if each != 0]
+    last = await host.run(["true"], env=env, timeout_ms=60_000)
+    print(len(failed), codes.count(0), len(os.listdir("/proc/self/fd")) - before, last.exit_code)
+anyio.run(main)
+"""
+
+
 def _supervisor(answer_s: float = 60.0) -> Supervisor:
     return Supervisor(uuid.uuid4().hex, ProcessTable(), None, answer_s=answer_s)
 
@@ -168,7 +191,7 @@ async def test_a_supervisor_that_is_stopped_fails_one_start_and_ends_no_command(
         stopped = _parent(before, 2)
         stopped.suspend()
         await anyio.to_thread.run_sync(until, partial(_stopped, stopped), lambda: "it runs")
-        with capture_logs() as logs, pytest.raises(TimeoutError):
+        with capture_logs() as logs, pytest.raises(TimeoutError, match="supervisor"):
             await _start(supervisor, "touch", str(tmp_path / "too late"))
         async with _running(supervisor) as after:
             stopped.resume()
@@ -205,6 +228,51 @@ anyio.run(main)
 
     assert done.returncode == -signal.SIGKILL
     await _gone(int(done.stdout))
+
+
+@pytest.mark.asyncio
+async def test_a_subreaper_that_its_command_stops_goes_on_and_a_command_that_is_stopped_stays_so() -> None:
+    supervisor = _supervisor()
+    stopped = await _start(supervisor, "sh", "-c", "kill -STOP $$")
+    await anyio.to_thread.run_sync(until, partial(_stopped, _parent(stopped, 0)), lambda: "it runs")
+
+    child = await _start(supervisor, "sh", "-c", "kill -STOP $PPID; exit 7")
+
+    assert await _end(child) == 7
+    assert _stopped(_parent(stopped, 0))
+    _parent(stopped, 0).kill()
+    assert await _end(stopped) == -signal.SIGKILL
+
+
+@pytest.mark.asyncio
+async def test_a_command_ends_with_its_subreaper_stopped_when_the_supervisor_is_killed() -> None:
+    async with _running(_supervisor()) as child:
+        supervisor, subreaper = _parent(child, 2), _parent(child, 1)
+        supervisor.suspend()
+        subreaper.suspend()
+        await anyio.to_thread.run_sync(until, partial(_stopped, subreaper), lambda: "it runs")
+        supervisor.kill()
+        await _gone(child.identity.pid)
+        await _gone(subreaper.pid)
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_thousand_commands_without_descriptors_fail_one_by_one_and_leave_none_open(
+    *, supervised: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _MANY, str(supervised or ""), uuid.uuid4().hex],
+        env={**_ENV, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    failed, succeeded, left, last = map(int, done.stdout.split())
+    assert failed
+    assert failed + succeeded == 1_000
+    assert left <= 2, "the supervisor's"
+    assert last == 0
 
 
 def test_it_never_has_the_environment_and_a_fork_that_fails_costs_one_command(reachable: Path) -> None:

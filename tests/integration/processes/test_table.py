@@ -173,6 +173,7 @@ def fake_table(root: Path) -> ProcessTable:
     boot = root / "sys" / "kernel" / "random"
     boot.mkdir(parents=True)
     (boot / "boot_id").write_text("a-boot\n")
+    (root / "self").symlink_to(str(os.getpid()))
     return ProcessTable(proc=root)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.git_server import git_server
 from harness.shell import word
 from symphony.domain import Category, Failure, Issue, SymphonyError
 from symphony.workspaces import Workspace, WorkspaceManager
@@ -168,6 +169,23 @@ async def test_a_push_without_headway_is_ended_with_everything_that_it_started(
     assert "no headway for 0.7 s" in failure.message
     assert "push_stall_timeout_ms" in (failure.hint or "")
     assert git(repo, "branch", "--list", "symphony/MT-1")
+
+
+async def test_an_http_remote_that_stops_in_the_middle_is_given_up_and_tried_again(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    with git_server(origin.parent, None) as server:
+        git(repo, "remote", "set-url", "origin", f"{server.address}/{origin.name}")
+        manager = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=2_000)
+        made = await worked_on(manager, issue("MT-1"), git)
+        server.stalls = "git-receive-pack"
+        assert "no headway" in refused(await push(manager, made)).message
+        assert git(origin, "branch", "--list", "symphony/MT-1") == ""
+
+        server.stalls = None
+        assert await manager.push("symphony/MT-1") is None
+
+    assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
 
 
 async def test_passwords_in_the_address_are_not_told(

@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from anyio import to_thread
 from typing_extensions import override
 
+from symphony import to_thread
 from symphony.agents.acp import protocol
 from symphony.agents.acp.preflight import check
 from symphony.agents.acp.profiles import PROFILES, AcpProfile, command_of, profile_of

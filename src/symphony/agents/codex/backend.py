@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
-from anyio import to_thread
 from typing_extensions import override
 
+from symphony import to_thread
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
     AgentSkillRoots,

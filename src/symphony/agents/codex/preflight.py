@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import protocol

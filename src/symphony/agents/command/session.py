@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 from typing_extensions import override
 
+from symphony import to_thread
 from symphony.agents.base import AgentError, SessionRequest, Turn, silence_limit
 from symphony.agents.command.profiles import CommandProfile
 from symphony.agents.command.protocol import TurnOutput

@@ -26,11 +26,10 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from symphony import __version__
+from symphony import __version__, to_thread
 from symphony.agents.base import AgentError, BackendContext, SessionRequest, ToolRunner
 from symphony.agents.events import ToolCalled, redact
 from symphony.agents.json_fields import decode_object

@@ -8,10 +8,10 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from symphony import to_thread
 from symphony.api.access import Access, Caller, root_of
 from symphony.api.forms import Notice
 from symphony.api.history import utc_now

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from symphony import to_thread
 from symphony.api.forms import feedback_skipped, local_path
 from symphony.api.http import RequestError, answer, identifier, number, run_query, selection
 from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from symphony import to_thread
 from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.conditions import Condition

@@ -186,8 +186,7 @@ async def _sync(issue: str, library: OpenLibrary) -> "LibrarySynced":
     Raises:
         SymphonyError: the workflow is not usable, or there is nothing to compare.
     """
-    from anyio import to_thread
-
+    from symphony import to_thread
     from symphony.cli.documents import LibrarySynced
     from symphony.cli.journal import journal_path
     from symphony.cli.offline import open_context

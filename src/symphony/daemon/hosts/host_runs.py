@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.processes.base import Host, Identity
 

@@ -8,8 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
-from anyio import to_thread
-
+from symphony import to_thread
 from symphony.daemon.hosts.remote_host import RemoteHost, host_failure, said
 from symphony.domain import SymphonyError, is_disk_full
 from symphony.processes.base import Completed

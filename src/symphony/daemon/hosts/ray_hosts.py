@@ -19,12 +19,12 @@ from typing import Final
 
 import anyio
 import msgspec
-from anyio import to_thread
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import structs
 
 import symphony
+from symphony import to_thread
 from symphony.config import RaySettings, WorkerSettings
 from symphony.daemon.hosts import ray_relay
 from symphony.daemon.hosts.ray_messages import (

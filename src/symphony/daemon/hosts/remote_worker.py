@@ -22,9 +22,9 @@ from typing import Any, Final, Self
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from symphony import to_thread
 from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
@@ -339,7 +339,8 @@ class RemoteHosts:
     async def prepare(self, context: RuntimeContext, host: RemoteHost, command: StartRun) -> "PreparedHost":
         """Give a host what a run of the issue needs.
 
-        A workspace that the host has keeps its branch when the issue gets another identifier.
+        A workspace that the host has keeps its branch when the issue gets another identifier. On another host
+        the branch of the new identifier begins with the work on the former one.
 
         Raises:
             SymphonyError: the host, the repository, or the way between them cannot be used.
@@ -351,7 +352,10 @@ class RemoteHosts:
         courier, branch = found
         begun = await courier.begin(branch)
         if last_host is not None and last_host != host.name:
-            await self._salvage(context, last_host, courier, branch, begun)
+            earlier = await context.workspaces.courier(command.last_identifier or command.issue.identifier)
+            former = branch if earlier is None else earlier[1]
+            await self._salvage(context, last_host, courier, former, await courier.begin(former))
+            await courier.go_on(branch, former)
             begun = await courier.begin(branch)
         site, refs = await self._look(context, host, begun)
         source = source_of(host, site)

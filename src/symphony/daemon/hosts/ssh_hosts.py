@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,

@@ -10,9 +10,9 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 
 import symphony
+from symphony import to_thread
 from symphony.config import Workflow
 from symphony.daemon.frames import (
     Answer,

@@ -15,9 +15,10 @@ from typing import Any, Final
 import anyio
 import msgspec
 import structlog
-from anyio import from_thread, to_thread
+from anyio import from_thread
 
 import symphony
+from symphony import to_thread
 from symphony.agents.registry import SECTIONS
 from symphony.config import WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext, build_context

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.agents.checks import run_as_agent
 from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext, build_context, scheduler_settings

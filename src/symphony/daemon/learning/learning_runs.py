@@ -22,9 +22,9 @@ from typing import Final, assert_never
 
 import anyio
 import structlog
-from anyio import to_thread
 from msgspec import structs
 
+from symphony import to_thread
 from symphony.agents.base import AgentSession, Briefing, ListAgentSkills, SessionRequest, Turn
 from symphony.agents.events import InputRequired, TurnEnded, TurnStatus, Usage
 from symphony.agents.run_stats import Pricing, RunStats

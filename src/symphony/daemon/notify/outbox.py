@@ -15,8 +15,8 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.api import models
 from symphony.config import NotifySettings
 from symphony.daemon.context import RuntimeContext

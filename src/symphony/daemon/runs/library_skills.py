@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.frames import CarriedSkills
 from symphony.domain import Issue, SymphonyError

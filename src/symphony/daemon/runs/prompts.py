@@ -6,9 +6,9 @@ workspace.
 
 from functools import partial
 
-from anyio import to_thread
 from msgspec import structs
 
+from symphony import to_thread
 from symphony.agents.base import Envelope
 from symphony.api.documents import phase_document
 from symphony.api.models import Agent, Prompt, PromptComment

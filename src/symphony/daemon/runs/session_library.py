@@ -9,8 +9,8 @@ from functools import partial
 from typing import TypedDict
 
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.library_skills import (
     ChosenSkills,

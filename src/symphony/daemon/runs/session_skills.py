@@ -10,9 +10,9 @@ from typing import Any, Final
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 from msgspec import structs
 
+from symphony import to_thread
 from symphony.agents.base import Briefing, ListAgentSkills
 from symphony.api.models import ListedSkill, Skills, SyncedSkills
 from symphony.daemon.context import RuntimeContext

@@ -16,10 +16,10 @@ from typing import TypeVar
 
 import anyio
 import structlog
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-from symphony import skills
+from symphony import skills, to_thread
 from symphony.agents.base import AgentSkillRoots, ListAgentSkills
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.daemon.context import RuntimeContext, skill_options

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from anyio import to_thread
 from cachetools import FIFOCache
 from typing_extensions import override
 
+from symphony import to_thread
 from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, SessionStarted, Text
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 import anyio
 import structlog
-from anyio import to_thread
 
+from symphony import to_thread
 from symphony.agents.base import Turn
 from symphony.agents.event_queue import event_size
 from symphony.agents.events import (

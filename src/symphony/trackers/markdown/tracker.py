@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 import structlog
 from cachetools import FIFOCache
 from typing_extensions import override
 
+from symphony import to_thread
 from symphony.config import TrackerSettings
 from symphony.domain import (
     Blame,
@@ -164,7 +164,7 @@ class MarkdownTracker:
             except Exception as error:  # noqa: BLE001 - an unanswered call would stall the session
                 return ToolResult.error(f"the tool failed: {type(error).__name__}")
 
-        return await anyio.to_thread.run_sync(run, limiter=self._writers)
+        return await to_thread.run_sync(run, limiter=self._writers)
 
     def _run_tool(self, name: str, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
         limits = {SHOW: {}, COMMENT: {"body": MAX_BODY_CHARS}, MOVE: {"state": MAX_STATE_CHARS}}
@@ -266,7 +266,7 @@ class MarkdownTracker:
             self._require(issue_id)
             return self._store.put(issue_id, body, key=key, comment_id=comment_id)
 
-        return await anyio.to_thread.run_sync(write, limiter=self._writers)
+        return await to_thread.run_sync(write, limiter=self._writers)
 
     async def move_issue(self, issue_id: str, state: str) -> str:
         """Move an issue and return the state in its file. Raises `TrackerError`."""
@@ -275,7 +275,7 @@ class MarkdownTracker:
             self._board.move(issue_id, state)
             return self._board.find(issue_id).state
 
-        return await anyio.to_thread.run_sync(move, limiter=self._writers)
+        return await to_thread.run_sync(move, limiter=self._writers)
 
     async def account_info(self) -> AccountInfo:
         """The folder and the states of the board. Raises `TrackerError` if the folder cannot be read."""
@@ -301,7 +301,7 @@ class MarkdownTracker:
         """Run a read in a worker thread. A file system that hangs fails the call, not the daemon."""
         try:
             with anyio.fail_after(self._read_limit_s):
-                return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._readers)
+                return await to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._readers)
         except TimeoutError as error:
             raise TrackerError(
                 Failure(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anyio
-import anyio.to_thread
 import structlog
 import watchfiles
 
+from symphony import to_thread
 from symphony.trackers.markdown.comments import is_persons_comment
 from symphony.trackers.markdown.layout import is_issue_file
 
@@ -71,7 +71,7 @@ async def _watch(folder: Path, comments: Callable[[], frozenset[Path]]) -> Async
     """One watch, until the folder or the set of comment folders is another one."""
 
     async def look() -> _Watched:
-        return await anyio.to_thread.run_sync(_to_watch, folder, comments(), abandon_on_cancel=True)
+        return await to_thread.run_sync(_to_watch, folder, comments(), abandon_on_cancel=True)
 
     watched = await look()
 
@@ -81,6 +81,7 @@ async def _watch(folder: Path, comments: Callable[[], frozenset[Path]]) -> Async
             return is_issue_file(path.name)
         return path.parent not in watched.comments or is_persons_comment(path.name)
 
+    to_thread.require()
     batches = watchfiles.awatch(
         *watched.paths,
         *watched.comments,

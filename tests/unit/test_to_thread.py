@@ -1,0 +1,60 @@
+"""A blocking function in a thread: its own errors are its own; a thread that cannot be made is waited for."""
+
+import os
+import subprocess
+import sys
+from threading import get_ident
+
+import pytest
+
+from harness.other_user import NOBODY, ordinary_python, search_path
+from symphony import to_thread
+
+_LIMITED = """
+import anyio, resource, sys
+from symphony import to_thread
+async def main():
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, most))
+    try:
+        to_thread.require()
+    except RuntimeError:
+        print("refused")
+    async with anyio.create_task_group() as tasks:
+        async def later():
+            await anyio.sleep(0.5)
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        tasks.start_soon(later)
+        print(await to_thread.run_sync(max, 3, 4))
+anyio.run(main)
+"""
+
+
+@pytest.mark.asyncio
+async def test_a_function_runs_once_in_another_thread_and_its_error_is_raised() -> None:
+    calls: list[int] = []
+
+    def fails() -> None:
+        calls.append(get_ident())
+        raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError):
+        await to_thread.run_sync(fails)
+    assert len(calls) == 1
+    assert calls != [get_ident()]
+    assert await to_thread.run_sync(max, 1, 2) == 2
+
+
+def test_a_thread_is_waited_for_where_there_is_no_room_for_one() -> None:
+    root = os.geteuid() == 0
+    done = subprocess.run(
+        [ordinary_python() if root else sys.executable, "-c", _LIMITED],
+        env={"PYTHONPATH": search_path()},
+        user=NOBODY if root else None,
+        cwd="/",
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[0] == "refused"
+    assert done.stdout.splitlines()[-1] == "4"

@@ -13,19 +13,16 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
-from typing_extensions import override
+from typing_extensions import Buffer, override
 
 from symphony.api.models import Document, Error, Feedback, Issue, Link, Prompt, Refresh, Stars, State, Verb
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, check_listener, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.domain import ALL_ISSUES, DECODE_ERRORS, Selection
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _Document = TypeVar("_Document", bound=Document)
 
@@ -253,7 +250,7 @@ class _Socket(socket.socket):
         self._limit_next_call()
 
     @override
-    def recv_into(self, buffer: "WriteableBuffer", nbytes: int = 0, flags: int = 0) -> int:
+    def recv_into(self, buffer: Buffer, nbytes: int = 0, flags: int = 0) -> int:
         self._limit_next_call()
         return super().recv_into(buffer, nbytes, flags)
 

@@ -32,7 +32,7 @@ def test_flat_files_are_told(shelf: Shelf) -> None:
         ("flat_file", "warning", ".symphony/skills/foo.md"),
         ("flat_file", "warning", ".symphony/skills/my_notes.md"),
     ]
-    assert "symphony skills import" in told(shelf)[0].hint
+    assert "SKILL.md" in told(shelf)[0].hint
 
 
 def test_skills_nested_too_deeply_are_told(shelf: Shelf) -> None:

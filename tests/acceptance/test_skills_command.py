@@ -67,11 +67,11 @@ def test_the_block_is_the_one_that_a_session_gets(project: Project) -> None:
 def test_the_skills_of_another_repository_come_over_and_go_out_unchanged(alone: Project, place: Path) -> None:
     other = Project(root=place / "other").create()
     text = other.write(".claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads: PDFs.\n---\nx\n")
-    other.write(".claude/skills/flat-one.md", "---\nname: flat-one\ndescription: Says much.\n---\nx\n")
+    other.write(".claude/skills/flat-one.md", "Says much.\n")
     other.commit("Skills")
     done = as_json(alone, "import", other.repo.as_uri())
     assert [one["name"] for one in done["created"]] == ["pdf"]
-    assert "flat-one/SKILL.md" in str(done["skipped"]), "a flat file is told, and is not converted"
+    assert done["skipped"] == [], "a file that is no skill is not one to convert"
     assert done["source"]["commit"] == other.git("rev-parse", "HEAD")
     mine = alone.repo / ".symphony/skills/pdf/SKILL.md"
     assert mine.read_bytes() == text.read_bytes()

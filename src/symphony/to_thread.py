@@ -14,6 +14,14 @@ _AGAIN_S: Final = 0.1
 _log = structlog.get_logger(__name__)
 
 
+def share(threads: int) -> None:
+    """Let at most so many threads of this loop run `run_sync` at a time; further calls wait for their turn.
+
+    The C library keeps memory for each thread, and anyio's forty are more than a daemon needs.
+    """
+    to_thread.current_default_thread_limiter().total_tokens = threads
+
+
 def require() -> None:
     """Raise `RuntimeError` if no thread can be made: watchfiles, which makes one, would abort the process."""
     thread = Thread(target=int)

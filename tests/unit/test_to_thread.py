@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
-from threading import get_ident
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError, get_ident
 
+import anyio
 import pytest
 
 from harness.other_user import NOBODY, ordinary_python, search_path
@@ -28,6 +30,28 @@ async def main():
         print(await to_thread.run_sync(max, 3, 4))
 anyio.run(main)
 """
+
+
+@pytest.mark.asyncio
+async def test_no_more_threads_run_than_are_shared() -> None:
+    seen: list[int] = []
+    barrier = Barrier(3)
+
+    def look(wait_s: float) -> None:
+        with suppress(BrokenBarrierError):
+            seen.append(barrier.wait(wait_s))
+
+    to_thread.share(2)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(to_thread.run_sync, look, 0.2)
+    assert seen == [], "three were never there together"
+    to_thread.share(3)
+    barrier.reset()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(to_thread.run_sync, look, 60)
+    assert sorted(seen) == [0, 1, 2]
 
 
 @pytest.mark.asyncio

@@ -92,6 +92,7 @@ from symphony.trackers.base import ToolProvider
 _RECHECK_S = 1.0
 _DIAGNOSIS_TIMEOUT_S = 5.0
 _LAST_ORPHAN_SWEEPS = 20
+_THREADS = 16
 _log = structlog.get_logger(__name__)
 
 
@@ -245,6 +246,7 @@ class Service:
         with self._mailbox, self._inbox:
             start = self._start_scope = anyio.CancelScope()
             check_wall_clock(self._wall_ms())
+            to_thread.share(_THREADS)
             await to_thread.run_sync(self._state_dir.create)
             await self._run_alone(start)
 

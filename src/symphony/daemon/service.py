@@ -161,6 +161,7 @@ class Service:
         self._effects: Effects | None = None
         self.state: State | None = None
         self._outbox: Outbox | None = None
+        self._jobs: JobRunner | None = None
         self._history = History(now_ms=now_ms)
         self._traces: Traces | None = None
         self._learner: Learner | None = None
@@ -182,6 +183,7 @@ class Service:
             metrics=self._metrics.exposition,
             diagnose=self._diagnose,
             notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
+            jobs=lambda: self._jobs,
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
             people_comments=self._people_comments,
@@ -356,7 +358,7 @@ class Service:
             self._webhooks.ignore_comment(comment_id)
             journal.comment_written(issue_id, kind, comment_id, fingerprint)
 
-        jobs = JobRunner(
+        self._jobs = jobs = JobRunner(
             {
                 "comment": CommentWriter(journal.previous.comments, on_written=comment_written),
                 "move": Moves(on_moved_back=lambda: self.post(WakeAsked(reason="issue_moved"))),

@@ -318,7 +318,7 @@ class JobRunner:
         given_up = after.state is JobState.GIVEN_UP
         self._untried.discard(job.key)
         level = logging.DEBUG if known else logging.WARNING
-        _log.log(level, f"{job.kind}_failed", reason=failure.line, hint=failure.hint, **_fields(job))
+        _log.log(level, "job_failed", reason=failure.line, hint=failure.hint, **_fields(job))
         self._keep(after, after.due_wall_ms - now)
         if given_up:
             level = logging.DEBUG if known and not job.attempts else logging.WARNING
@@ -348,4 +348,9 @@ class JobRunner:
 
 
 def _fields(job: Job) -> dict[str, str]:
-    return {"issue_id": job.issue_id, "issue_identifier": job.issue_identifier, "key": job.key}
+    return {
+        "issue_id": job.issue_id,
+        "issue_identifier": job.issue_identifier,
+        "kind": job.kind,
+        "key": job.key,
+    }

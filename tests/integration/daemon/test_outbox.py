@@ -59,7 +59,10 @@ async def _soon(holds: Callable[[], bool]) -> None:
 
 
 def _question(project: Project) -> None:
-    project.workflow(tracker={"on_block": "Human Review", "on_start": "In Progress"})
+    project.workflow(
+        tracker={"on_block": "Human Review", "on_start": "In Progress"},
+        agent={"skills": {"enabled": False}},
+    )
     project.issue("SYM-1", [{"ask_input": "Which colour?"}, {"write": "colour", "text": "red"}, DONE])
 
 
@@ -125,14 +128,14 @@ def _cli(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _listed(project: Project, *, source: str, attempts: int) -> list[dict[str, Any]] | None:
-    """What `symphony outbox list` says, once all of it was tried so often."""
+    """What `symphony outbox list` says, once there are a comment and a move, and one was tried so often."""
     done = _cli(project, "outbox", "list", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     conforms_to("outbox", found)
     assert found["source"] == source
     jobs: list[dict[str, Any]] = found["jobs"]
-    return jobs if jobs and all(job["attempts"] >= attempts for job in jobs) else None
+    return jobs if len(jobs) == 2 and any(job["attempts"] >= attempts for job in jobs) else None
 
 
 @asynccontextmanager
@@ -141,7 +144,7 @@ async def owing(project: Project) -> AsyncIterator[None]:
     await to_thread.run_sync(_question, project)
     async with serving(project) as served:
         await served.watcher.until(lambda: len(served.watcher.all(MoveIssue)) > 1)
-        await _soon(lambda: len(_listed(project, source="daemon", attempts=1) or ()) == 2)
+        await _soon(lambda: _listed(project, source="daemon", attempts=1) is not None)
         yield
 
 
@@ -151,7 +154,7 @@ class TestTheCommand:
         async with owing(project):
             done = await to_thread.run_sync(lambda: _cli(project, "status", "--json"))
             found = json.loads(done.stdout)["outbox"]
-            assert (found["waiting"], found["failing"], found["given_up"]) == (2, 2, 0)
+            assert (found["waiting"], found["failing"] > 0, found["given_up"]) == (2, True, 0)
             assert "503 Service Unavailable" in found["failure"]
             shown = await to_thread.run_sync(lambda: _cli(project, "status"))
             assert "symphony outbox list" in shown.stdout
@@ -213,4 +216,5 @@ async def test_a_receiver_that_hangs_does_not_hold_up_the_end(
         served.service.request_shutdown()
         await served.ended()
         assert anyio.current_time() - begun_s < 20
-    assert await to_thread.run_sync(lambda: _listed(project, source="files", attempts=0))
+    left = await to_thread.run_sync(lambda: json.loads(_cli(project, "outbox", "list", "--json").stdout))
+    assert "comment:SYM-1:delivery" in [job["key"] for job in left["jobs"]]

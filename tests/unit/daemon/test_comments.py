@@ -125,7 +125,7 @@ async def test_a_failing_comment_is_a_warning_and_arrives_later(
     with capture_logs() as logs:
         await outbox.post(draft("x"))
     (line,) = [line for line in logs if line["log_level"] == "warning"]
-    assert line["event"] == "comment_failed"
+    assert line["event"] == "job_failed"
     assert reason in line["reason"]
     assert SECRET not in line["reason"]
     tracker.before_answer = nothing
@@ -140,7 +140,7 @@ async def test_a_hanging_comment_is_tried_again(tmp_path: Path) -> None:
     outbox = Outbox(make_context(tmp_path, tracker))
     with capture_logs() as logs:
         await outbox.post(draft("x"))
-    assert [line["event"] for line in logs] == ["comment_failed"]
+    assert [line["event"] for line in logs] == ["job_failed"]
     tracker.before_answer = nothing
     await outbox.settle()
     assert len(tracker.comments) == 1

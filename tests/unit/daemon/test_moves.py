@@ -118,7 +118,7 @@ class TestAnOutage:
     async def test_a_move_is_made_when_it_is_over(self, tmp_path: Path, reason: MoveReason) -> None:
         tracker = MovingTracker(issues=(ONE,), failure=TrackerError(make_failure("down")))
         desk = Desk(tmp_path, tracker)
-        assert await desk.do(_move(reason)) == ["warning move_failed"]
+        assert await desk.do(_move(reason)) == ["warning job_failed"]
         tracker.failure = None
         await desk.outbox.settle()
         assert tracker.moved == [("1", "In Progress")]
@@ -171,7 +171,7 @@ class TestAFailure:
                     desk.owe(_move(state=state))
                     desk.outbox.jobs.retry("move:1")
                     await anyio.sleep(0.1)
-                    told.append([line["log_level"] for line in lines if line["event"] == "move_failed"])
+                    told.append([line["log_level"] for line in lines if line["event"] == "job_failed"])
                     lines.clear()
         assert told == [["warning"], ["debug"], ["warning"]]
 
@@ -188,8 +188,8 @@ class TestAFailure:
     @in_virtual_time
     async def test_a_tracker_that_cannot_move_is_not_asked_again(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path, FakeTracker(issues=(ONE,)))
-        assert await desk.do(_move()) == ["warning move_failed", "warning job_given_up"]
-        assert await desk.do(_move()) == ["debug move_failed", "debug job_given_up"]
+        assert await desk.do(_move()) == ["warning job_failed", "warning job_given_up"]
+        assert await desk.do(_move()) == ["debug job_failed", "debug job_given_up"]
         (job,) = desk.outbox.jobs.jobs
         assert job.state == "given_up"
 
@@ -197,5 +197,5 @@ class TestAFailure:
     async def test_a_bug_is_a_failure_too(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path, MovingTracker(issues=(ONE,), failure=ZeroDivisionError("one")))
         told = await desk.do(_move())
-        assert told == ["error job_crashed", "warning move_failed"]
+        assert told == ["error job_crashed", "warning job_failed"]
         assert [job.attempts for job in desk.outbox.jobs.jobs] == [1]

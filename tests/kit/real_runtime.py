@@ -168,6 +168,7 @@ class World:
         self.scenario, duration = schedule(seed)
         self.duration_s = duration.total_seconds()
         self.dice = Dice(seed)
+        self.outage_seed = seed + 2
         self.settings = self.scenario.first_settings()
         self.referee = Referee(step)
         self.crashes = Crashes(Dice(seed + 1))
@@ -206,6 +207,7 @@ class World:
                 async with anyio.create_task_group() as disturbers:
                     disturbers.start_soon(self._people)
                     disturbers.start_soon(self._operators)
+                    disturbers.start_soon(self._outages)
             try:
                 await self._settle()
                 await self._wind_down()
@@ -310,6 +312,17 @@ class World:
                     self.crashes.arm()
                 case _:
                     orders.give()
+
+    async def _outages(self) -> None:
+        """The tracker is down for minutes or hours, now and then."""
+        dice = Dice(self.outage_seed)
+        while True:
+            await anyio.sleep(dice.around(3_600_000) / 1000)
+            self.board.is_down = True
+            try:
+                await anyio.sleep(dice.around(900_000) / 1000)
+            finally:
+                self.board.is_down = False
 
     def _tell_the_day(self) -> None:
         if self.state.day is not None and self.state.day != self.memory.today():
@@ -565,6 +578,7 @@ class _Board(MemoryTracker):
         super().__init__()
         self._world = world
         self._habits = world.scenario.profile.tracker
+        self.is_down = False
 
     async def _answer(self) -> None:
         dice, habits = self._world.dice, self._habits
@@ -573,7 +587,7 @@ class _Board(MemoryTracker):
             return
         hangs = dice.chance(habits.hangs)
         await anyio.sleep(dice.between(habits.hang_ms if hangs else habits.latency_ms) / 1000)
-        if dice.chance(habits.fails):
+        if self.is_down or dice.chance(habits.fails):
             raise TrackerError(
                 Failure(category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="no answer")
             )

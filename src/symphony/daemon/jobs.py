@@ -149,9 +149,12 @@ class JobRunner:
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """See a step: from the first one on the state is that of the previous daemon."""
-        del before, after, commands
-        if isinstance(event, Recovered):
+        del commands
+        recovered = isinstance(event, Recovered)
+        if recovered:
             self._started.set()
+        if recovered or before.blocked is not after.blocked or before.running is not after.running:
+            self._forget_given_up()
 
     # --- what is owed ------------------------------------------------------------------------------------
 
@@ -245,7 +248,6 @@ class JobRunner:
     async def run(self) -> None:
         """Carry out what is due, until cancelled."""
         await self._started.wait()
-        self._forget_given_up()
         async with anyio.create_task_group() as tasks:
             while True:
                 self._changed = anyio.Event()

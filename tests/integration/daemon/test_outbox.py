@@ -182,7 +182,7 @@ class TestTheCommand:
     async def test_what_is_not_owed_is_an_error_with_a_hint(self, project: Project) -> None:
         async with owing(project):
             for verb in ("retry", "drop"):
-                done = await to_thread.run_sync(lambda verb=verb: _cli(project, "outbox", verb, "SYM-9"))
+                done = await to_thread.run_sync(_cli, project, "outbox", verb, "SYM-9")
                 assert done.returncode == 1
                 assert "hint: symphony outbox list" in done.stderr
 

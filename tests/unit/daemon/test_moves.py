@@ -13,7 +13,7 @@ from harness.scheduling import make_failure, make_issue
 from kit.virtual_time import in_virtual_time
 from symphony.daemon.moves import owe_move
 from symphony.domain import Issue
-from symphony.scheduler import MoveIssue, MoveReason
+from symphony.scheduler import MoveIssue, MoveReason, WakeAsked
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
@@ -192,6 +192,9 @@ class TestAFailure:
         assert await desk.do(_move()) == ["debug job_failed", "debug job_given_up"]
         (job,) = desk.outbox.jobs.jobs
         assert job.state == "given_up"
+        before, desk.outbox.state = desk.outbox.state, make_state()
+        desk.outbox.jobs(before, WakeAsked(reason="poll"), desk.outbox.state, ())
+        assert desk.outbox.journal == {}, "its run is over, and with it the reason to move"
 
     @in_virtual_time
     async def test_a_bug_is_a_failure_too(self, tmp_path: Path) -> None:

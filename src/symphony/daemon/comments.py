@@ -243,6 +243,8 @@ class AnswerReader:
 
     def _repost(self, context: RuntimeContext, question: PostComment) -> None:
         key, now_ms = (question.issue.id, question.occasion), self._now_ms()
+        if self._jobs.is_waiting(f"comment:{question.issue.id}:{question.kind}"):
+            return  # it is on its way
         if now_ms - self._reposted_ms.get(key, -_REPOST_MS) < _REPOST_MS:
             return
         self._reposted_ms[key] = now_ms

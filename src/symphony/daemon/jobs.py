@@ -187,6 +187,11 @@ class JobRunner:
         if len(self._jobs) > self._max_jobs:
             self._drop(next(iter(self._jobs.values())), "too much is owed")
 
+    def is_waiting(self, key: str) -> bool:
+        """Whether something is owed under this key that is still tried."""
+        job = self._jobs.get(key)
+        return job is not None and job.state is JobState.WAITING
+
     def retry(self, key: str) -> bool:
         """Try a job again at once, also one that was given up; whether there is one."""
         job = self._jobs.get(key)
@@ -343,9 +348,9 @@ class JobRunner:
         """Forget what was given up and is not owed any more, is old, or is too much."""
         given_up = [job for job in self._jobs.values() if job.state is JobState.GIVEN_UP]
         oldest_ms = self._wall_ms() - KEPT_MS
-        excess = given_up[: max(len(given_up) - MAX_GIVEN_UP, 0)]
-        for job in given_up:
-            if job in excess or job.created_wall_ms < oldest_ms or not self._is_owed(job):
+        excess = len(given_up) - MAX_GIVEN_UP
+        for number, job in enumerate(given_up):
+            if number < excess or job.created_wall_ms < oldest_ms or not self._is_owed(job):
                 self._forget(job)
 
 

@@ -65,14 +65,14 @@ class Outbox:
         *,
         comments: CommentWriter | None = None,
         kinds: Mapping[str, JobKind] | None = None,
-        at_once: int = 8,
         max_jobs: int = 20_000,
+        wall_shift_ms: int = 0,
     ) -> None:
         self.context = context
         self.state = make_state(blocked=[str(number) for number in range(10)])
         self.journal = {job.key: job for job in left}
         self.wakes = 0
-        self.wall_shift_ms = 0
+        self.wall_shift_ms = wall_shift_ms
         self.jobs = JobRunner(
             kinds or {"comment": comments or CommentWriter(), "move": Moves(self._moved_back)},
             left,
@@ -82,7 +82,6 @@ class Outbox:
             recorded=checkpoint,
             now_ms=lambda: round(anyio.current_time() * 1000),
             wall_ms=self.wall_ms,
-            at_once=at_once,
             max_jobs=max_jobs,
         )
 

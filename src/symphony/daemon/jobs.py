@@ -26,6 +26,7 @@ from anyio.abc import TaskGroup
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.journal.jobs import (
+    LONGEST_LATE_RETRY_MS,
     LONGEST_RETRY_MS,
     Job,
     JobDone,
@@ -102,8 +103,6 @@ class JobRunner:
         recorded: returns when everything that was put is written, or cannot be.
         now_ms: the monotonic clock.
         wall_ms: the wall clock.
-        timeout_s: limit of one attempt.
-        at_once: how many jobs of one receiver are tried at once.
         max_jobs: how many are kept; the oldest is dropped.
     """
 
@@ -118,8 +117,6 @@ class JobRunner:
         recorded: Callable[[], Awaitable[None]],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        timeout_s: float = TIMEOUT_S,
-        at_once: int = AT_ONCE,
         max_jobs: int = MAX_JOBS,
     ) -> None:
         self._kinds = kinds
@@ -129,8 +126,6 @@ class JobRunner:
         self._recorded = recorded
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._timeout_s = timeout_s
-        self._at_once = at_once
         self._max_jobs = max_jobs
         self._jobs: dict[str, Job] = {}
         self._receivers: dict[str, _Receiver] = {}
@@ -141,8 +136,8 @@ class JobRunner:
         self._changed = anyio.Event()
         for job in left:
             self._jobs[job.key] = job
-            wait_ms = job.due_wall_ms - wall_ms()
-            if wait_ms <= LONGEST_RETRY_MS:  # else the receiver said when to come again
+            wait_ms, was_set_back = job.due_wall_ms - wall_ms(), job.created_wall_ms > wall_ms()
+            if wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:  # else the receiver said when to come again
                 wait_ms = 0
                 self._untried.update({job.key} if job.state is JobState.WAITING else ())
             self._schedule(job, wait_ms)
@@ -218,8 +213,7 @@ class JobRunner:
 
     def _schedule(self, job: Job, wait_ms: int) -> None:
         if job.state is JobState.WAITING:
-            wait_ms = min(max(wait_ms, 0), MAX_THROTTLE_MS)  # the wall clock may have been set back
-            entry = (self._now_ms() + wait_ms, next(self._numbers), job)
+            entry = (self._now_ms() + min(max(wait_ms, 0), MAX_THROTTLE_MS), next(self._numbers), job)
             heappush(self._receivers.setdefault(job.receiver, _Receiver()).due, entry)
             self._changed.set()
 
@@ -270,7 +264,7 @@ class JobRunner:
     def _start_due(self, tasks: TaskGroup, receiver: _Receiver) -> float:
         """Start what is due for a receiver; how long to wait for the next one in seconds."""
         now_ms = self._now_ms()
-        while receiver.due and receiver.at_work < (1 if receiver.failures else self._at_once):
+        while receiver.due and receiver.at_work < (1 if receiver.failures else AT_ONCE):
             due_ms = max(receiver.due[0][0], receiver.paused_until_ms)
             if due_ms > now_ms:
                 return (due_ms - now_ms) / 1000
@@ -299,7 +293,7 @@ class JobRunner:
         )
         try:
             await self._recorded()
-            with anyio.fail_after(self._timeout_s):
+            with anyio.fail_after(TIMEOUT_S):
                 await self._kinds[job.kind].carry_out(attempt)
         except Exception as error:  # noqa: BLE001 - a job must not cost a run
             self._failed(receiver, job, context.redaction.failure(self._failure(job, error)))
@@ -314,7 +308,9 @@ class JobRunner:
 
     def _failed(self, receiver: _Receiver, job: Job, failure: Failure) -> None:
         known = failure.line in {job.failure, receiver.failure}
-        if failure.retryable:  # else it answered
+        if not failure.retryable:  # it answered
+            receiver.failures, receiver.failure = 0, None
+        else:
             receiver.failures, receiver.failure = receiver.failures + 1, failure.line
             pause_ms = max(backoff_ms(receiver.failures, LONGEST_RETRY_MS), failure.retry_after_ms or 0)
             receiver.paused_until_ms = self._now_ms() + min(pause_ms, MAX_THROTTLE_MS)
@@ -341,7 +337,7 @@ class JobRunner:
         return Failure(
             category=Category.TRACKER_REQUEST,
             blame=Blame.TRACKER,
-            message=f"no answer within {self._timeout_s:g} s" if slow else f"internal error: {error!r}",
+            message=f"no answer within {TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
         )
 
     def _forget_given_up(self) -> None:

@@ -134,20 +134,34 @@ async def test_a_successor_goes_on_where_a_daemon_was_killed(
     assert later.journal == {}
 
 
+@pytest.mark.parametrize("shift_s", [-30 * DAY_S, -1_200, 30 * DAY_S])
 @in_virtual_time
-async def test_a_daemon_whose_wall_clock_was_set_back_tries_it_all_the_same(
-    outbox: Outbox, receiver: Receiver
+async def test_a_daemon_whose_wall_clock_was_set_tries_it_all_the_same(
+    outbox: Outbox, receiver: Receiver, shift_s: int
 ) -> None:
     receiver.outage = DOWN
     owe(outbox, "hello")
     await outbox.once()
     receiver.outage = None
-    later = outbox.successor(kinds={"note": receiver})
-    later.wall_shift_ms = -30 * DAY_S * 1000
+    later = outbox.successor(kinds={"note": receiver}, wall_shift_ms=shift_s * 1_000)
     begun_s = anyio.current_time()
     await later.settle()
     assert receiver.payloads == ["hello"]
     assert anyio.current_time() - begun_s < 60
+
+
+@in_virtual_time
+async def test_a_successor_comes_again_when_the_receiver_said(outbox: Outbox, receiver: Receiver) -> None:
+    receiver.outage = replace(DOWN, retry_after_ms=1_800_000)
+    owe(outbox, "hello")
+    await outbox.once()
+    receiver.outage = None
+    later = outbox.successor(kinds={"note": receiver})
+    async with later.at_work():
+        await anyio.sleep(1_700)
+        assert receiver.attempts == 1
+        await anyio.sleep(200)
+    assert receiver.payloads == ["hello"]
 
 
 @in_virtual_time

@@ -85,7 +85,7 @@ def test_a_board_that_takes_no_comment_does_not_hold_the_work_back(project: Proj
     project.write(".symphony/issues/SYM-1/comments", "a file where the folder should be\n")
     daemon = project.once()
     assert daemon.returncode == 0, daemon.stderr
-    daemon.wait_for("comment_failed", issue_identifier="SYM-1")
+    daemon.wait_for("job_failed", kind="comment", issue_identifier="SYM-1")
     assert "state: Done" in (project.repo / ".symphony/issues/SYM-1.md").read_text()
 
 
@@ -263,7 +263,7 @@ def test_a_comment_that_could_not_be_edited_is_edited_by_the_next_daemon_though_
     comments.write_text("a file where the folder should be\n")
     daemon = project.once()
     assert daemon.returncode == 0, daemon.stderr
-    daemon.wait_for("comment_retry", issue_identifier="SYM-1")
+    daemon.wait_for("job_failed", kind="comment", issue_identifier="SYM-1")
     comments.unlink()
     aside.rename(comments)
     assert "state: Done" in folder.read_text()
@@ -285,7 +285,7 @@ def test_a_comment_that_was_refused_for_a_while_is_written_by_the_daemon_that_se
     project.issue("SYM-1", [DONE])
     folder = project.write(".symphony/issues/SYM-1/comments", "a file where the folder should be\n")
     with project.daemon() as daemon:
-        daemon.wait_for("comment_retry", issue_identifier="SYM-1")
+        daemon.wait_for("job_failed", kind="comment", issue_identifier="SYM-1")
         daemon.wait_for("run_ended")
         daemon.signal(signal.SIGKILL)
         daemon.end()

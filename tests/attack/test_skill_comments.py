@@ -15,9 +15,10 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from harness.binding import CommentingTracker, make_context
+from harness.outbox import Outbox
 from harness.scheduling import make_issue
 from symphony import skills
-from symphony.daemon.comments import CommentWriter, SkillComments
+from symphony.daemon.comments import SkillComments
 from symphony.skills import MEANINGS, Severity, SkillOptions, SkillSet, comment_body, named_problems
 from symphony.skills import resolved_body as over
 
@@ -119,7 +120,8 @@ async def test_the_skills_of_one_branch_change_neither_comment_nor_list_of_anoth
     quiet, calm = tmp_path / "quiet", "---\nname: calm\ndescription: Calm.\n---\n"
     tracker = CommentingTracker()
     context = make_context(tmp_path, tracker)
-    comments = SkillComments(CommentWriter(), record=lambda _: None, recorded=checkpoint)
+    outbox = Outbox(context)
+    comments = SkillComments(outbox.jobs, record=lambda _: None, recorded=checkpoint)
 
     def calmly() -> SkillSet:
         put(quiet, "calm", calm)
@@ -131,8 +133,8 @@ async def test_the_skills_of_one_branch_change_neither_comment_nor_list_of_anoth
         return fill(workspace, random), skills.load(quiet, SkillOptions())
 
     async def report(number: str, found: SkillSet) -> None:
-        if await comments.update(context, make_issue(number), found, at_least=Severity.ERROR):
-            await comments.post(context, number)
+        await comments.update(context, make_issue(number), found, at_least=Severity.ERROR)
+        await outbox.once()
 
     alone = await to_thread.run_sync(calmly)
     block = skills.render(alone, SkillOptions()).text

@@ -250,9 +250,9 @@ def _open() -> Iterator[Choice]:
     yield _choice(
         "own-comments", group,
         "Does the daemon itself write to the tracker?",
-        "One comment per issue and purpose, edited in place, for what a person must know: malformed skills, and why an issue is blocked. A failure to write it is logged and holds nothing back.",
+        "One comment per issue and purpose, edited in place, for what a person must know: malformed skills, and why an issue is blocked. A failure to write it is logged and holds nothing back; it is written once the tracker is back.",
         places=("docs/operations.md", "src/symphony/trackers/comments.py", "src/symphony/daemon/comments.py"),
-        tests=("notes::test_a_note_is_posted_once_and_edited_in_place", "notes::test_a_failing_comment_is_a_warning_and_nothing_more", "notes::test_a_hanging_comment_is_given_up"),
+        tests=("notes::test_a_note_is_posted_once_and_edited_in_place", "notes::test_a_failing_comment_is_a_warning_and_arrives_later", "notes::test_a_hanging_comment_is_tried_again"),
     )
     yield _choice(
         "shutdown", group,

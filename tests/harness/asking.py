@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from harness.chronicle import Chronicle, populated
 from symphony.api.access import Access
 from symphony.api.app import create_app
-from symphony.api.documents import feedback_document, issue_document, state_document
+from symphony.api.documents import feedback_document, issue_document, outbox_document, state_document
 from symphony.api.interface import (
     BranchDiff,
     ConflictError,
@@ -31,6 +31,7 @@ from symphony.api.models import (
     Feedback,
     Issue,
     KnownSkill,
+    Outbox,
     Prompt,
     Refresh,
     Runs,
@@ -49,6 +50,7 @@ from symphony.api.runs import runs_document
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.api.skill_outcomes import skill_outcomes
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
+from symphony.journal.jobs import Job
 from symphony.journal.model import RunRecord
 from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
@@ -124,6 +126,19 @@ class FakeOperator:
     )
     queries: list[RunQuery] = field(default_factory=list)
     library_file: Path | None = None
+
+    owed: tuple[Job, ...] = ()
+
+    async def outbox(self) -> Outbox:
+        self._try()
+        return outbox_document(self.owed)
+
+    async def change_outbox(self, verb: str, key: str) -> Outbox:
+        chosen = [job for job in self.owed if key in {job.key, job.issue_identifier}]
+        if not chosen:
+            raise UnknownError("job_not_found", "nothing like that is owed")
+        self.orders.append((verb, key, None))
+        return outbox_document(chosen)
 
     def library(self) -> LibraryInUse:
         self._try()

@@ -25,6 +25,7 @@ from symphony.domain import (
 from symphony.domain import (
     Thread as ReviewThread,
 )
+from symphony.journal.jobs import Job
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
@@ -184,14 +185,13 @@ def comment(number: int = 1, *, fingerprint: str = "f") -> CommentRecord:
     )
 
 
-def skills_note(number: int = 1, *, body: str = "b", said: bool = False) -> SkillsComment:
+def skills_note(number: int = 1, *, body: str = "b") -> SkillsComment:
     return SkillsComment(
         issue_id=f"id-{number}",
         issue_identifier=f"SYM-{number}",
         tracker="t",
         body=body,
         named=(("a/SKILL.md", "missing_name"),),
-        said=said,
         at_wall_ms=NOW + number,
     )
 
@@ -253,3 +253,18 @@ def full_pull_request(number: int = 8) -> PullRequestRecord:
 
 def skills(number: int = 1, *uses: SkillUse) -> SkillsRecord:
     return SkillsRecord(run_id=f"r-{number}", commit="abc", skills=uses)
+
+
+def job(number: int = 1, *, attempts: int = 0) -> Job:
+    """Something that is owed since `NOW` and `number` milliseconds."""
+    return Job(
+        key=f"comment:id-{number}:delivery",
+        kind="comment",
+        receiver="t",
+        issue_id=f"id-{number}",
+        issue_identifier=f"SYM-{number}",
+        payload="{}",
+        created_wall_ms=NOW + number,
+        due_wall_ms=NOW + number,
+        attempts=attempts,
+    )

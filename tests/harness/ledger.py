@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -43,6 +44,7 @@ class Ledger:
         self.told_comments: dict[str, ToldComments] = {}
         self.skills_notes: dict[str, SkillsComment] = {}
         self.pull_requests: dict[str, PullRequestRecord] = {}
+        self.jobs: dict[str, Job] = {}
         self.skills: dict[str, SkillsRecord] = {}
         self.instructions = dict[tuple[str, str], InstructionsRecord]()
         self.milestones = set[tuple[str, Milestone]]()
@@ -77,6 +79,10 @@ class Ledger:
                 self.told_comments[record.issue_id] = record
             case SkillsComment():
                 self.skills_notes[record.issue_id] = record
+            case Job():
+                self.jobs[record.key] = record
+            case JobDone():
+                self.jobs.pop(record.key, None)
             case PullRequestRecord():
                 self.pull_requests[record.issue.id] = record
             case SkillsRecord():
@@ -116,6 +122,7 @@ class Ledger:
             comments=tuple(self.comments.values()),
             skills_comments=tuple(self.skills_notes.values()),
             pull_requests=tuple(self.pull_requests.values()),
+            jobs=tuple(self.jobs.values()),
         )
 
 

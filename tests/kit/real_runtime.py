@@ -55,10 +55,13 @@ from symphony.daemon.effects import Effects
 from symphony.daemon.hosts.ray_hosts import RayHosts
 from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.jobs import JobRunner
+from symphony.daemon.moves import Moves
 from symphony.daemon.runs.supervised_run import RunCallbacks
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
+from symphony.journal.jobs import Job, JobDone, JobState
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     DayBegan,
@@ -165,6 +168,7 @@ class World:
         self.scenario, duration = schedule(seed)
         self.duration_s = duration.total_seconds()
         self.dice = Dice(seed)
+        self.outage_seed = seed + 2
         self.settings = self.scenario.first_settings()
         self.referee = Referee(step)
         self.crashes = Crashes(Dice(seed + 1))
@@ -203,6 +207,7 @@ class World:
                 async with anyio.create_task_group() as disturbers:
                     disturbers.start_soon(self._people)
                     disturbers.start_soon(self._operators)
+                    disturbers.start_soon(self._outages)
             try:
                 await self._settle()
                 await self._wind_down()
@@ -308,6 +313,17 @@ class World:
                 case _:
                     orders.give()
 
+    async def _outages(self) -> None:
+        """The tracker is down for minutes or hours, now and then."""
+        dice = Dice(self.outage_seed)
+        while True:
+            await anyio.sleep(dice.around(3_600_000) / 1000)
+            self.board.is_down = True
+            try:
+                await anyio.sleep(dice.around(900_000) / 1000)
+            finally:
+                self.board.is_down = False
+
     def _tell_the_day(self) -> None:
         if self.state.day is not None and self.state.day != self.memory.today():
             self.tell(DayBegan(day=self.memory.today()))
@@ -345,8 +361,10 @@ class World:
         raise self.referee.broken(FINISHED, "it is neither finished nor blocked", _now_ms(), unfinished[0])
 
     async def _look_for_untold(self) -> None:
+        if not await self._until(lambda: self.daemon is not None and not self.daemon.owes):
+            raise self.referee.broken(TOLD, "what is owed to the tracker does not arrive", _now_ms(), "")
         for issue_id, blocked in sorted(self.state.blocked.items()):
-            if issue_id not in self.board.refused and not await self.board.says_blocked(issue_id):
+            if not await self.board.says_blocked(issue_id):
                 words = f"nobody told that it is blocked: {blocked.failure.message}"
                 raise self.referee.broken(TOLD, words, _now_ms(), issue_id)
 
@@ -413,9 +431,21 @@ class _Daemon:
                     if world.crashes.reach(point):
                         return
                 memory.begin(self.life)
-                comments = CommentWriter(memory.known_comments, on_written=self._commented)
                 timers = Timers(self.post, now_ms=_now_ms)
                 context = self._context()
+                self._jobs = JobRunner(
+                    {
+                        "comment": CommentWriter(memory.known_comments, on_written=self._commented),
+                        "move": Moves(lambda: self.post(WakeAsked(reason="issue_moved"))),
+                    },
+                    memory.jobs,
+                    state=lambda: world.state,
+                    context=lambda: context,
+                    record=self._owed,
+                    recorded=_nothing,
+                    now_ms=_now_ms,
+                    wall_ms=lambda: memory.wall_ms,
+                )
                 self._effects = Effects(
                     context=lambda: context,
                     state_dir=world.state_dir,
@@ -435,8 +465,8 @@ class _Daemon:
                         tool_called=lambda *_: None,
                         transcript_incomplete=lambda *_: None,
                     ),
-                    comments=comments,
-                    skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),
+                    jobs=self._jobs,
+                    skill_comments=SkillComments(self._jobs, record=lambda _: None, recorded=_nothing),
                     people_comments=PeopleCommentReader(lambda _: ()),
                     traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
                     hosts=RemoteHosts(
@@ -451,8 +481,8 @@ class _Daemon:
                 self.post(memory.first_input(world.settings, refs))
                 world.referee.begin(initial_state(world.settings, epoch=f"d{self.life}"))
                 world.referee.books.remember(memory.left)
-                self._effects.start()
                 self.tasks.start_soon(timers.run)
+                self.tasks.start_soon(self._jobs.run)
                 world.tell_change()
                 async for fact in self._inbox:
                     self._take(fact)
@@ -482,6 +512,7 @@ class _Daemon:
             self._effects.carry_out(command)
             if points and reach(points[1]):
                 return
+        self._jobs(before, fact, world.state, commands)
         world.tell_change()
 
     def fault(self, point: FaultPoint) -> None:
@@ -492,6 +523,15 @@ class _Daemon:
     def _ended(self) -> None:
         if self.is_alive:
             self.world.kill(cleanly=True)
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is owed to the tracker that was not given up."""
+        return any(job.state is JobState.WAITING for job in self._jobs.jobs)
+
+    def _owed(self, record: Job | JobDone) -> None:
+        if self.is_alive:
+            self.world.memory.put_job(record)
 
     def _commented(self, issue_id: str, kind: str, _comment_id: str, fingerprint: str) -> None:
         if self.is_alive:
@@ -532,16 +572,13 @@ async def _conversation_opened(_run_id: str, _thread_id: str) -> None:
 
 
 class _Board(MemoryTracker):
-    """The real tracker of kind `memory`, whose answers take their time, fail, or hang.
-
-    `refused` are the issues on which a comment could not be written; the daemon does not try again.
-    """
+    """The real tracker of kind `memory`, whose answers take their time, fail, or hang."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
         self._habits = world.scenario.profile.tracker
-        self.refused: set[str] = set()
+        self.is_down = False
 
     async def _answer(self) -> None:
         dice, habits = self._world.dice, self._habits
@@ -550,7 +587,7 @@ class _Board(MemoryTracker):
             return
         hangs = dice.chance(habits.hangs)
         await anyio.sleep(dice.between(habits.hang_ms if hangs else habits.latency_ms) / 1000)
-        if dice.chance(habits.fails):
+        if self.is_down or dice.chance(habits.fails):
             raise TrackerError(
                 Failure(category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="no answer")
             )
@@ -591,7 +628,6 @@ class _Board(MemoryTracker):
 
     @override
     async def list_comments(self, issue_id: str) -> Sequence[Comment]:
-        self.refused.add(issue_id)
         await self._answer()
         return await super().list_comments(issue_id)
 
@@ -599,7 +635,6 @@ class _Board(MemoryTracker):
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
         await self._answer()
         name = await super().put_comment(issue_id, body, key=key, comment_id=comment_id)
-        self.refused.discard(issue_id)
         self._look_for_doubles(issue_id, await super().list_comments(issue_id))
         if comment_id is None and not self._world.is_calm and self._world.dice.chance(0.5):
             self._world.tasks.start_soon(self._say, issue_id)

@@ -55,6 +55,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "notify-list": (documents.NotifyTargets,),
     "notify-test": (documents.NotifyTested,),
     "order": (models.Verb,),
+    "outbox": (documents.OutboxShown,),
     "prompt": (documents.PrintedPrompt,),
     "refresh": (models.Refresh,),
     "forge-check": (documents.ForgeCheck,),

@@ -45,6 +45,7 @@ from symphony.api.http import (
     identifier,
     move_target,
     number,
+    owed_key,
     rating,
     read_body,
     refusal,
@@ -55,6 +56,7 @@ from symphony.api.http import (
 from symphony.api.interface import (
     DAEMON_ACTIONS,
     ISSUE_ACTIONS,
+    OUTBOX_ACTIONS,
     ApiError,
     OpenPort,
     Operator,
@@ -76,6 +78,7 @@ from symphony.journal.transcripts import MAX_PAGE
 HEALTH_PATH: Final = "/healthz"
 METRICS_PATH: Final = "/metrics"
 WEBHOOKS_PATH: Final = "/webhooks/"
+OUTBOX_PATH: Final = "/api/v1/control/outbox"
 DEFAULT_PAGE: Final = 200
 """How many entries of a transcript an answer has by default."""
 _WEBHOOKS_AT_ONCE: Final = 8
@@ -142,6 +145,11 @@ def create_app(
         *(
             Route(f"/api/v1/control/{verb}", _resource(POST=partial(handlers.act_on_daemon, verb)))
             for verb in DAEMON_ACTIONS
+        ),
+        Route(OUTBOX_PATH, _resource(GET=handlers.outbox)),
+        *(
+            Route(f"{OUTBOX_PATH}/{verb}", _resource(POST=partial(handlers.change_outbox, verb)))
+            for verb in OUTBOX_ACTIONS
         ),
         Route(f"{LIBRARY_PATH}/skills", _resource(GET=library.skills)),
         Route(f"{LIBRARY_PATH}/skills/{{name}}", _resource(GET=library.skill)),
@@ -231,6 +239,12 @@ class _Handlers:
     async def act_on_daemon(self, verb: str, request: Request) -> Response:
         await empty_object(request)
         return answer(_known(await self._operator.act(verb, None)), status=202)
+
+    async def outbox(self, _: Request) -> Response:
+        return answer(await self._operator.outbox())
+
+    async def change_outbox(self, verb: str, request: Request) -> Response:
+        return answer(await self._operator.change_outbox(verb, await owed_key(request)))
 
     async def act_on_issue(self, verb: str, request: Request) -> Response:
         name = identifier(request)

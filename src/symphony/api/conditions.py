@@ -1,7 +1,7 @@
 """What is not normal and affects all issues: what the pages and the command line say of it. Pure.
 
 A file or a tracker that cannot be used, a pause, limited agents, a used-up budget of the day, a lost journal,
-failed pushes, and work that no branch holds; and what is being pushed.
+failed pushes, what the tracker does not take, and work that no branch holds; and what is being pushed.
 """
 
 from collections.abc import Iterator
@@ -72,10 +72,25 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
             what = f"{push.branch} is not in the repository"
         text = sentence(f"{what}: {push.failure.message}")
         yield Condition(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+    if isinstance(document, models.State):
+        yield from _owed(document.outbox)
     yield from _kept(document)
     for going in document.pushes if isinstance(document, models.State) else ():
         text = f"{going.branch} is being pushed, since {going.began_at}."
         yield Condition(tone="info", text=text)
+
+
+def _owed(outbox: models.OutboxCounts) -> Iterator[Condition]:
+    """What does not arrive at the tracker."""
+    reason = f": {outbox.failure}" if outbox.failure else ""
+    if outbox.given_up:
+        text = f"{outbox.given_up:,} of the comments and moves for the tracker were given up{reason}"
+        hint = "symphony outbox list names them, symphony outbox retry tries them again"
+        yield Condition(tone="error", text=sentence(text), hint=hint)
+    elif outbox.failing:
+        text = f"{outbox.failing:,} of the comments and moves for the tracker did not arrive yet{reason}"
+        hint = "they are tried again until they do: symphony outbox list"
+        yield Condition(tone="warn", text=sentence(text), hint=hint)
 
 
 def _kept(document: models.State | models.Issue) -> Iterator[Condition]:

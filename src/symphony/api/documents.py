@@ -21,6 +21,7 @@ from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
 from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection
+from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import Health, HealthState, PullRequestRecord, RunRecord
 from symphony.library.model import Feedback
 from symphony.scheduler import (
@@ -810,3 +811,38 @@ def _failure_document(failure: Failure) -> models.Failure:
 
 def _text(moment: datetime | None) -> str | None:
     return None if moment is None else utc_text(moment)
+
+
+# --- the outbox ------------------------------------------------------------------------------------------
+
+
+def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
+    """What is owed to the outside, and what was given up."""
+    return models.Outbox(
+        jobs=tuple(
+            models.OwedJob(
+                key=job.key,
+                kind=job.kind,
+                issue_id=job.issue_id,
+                issue_identifier=job.issue_identifier,
+                state=job.state.value,
+                attempts=job.attempts,
+                since=models.wall_text(job.created_wall_ms),
+                due_at=None if job.state is JobState.GIVEN_UP else models.wall_text(job.due_wall_ms),
+                failure=job.failure,
+            )
+            for job in jobs
+        )
+    )
+
+
+def outbox_counts(jobs: Sequence[Job]) -> models.OutboxCounts:
+    """How much is owed to the outside."""
+    waiting = [job for job in jobs if job.state is JobState.WAITING]
+    failed = [job for job in jobs if job.attempts]
+    return models.OutboxCounts(
+        waiting=len(waiting),
+        failing=sum(job.attempts > 0 for job in waiting),
+        given_up=len(jobs) - len(waiting),
+        failure=failed[-1].failure if failed else None,
+    )

@@ -25,7 +25,7 @@ from symphony.api.interface import (
     RUN_SUMS,
     RunQuery,
 )
-from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, Stars, Trigger
+from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, OwedChoice, Stars, Trigger
 from symphony.domain import DECODE_ERRORS, Selection, age_seconds, plain_text
 
 MAX_HEAD_BYTES: Final = 32_768
@@ -284,6 +284,16 @@ async def move_target(request: Request) -> str:
     if len(state) > MAX_STATE_CHARS:
         raise RequestError(400, "bad_request", f"a state has at most {MAX_STATE_CHARS} characters")
     return plain_text(state).strip()
+
+
+async def owed_key(request: Request) -> str:
+    """What of the outbox is meant, `{"key": "…"}`.
+
+    Raises:
+        RequestError: 400, 408 or 413.
+    """
+    body = await read_body(request, MAX_BODY_BYTES)
+    return _decoded(body, OwedChoice, 'the body must be {"key": "a key, or an issue"}').key
 
 
 async def rating(request: Request) -> Stars:

@@ -12,6 +12,8 @@ ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "approve", "deny", "move"
 """What an operator may do about an issue."""
 DAEMON_ACTIONS = ("pause", "resume", "drain")
 """What an operator may do about the daemon."""
+OUTBOX_ACTIONS = ("retry", "drop")
+"""What an operator may do about what is owed to the outside."""
 RUN_SUMS = ("day", "agent", "issue", "state")
 """What sums of runs can be made by."""
 RUN_OUTCOMES = (
@@ -53,7 +55,7 @@ class ApiError(Exception):
 
 
 class UnknownError(ApiError):
-    """A part of a known issue does not exist: `run_not_found` or `not_in_library`."""
+    """A part of something known does not exist: `run_not_found`, `not_in_library` or `job_not_found`."""
 
     status = 404
 
@@ -213,6 +215,27 @@ class Operator(Protocol):
         """The program and the settings in force.
 
         Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def outbox(self) -> models.Outbox:
+        """What the daemon owes to the outside, and what it gave up.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def change_outbox(self, verb: str, key: str) -> models.Outbox:
+        """Try something that is owed at once, or forget it; what was meant, as it is now or was.
+
+        Args:
+            verb: one of `OUTBOX_ACTIONS`.
+            key: of one, or the identifier of the issue whose ones are meant.
+
+        Raises:
+            UnknownError: nothing like that is owed.
             UnavailableError: as `state`.
         """
         ...

@@ -743,6 +743,35 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
     failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")] = None
 
 
+class OwedJob(Document, frozen=True, kw_only=True):
+    """Something that the daemon owes to the outside: a comment or a move."""
+
+    key: Annotated[str, _is("What it is about; of two with the same key the newer one counts.")]
+    kind: Annotated[str, _is("comment or move.")]
+    issue_id: IssueId
+    issue_identifier: Identifier
+    state: Annotated[str, _is("waiting: it is tried when it is due, or given_up.")]
+    attempts: Annotated[Count, _is("How often it was tried.")]
+    since: Annotated[Moment, _is("When it was decided.")]
+    due_at: Annotated[Moment | None, _is("When it is tried next; null if it was given up.")]
+    failure: Annotated[str | None, _is("Why the last attempt failed; null before it.")]
+
+
+class Outbox(Document, frozen=True, kw_only=True):
+    """What the daemon owes to the outside."""
+
+    jobs: Annotated[tuple[OwedJob, ...], _is("The oldest first.")]
+
+
+class OutboxCounts(Document, frozen=True, kw_only=True):
+    """How much the daemon owes to the outside."""
+
+    waiting: Count = 0
+    failing: Annotated[Count, _is("Of the waiting ones, those that were tried.")] = 0
+    given_up: Count = 0
+    failure: Annotated[str | None, _is("Why the newest of these failed.")] = None
+
+
 class KeptWorkspace(Document, frozen=True, kw_only=True):
     """A workspace with work that no branch holds: it is not removed when its issue is over."""
 
@@ -793,6 +822,7 @@ class State(Document, frozen=True, kw_only=True):
     tracker: Tracker
     journal: JournalHealth | None
     notifications: Annotated[tuple[NotifyTarget, ...], _is("Where people are notified.")] = ()
+    outbox: Annotated[OutboxCounts, _is("Comments and moves that did not arrive yet.")] = OutboxCounts()
     version: Annotated[str, _is("Version of the program that answers.")] | UnsetType = UNSET
     commit: (
         Annotated[str | None, _is("The commit it was built from, seven digits; null if unknown.")] | UnsetType
@@ -1453,6 +1483,13 @@ class Stars(ClosedDocument, frozen=True, kw_only=True):
     stars: Annotated[int, Meta(ge=1, le=5, extra_json_schema={"enum": [1, 2, 3, 4, 5]})]
     comment: Annotated[str, Meta(extra_json_schema={"maxLength": 20_000})] = ""
     learn: Annotated[bool, _is("Let a learning run improve skills by it.")] = True
+
+
+class OwedChoice(ClosedDocument, frozen=True, kw_only=True):
+    """Which of the owed things are meant."""
+
+    key: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
+    """The key of one, or the identifier of the issue whose ones are meant."""
 
 
 class Trigger(ClosedDocument, frozen=True, kw_only=True):

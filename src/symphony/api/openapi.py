@@ -41,6 +41,8 @@ API: Final = (
     models.Answer,
     models.Stars,
     models.Move,
+    models.Outbox,
+    models.OwedChoice,
     models.Trigger,
     models.SkillsOverview,
     models.System,
@@ -185,6 +187,15 @@ def _paths() -> dict[str, Any]:
             _IDENTIFIER,
         ),
         **{f"/api/v1/control/{verb}": _action(verb) for verb in DAEMON_ACTIONS},
+        "/api/v1/control/outbox": _get(
+            "outbox", "What the daemon owes to the outside, and what it gave up.", models.Outbox
+        ),
+        **{
+            f"/api/v1/control/outbox/{verb}": _post(
+                f"outbox_{verb}", summary, models.OwedChoice, models.Outbox, 404, status=200
+            )
+            for verb, summary in _OUTBOX.items()
+        },
         **_library_paths(),
         "/skills.json": _get(
             "skills", "The skills beside WORKFLOW.md, and their use.", models.SkillsOverview
@@ -269,6 +280,10 @@ def _query(name: str, text: str, schema: dict[str, Any], *, required: bool = Fal
     return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
 
 
+_OUTBOX: Final = {
+    "retry": "Try at once what is owed, also if it was given up.",
+    "drop": "Forget what is owed.",
+}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _SELECTION: Final = (  # of the listed issues; counts are of all
     _query(

@@ -19,7 +19,19 @@ from urllib.parse import quote, urlencode
 import msgspec
 from typing_extensions import Buffer, override
 
-from symphony.api.models import Document, Error, Feedback, Issue, Link, Prompt, Refresh, Stars, State, Verb
+from symphony.api.models import (
+    Document,
+    Error,
+    Feedback,
+    Issue,
+    Link,
+    Outbox,
+    Prompt,
+    Refresh,
+    Stars,
+    State,
+    Verb,
+)
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, check_listener, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.domain import ALL_ISSUES, DECODE_ERRORS, Selection
@@ -130,6 +142,15 @@ class Client:
     def act(self, verb: str) -> Verb:
         """Run an operator action on the daemon itself: pause, resume or drain."""
         return self._known(self._ask("POST", f"/api/v1/control/{verb}", Verb))
+
+    def outbox(self) -> Outbox:
+        """What the daemon owes to the outside."""
+        return self._known(self._ask("GET", "/api/v1/control/outbox", Outbox))
+
+    def change_outbox(self, verb: str, key: str) -> Outbox | None:
+        """Retry or drop what is owed; None if nothing like that is."""
+        body = json.dumps({"key": key}).encode()
+        return self._ask("POST", f"/api/v1/control/outbox/{verb}", Outbox, body=body)
 
     def act_on_issue(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
         """Run an operator action on an issue; None if the daemon does not know the issue now."""

@@ -20,6 +20,7 @@ from symphony.api.models import (
     LibraryVersion,
     Moment,
     NotifyTarget,
+    OwedJob,
     Phase,
     Positive,
     PromptComment,
@@ -1009,6 +1010,13 @@ class NotifyTargets(ClosedDocument, frozen=True, kw_only=True):
 
     source: Source
     targets: Annotated[tuple[NotifyTarget, ...], _is("Deliveries are known of a running daemon only.")]
+
+
+class OutboxShown(ClosedDocument, frozen=True, kw_only=True):
+    """`symphony outbox … --json`."""
+
+    source: Source
+    jobs: Annotated[tuple[OwedJob, ...], _is("The oldest first; those that were chosen.")]
 
 
 class HostsShown(ClosedDocument, frozen=True, kw_only=True):

@@ -226,6 +226,7 @@ SECTIONS: Final = {
     },
     "Upkeep": {
         "notify": ("notify:notify", "List and test the targets of notifications."),
+        "outbox": ("outbox:outbox", "Show what the daemon owes to the tracker, and try it again."),
         "hosts": ("hosts:hosts", "Show, check and prepare the machines that run sessions."),
         "clean": ("clean:clean", "Remove the leftovers of ended runs and issues."),
         "replay": ("replay:replay", "Repeat the decisions of a recorded daemon."),

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Final
-from weakref import WeakValueDictionary
 
 import anyio
 import structlog
 from cachetools import FIFOCache
 
 from symphony import skills, to_thread
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.context import RuntimeContext, tracker_key
+from symphony.daemon.jobs import Attempt, JobRunner
 from symphony.domain import (
     NO_COMMENTS,
     FaultPoint,
@@ -27,8 +27,9 @@ from symphony.domain import (
     one_line,
     plain_text,
 )
-from symphony.journal.model import CommentRecord, SkillsComment, ToldComment
-from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment
+from symphony.journal.jobs import Job
+from symphony.journal.model import CommentRecord, SkillsComment, ToldComment, decode, encode
+from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment, State
 from symphony.skills import Severity, SkillSet
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
 from symphony.trackers.comments import (
@@ -39,12 +40,9 @@ from symphony.trackers.comments import (
     upsert_comment,
 )
 
-TIMEOUT_S: Final = 30.0
 MAX_KNOWN: Final = 1_000
 MAX_SKILL_COMMENTS: Final = 4_096
-FIRST_RETRY_S: Final = 30.0
-LONGEST_RETRY_S: Final = 1_800.0
-_MAX_DOUBLINGS: Final = 6
+_BLOCKED: Final = "blocked"
 _READS_AT_ONCE: Final = 4
 _REPOST_MS: Final = 600_000
 _MAX_REPOSTED: Final = 1_024
@@ -86,7 +84,7 @@ class CommentDraft:
 
 
 class CommentWriter:
-    """Creates and updates comments, one of an issue at a time.
+    """Creates and updates comments: the kind `comment` of the outbox.
 
     Comments that are known to be up to date cost no request. That knowledge is optional: without it the
     tracker is asked and the comment's marker tells. It belongs to one tracker, and a failed write drops it.
@@ -94,7 +92,6 @@ class CommentWriter:
     Args:
         known: comments of the previous daemon at the first tracker, the newest first.
         on_written: called with each comment that is in place.
-        timeout_s: limit of one comment.
         max_known: number of comments to remember; the oldest is forgotten first.
     """
 
@@ -103,73 +100,83 @@ class CommentWriter:
         known: Sequence[CommentRecord] = (),
         *,
         on_written: OnWritten = lambda *_: None,
-        timeout_s: float = TIMEOUT_S,
         max_known: int = MAX_KNOWN,
     ) -> None:
         self._on_written = on_written
-        self._timeout_s = timeout_s
         self._tracker: object = None
         self._digests: FIFOCache[tuple[str, str], str] = FIFOCache(max_known)
         self._digests.update(((one.issue_id, one.kind), one.fingerprint) for one in reversed(known))
-        # Two writes to one issue must not overtake each other: the older text would stay.
-        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
-    async def post(self, context: RuntimeContext, comment: CommentDraft) -> bool:
-        """Create or update a comment; whether it is up to date now. Failures are logged."""
-        async with self._locks.setdefault(comment.issue_id, anyio.Lock()):
-            if context.tracker is not self._tracker:
-                if self._tracker is not None:
-                    self._digests.clear()
-                self._tracker = context.tracker
-            key = (comment.issue_id, comment.kind)
-            digest = sha256((comment.occasion + comment.body).encode()).hexdigest()
-            if self._digests.get(key) == digest and not comment.verify:
-                return True
-            self._digests.pop(key, None)
-            context.fault(FaultPoint.BEFORE_COMMENT)
-            comment_id = await self._write(context, comment)
-            if comment_id is None:
-                return False
-            context.fault(FaultPoint.AFTER_COMMENT)
-            self._digests[key] = digest
-            if comment_id:
-                self._on_written(*key, comment_id, digest)
-            return True
+    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the comment is still true, and its tracker in use: a block may be over by now."""
+        is_over = decode(job.payload, CommentDraft).kind == _BLOCKED and job.issue_id not in state.blocked
+        return not is_over and job.receiver == tracker_key(context)
 
-    async def _write(self, context: RuntimeContext, comment: CommentDraft) -> str | None:
-        """The id of the comment that is in place; empty if none is needed, `None` after a failure."""
-        tracker = context.tracker
-        fields = {
-            "issue_id": comment.issue_id,
-            "issue_identifier": comment.issue_identifier,
-            "kind": comment.kind,
-        }
-        if not isinstance(tracker, CommentCapability):
-            if not comment.revise:
-                _log.info("comment_skipped", reason="the tracker has no comments", **fields)
-            return ""
-        write: Callable[..., Awaitable[Upserted | None]] = (
-            revise_comment if comment.revise else partial(upsert_comment, occasion=comment.occasion)
-        )
-        try:
-            with anyio.fail_after(self._timeout_s):
-                written = await write(
-                    tracker,
-                    comment.issue_id,
-                    kind=comment.kind,
-                    scope=_scope(context),
-                    fingerprint=comment.body,
-                    body=context.redaction.text(comment.body),
-                )
-        except Exception as error:  # noqa: BLE001 - a comment must not cost a run
-            reason = context.redaction.text(str(error)) or type(error).__name__
-            _log.warning("comment_failed", reason=reason, **fields)
-            return None
-        if written is None:
-            return ""
-        outcome = written.outcome.value
-        _log.info("comment_posted", outcome=outcome, comment_id=written.comment_id, **fields)
-        return written.comment_id
+    async def carry_out(self, attempt: Attempt) -> None:
+        """Create or update a comment.
+
+        Raises:
+            TrackerError: it could not be written.
+        """
+        context, comment = attempt.context, decode(attempt.job.payload, CommentDraft)
+        if context.tracker is not self._tracker:
+            if self._tracker is not None:
+                self._digests.clear()
+            self._tracker = context.tracker
+        key = (comment.issue_id, comment.kind)
+        digest = sha256((comment.occasion + comment.body).encode()).hexdigest()
+        if self._digests.get(key) == digest and not comment.verify:
+            return
+        self._digests.pop(key, None)
+        context.fault(FaultPoint.BEFORE_COMMENT)
+        comment_id = await _write(context, comment)
+        context.fault(FaultPoint.AFTER_COMMENT)
+        self._digests[key] = digest
+        if comment_id is not None:
+            self._on_written(*key, comment_id, digest)
+
+
+async def _write(context: RuntimeContext, comment: CommentDraft) -> str | None:
+    """The id of the comment that is in place; `None` if none is needed."""
+    tracker = context.tracker
+    fields = {
+        "issue_id": comment.issue_id,
+        "issue_identifier": comment.issue_identifier,
+        "kind": comment.kind,
+    }
+    if not isinstance(tracker, CommentCapability):
+        if not comment.revise:
+            _log.info("comment_skipped", reason="the tracker has no comments", **fields)
+        return None
+    write: Callable[..., Awaitable[Upserted | None]] = (
+        revise_comment if comment.revise else partial(upsert_comment, occasion=comment.occasion)
+    )
+    written = await write(
+        tracker,
+        comment.issue_id,
+        kind=comment.kind,
+        scope=_scope(context),
+        fingerprint=comment.body,
+        body=context.redaction.text(comment.body),
+    )
+    if written is None:
+        return None
+    outcome = written.outcome.value
+    _log.info("comment_posted", outcome=outcome, comment_id=written.comment_id, **fields)
+    return written.comment_id
+
+
+def owe_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft) -> None:
+    """Owe a comment to the tracker; it replaces an earlier one of its kind that was not written."""
+    masked = replace(comment, body=context.redaction.text(comment.body))
+    jobs.owe(
+        kind="comment",
+        key=f"{comment.issue_id}:{comment.kind}",
+        receiver=tracker_key(context),
+        issue_id=comment.issue_id,
+        issue_identifier=comment.issue_identifier,
+        payload=encode(masked),
+    )
 
 
 def _scope(context: RuntimeContext) -> str:
@@ -187,12 +194,12 @@ class AnswerReader:
     written again, at most every ten minutes, and answers below it count.
 
     Args:
-        comments: writes the question.
+        jobs: takes the question.
         now_ms: the monotonic clock.
     """
 
-    def __init__(self, comments: CommentWriter, *, now_ms: Callable[[], int]) -> None:
-        self._comments = comments
+    def __init__(self, jobs: JobRunner, *, now_ms: Callable[[], int]) -> None:
+        self._jobs = jobs
         self._now_ms = now_ms
         self._few = anyio.Semaphore(_READS_AT_ONCE)
         self._reposted_ms: FIFOCache[tuple[str, str], int] = FIFOCache(_MAX_REPOSTED)
@@ -216,7 +223,7 @@ class AnswerReader:
                 tracker, issue_id, kind=question.kind, scope=_scope(context), occasion=question.occasion
             )
             if written is None:
-                await self._repost(context, question)
+                self._repost(context, question)
                 return (), ()
         answers: list[IssueComment] = []
         room = MAX_ANSWER_CHARS + 1
@@ -232,12 +239,14 @@ class AnswerReader:
         ]
         return tuple(answers), tuple(others)
 
-    async def _repost(self, context: RuntimeContext, question: PostComment) -> None:
+    def _repost(self, context: RuntimeContext, question: PostComment) -> None:
         key, now_ms = (question.issue.id, question.occasion), self._now_ms()
+        if self._jobs.is_waiting(f"comment:{question.issue.id}:{question.kind}"):
+            return  # it is on its way
         if now_ms - self._reposted_ms.get(key, -_REPOST_MS) < _REPOST_MS:
             return
         self._reposted_ms[key] = now_ms
-        await self._comments.post(context, replace(draft_of(question), verify=True))
+        owe_comment(self._jobs, context, replace(draft_of(question), verify=True))
 
 
 def draft_of(command: PostComment) -> CommentDraft:
@@ -347,65 +356,50 @@ def _sorted_out(
 class SkillComments:
     """Keeps the comments about malformed skills true, one per issue.
 
-    Each look at the skills, at the start and at the end of a run, decides what the comment has to say. That
-    is in the journal before the tracker is asked, so that no restart loses it. What the tracker does not take
-    is tried again until it succeeds, with growing intervals.
+    Each look at the skills, at the start and at the end of a run, decides what the comment has to say. The
+    outbox writes it.
 
     A comment that a person deleted has been read: it is not written again until there are other problems.
 
     Args:
-        comments: writes them.
-        known: the comments of the previous daemon, the newest first.
-        record: called with each new text, and again when it is posted.
+        jobs: takes the comments.
+        known: what the comments said at the previous daemon, the newest first.
+        record: called with each new text.
         recorded: waits until everything recorded survives a restart.
-        first_retry_s: the first wait after a failure; it doubles with each further one.
-        longest_retry_s: the longest wait.
         max_kept: number of comments to remember; the oldest is forgotten first.
     """
 
     def __init__(
         self,
-        comments: CommentWriter,
+        jobs: JobRunner,
         known: Sequence[SkillsComment] = (),
         *,
         record: Callable[[SkillsComment], None],
         recorded: Callable[[], Awaitable[None]],
-        first_retry_s: float = FIRST_RETRY_S,
-        longest_retry_s: float = LONGEST_RETRY_S,
         max_kept: int = MAX_SKILL_COMMENTS,
     ) -> None:
-        self._comments = comments
+        self._jobs = jobs
         self._record = record
         self._recorded = recorded
-        self._first_retry_s = first_retry_s
-        self._longest_retry_s = longest_retry_s
         self._max_kept = max_kept
         self._kept = OrderedDict((one.issue_id, one) for one in reversed(known))
-        self._failures: dict[str, int] = {}
-        self._due_s: dict[str, float] = {}
-        self._retry_added = anyio.Event()
-
-    @property
-    def pending(self) -> tuple[SkillsComment, ...]:
-        """The comments that are not posted yet."""
-        return tuple(one for one in self._kept.values() if not one.said)
 
     async def update(
         self, context: RuntimeContext, issue: Issue, found: SkillSet, *, at_least: Severity | None
-    ) -> bool:
-        """Decide what the comment on an issue has to say; whether `post` must follow.
+    ) -> None:
+        """Decide what the comment on an issue has to say; a new text is in the journal on return.
 
         `at_least` is the mildest severity that is worth a comment. With `None` no problem is, and an existing
-        comment says what became of the problems it names. A new text is in the journal on return.
+        comment says what became of the problems it names.
         """
         before = self._kept.get(issue.id)
-        tracker = _tracker_key(context)
+        tracker = tracker_key(context)
         if before is not None and before.tracker != tracker:
             before = None
         named = skills.named_problems(found.problems, at_least=at_least)
         body = None if at_least is None else skills.comment_body(found.problems, at_least=at_least)
         if body is None and before is None and at_least is None:
-            return False
+            return
         revise = body is None
         if body is None:
             named = () if before is None else before.named
@@ -419,70 +413,19 @@ class SkillComments:
             named=named,
             revise=revise,
         )
-        if before is not None and replace(before, said=False, at_wall_ms=0) == wanted:
-            return not before.said
-        self._keep(wanted)
-        self._clear_retry(issue.id)
-        await self._recorded()
-        return True
-
-    async def post(self, context: RuntimeContext, issue_id: str) -> None:
-        """Post the comment of an issue if it is pending; after a failure it is retried later."""
-        wanted = self._kept.get(issue_id)
-        if wanted is None or wanted.said or wanted.tracker != _tracker_key(context):
-            self._due_s.pop(issue_id, None)
+        if before is not None and replace(before, at_wall_ms=0) == wanted:
             return
+        self._kept[issue.id] = wanted
+        self._kept.move_to_end(issue.id)
+        if len(self._kept) > self._max_kept:
+            self._kept.popitem(last=False)
+        self._record(wanted)
         comment = CommentDraft(
-            issue_id=issue_id,
-            issue_identifier=wanted.issue_identifier,
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
             kind="skills",
             body=wanted.body,
-            revise=wanted.revise,
+            revise=revise,
         )
-        posted = await self._comments.post(context, comment)
-        if self._kept.get(issue_id) is not wanted:
-            return  # there is a newer text, which is posted by its own call
-        if posted:
-            self._clear_retry(issue_id)
-            self._keep(replace(wanted, said=True))
-            return
-        failures = self._failures[issue_id] = self._failures.get(issue_id, 0) + 1
-        wait_s = min(self._first_retry_s * 2 ** min(failures - 1, _MAX_DOUBLINGS), self._longest_retry_s)
-        self._due_s[issue_id] = anyio.current_time() + wait_s
-        self._retry_added.set()
-        ids = {"issue_id": issue_id, "issue_identifier": wanted.issue_identifier}
-        _log.info("comment_retry", wait_s=wait_s, **ids)
-
-    async def post_pending(self, context: RuntimeContext) -> None:
-        """Post the comments that the previous daemon left pending."""
-        for one in self.pending:
-            await self.post(context, one.issue_id)
-
-    async def run(self, context: Callable[[], RuntimeContext]) -> None:
-        """Retry failed comments when they are due, until cancelled."""
-        while True:
-            self._retry_added = anyio.Event()
-            with anyio.move_on_at(min(self._due_s.values(), default=float("inf"))):
-                await self._retry_added.wait()
-            now_s = anyio.current_time()
-            for issue_id in [key for key, due_s in self._due_s.items() if due_s <= now_s]:
-                await self.post(context(), issue_id)
-
-    def _keep(self, comment: SkillsComment) -> None:
-        self._kept[comment.issue_id] = comment
-        self._kept.move_to_end(comment.issue_id)
-        if len(self._kept) > self._max_kept:
-            issue_id, _ = self._kept.popitem(last=False)
-            self._clear_retry(issue_id)
-        self._record(comment)
-
-    def _clear_retry(self, issue_id: str) -> None:
-        self._due_s.pop(issue_id, None)
-        self._failures.pop(issue_id, None)
-
-
-def _tracker_key(context: RuntimeContext) -> str:
-    """Tells this workflow's tracker from another one; contains no secret."""
-    settings = context.settings.tracker
-    text = f"{context.workflow.path} {settings.kind} {sorted(settings.provider.items())!r}"
-    return sha256(text.encode(errors="replace")).hexdigest()[:32]
+        owe_comment(self._jobs, context, comment)
+        await self._recorded()

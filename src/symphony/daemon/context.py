@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -303,6 +304,14 @@ def _git_configurations(environment: Mapping[str, str]) -> Iterator[Path]:
     if home := environment.get("HOME"):
         yield Path(home, ".gitconfig")
         yield Path(environment.get("XDG_CONFIG_HOME") or Path(home, ".config"), "git", "config")
+
+
+def tracker_key(context: RuntimeContext) -> str:
+    """Tells this workflow's tracker from another one; contains no secret."""
+    settings = context.settings.tracker
+    provider = mask_secrets(settings.provider)  # one whose key was replaced is the same tracker
+    text = f"{context.workflow.path} {settings.kind} {sorted(provider.items())!r}"
+    return sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
 # --- settings of other packages --------------------------------------------------------------------------

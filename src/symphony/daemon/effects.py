@@ -21,15 +21,16 @@ from symphony.agents.run_stats import Pricing
 from symphony.daemon.clock import Timers
 from symphony.daemon.comments import (
     AnswerReader,
-    CommentWriter,
     PeopleCommentReader,
     ReadComments,
     SkillComments,
     draft_of,
+    owe_comment,
 )
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.hosts.remote_worker import RemoteHosts, RemoteWorker
-from symphony.daemon.moves import Moves
+from symphony.daemon.jobs import JobRunner
+from symphony.daemon.moves import owe_move
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, RunCallbacks, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
@@ -75,7 +76,7 @@ from symphony.scheduler import (
     SetTimer,
     StartRun,
     StopRun,
-    WakeAsked,
+    TimerKind,
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import ToolProvider, TrackerError, skipped_by
@@ -114,8 +115,8 @@ class Effects:
         recorded: returns when what was decided so far is in the journal, or cannot be.
         on_exit: called when the daemon may end.
         callbacks: what runs report besides events.
-        comments: writes the daemon's comments.
-        skill_comments: writes comments about skills.
+        jobs: carries out what is owed to the tracker.
+        skill_comments: decides about comments on skills.
         people_comments: reads what people write.
         traces: starts the traces of runs.
         hosts: carries runs out on hosts.
@@ -137,7 +138,7 @@ class Effects:
         recorded: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
         callbacks: RunCallbacks,
-        comments: CommentWriter,
+        jobs: JobRunner,
         skill_comments: SkillComments,
         people_comments: PeopleCommentReader,
         traces: Traces,
@@ -156,15 +157,16 @@ class Effects:
         self._recorded = recorded
         self._on_exit = on_exit
         self._callbacks = callbacks
-        self._comments = comments
+        self._jobs = jobs
         self._skill_comments = skill_comments
         self._people_comments = people_comments
         self._traces = traces
         self._hosts = hosts
         self._environment = environment
         self._timeouts = timeouts
-        self._answers = AnswerReader(comments, now_ms=now_ms)
-        self._moves = Moves(on_moved_back=lambda: post(WakeAsked(reason="issue_moved")))
+        self._answers = AnswerReader(jobs, now_ms=now_ms)
+        self._now_ms = now_ms
+        self._drained_by_ms: int | None = None
         self._runs: dict[str, SupervisedRun] = {}
         # A run and a removal never meet in the workspace of an issue.
         self._workspace_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
@@ -175,11 +177,6 @@ class Effects:
         self._exit_scope: anyio.CancelScope | None = None
         self._hurried = False
 
-    def start(self) -> None:
-        """Write the comments that the previous daemon left unwritten, in the background."""
-        self._in_background(self._skill_comments.post_pending, self._context())
-        self._tasks.start_soon(self._skill_comments.run, self._context)
-
     def carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - one case per command
         """Start to carry out one command; returns at once."""
         match command:
@@ -188,7 +185,6 @@ class Effects:
             case RefreshIssues():
                 self._tasks.start_soon(self._refresh, command)
             case StartRun():
-                self._moves.cancel(command.issue.id)
                 self._start_run(command)
             case ContinueRun() | FinishRun():
                 if run := self._runs.get(command.run_id):
@@ -197,18 +193,19 @@ class Effects:
                 if run := self._runs.get(command.run_id):
                     run.stop()
             case SetTimer():
+                if command.timer.kind is TimerKind.DRAIN:
+                    self._drained_by_ms = command.due_ms
                 self._timers.set(command)
             case CleanWorkspace():
                 self._in_background(self._clean, command)
             case PostComment():
-                self._in_background(self._comments.post, self._context(), draft_of(command))
+                owe_comment(self._jobs, self._context(), draft_of(command))
             case PushBranch():
                 self._tasks.start_soon(self._push, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
-                self._moves.request(command)
-                self._in_background(self._moves.move, self._context(), command)
+                owe_move(self._jobs, self._context(), command)
             case Notify():
                 fields = {key: value for key, value in command.fields.items() if value is not None}
                 if command.issue_id is not None:
@@ -353,7 +350,6 @@ class Effects:
                 await run.run()
         finally:
             self._runs.pop(command.run_id, None)
-            self._moves.run_ended(command.issue.id)
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(self._state_dir.remove_empty_log, command.run_id)
 
@@ -365,11 +361,10 @@ class Effects:
         return await self._people_comments.read(self._context(), command.issue, answer)
 
     async def _report_skills(self, issue: Issue, found: SkillSet) -> None:
-        """Record what the comment about skills has to say, and write it in the background."""
+        """Owe the comment about skills."""
         context = self._context()
         at_least = comment_severity(context.settings)
-        if await self._skill_comments.update(context, issue, found, at_least=at_least):
-            self._in_background(self._skill_comments.post, context, issue.id)
+        await self._skill_comments.update(context, issue, found, at_least=at_least)
 
     # --- in the background -------------------------------------------------------------------------------
 
@@ -454,9 +449,12 @@ class Effects:
         self._tasks.start_soon(run)
 
     async def _exit(self) -> None:
-        """Wait for background tasks, for a limited time, and let the daemon end."""
-        limit_s = self._timeouts.hurried_exit_s if self._hurried else self._timeouts.exit_s
-        with anyio.move_on_after(limit_s) as self._exit_scope:
+        """Wait for background tasks and for what is owed, for a limited time, and let the daemon end."""
+        limit_s, hurried_s = self._timeouts.exit_s, self._timeouts.hurried_exit_s
+        if self._drained_by_ms is not None:  # the time that `agent.drain_timeout_ms` leaves
+            limit_s = min(limit_s, max((self._drained_by_ms - self._now_ms()) / 1000, hurried_s))
+        with anyio.move_on_after(hurried_s if self._hurried else limit_s) as self._exit_scope:
+            await self._jobs.finish()
             while self._background_tasks:
                 self._background_idle = anyio.Event()
                 await self._background_idle.wait()

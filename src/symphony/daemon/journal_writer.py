@@ -20,6 +20,7 @@ from symphony.api.models import Instructions, Skills
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal import model
+from symphony.journal.jobs import Job, JobDone
 from symphony.journal.reader import open_reader
 from symphony.journal.recorder import Start, StepRecorder, milestone_record, recovered_event
 from symphony.journal.store import Journal, open_journal
@@ -365,6 +366,10 @@ def _fault_points(records: Iterable[model.Record]) -> Iterator[tuple[FaultPoint,
                 yield FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN
             case model.ClaimRecord(kind=ClaimKind.RETRYING):
                 yield FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN
+            case Job(attempts=0):
+                yield FaultPoint.JOB_PUT, FaultPoint.JOB_WRITTEN
+            case JobDone():
+                yield FaultPoint.JOB_DONE_PUT, FaultPoint.JOB_DONE_WRITTEN
             case _:
                 pass
 

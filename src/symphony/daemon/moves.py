@@ -4,112 +4,113 @@ The scheduler decides which of the former to make. Such a move is made only if t
 that the decision was based on. The tracker's own answer tells whether a move happened.
 """
 
-import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
-from weakref import WeakValueDictionary
 
 import anyio
 import structlog
-from cachetools import FIFOCache
 
-from symphony.daemon.context import RuntimeContext
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, normalise_state
-from symphony.scheduler import MoveIssue, MoveReason
+from symphony.daemon.context import RuntimeContext, tracker_key
+from symphony.daemon.jobs import Attempt, JobRunner
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, normalise_state
+from symphony.journal.jobs import Job
+from symphony.journal.model import decode, encode
+from symphony.scheduler import MoveIssue, MoveReason, State
 from symphony.trackers.base import MovingCapability, TrackerError, not_moved
 
 TIMEOUT_S: Final = 60.0
-MAX_REPORTED: Final = 1_024
 _NO_MOVES: Final = "leave out tracker.on_start and tracker.on_block"
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What one move has to do: `MoveIssue` for the journal. `seen` is the state that it was decided in."""
+
+    issue_id: str
+    issue_identifier: str
+    state: str
+    reason: MoveReason
+    only_from: frozenset[str]
+    seen: str
+
+
 class Moves:
-    """Makes one move of an issue at a time; the newest request replaces earlier ones.
+    """Makes the moves that the scheduler decides: the kind `move` of the outbox.
+
+    A move that is late is made only from a state that the daemon knows of: the one that it saw, or one that
+    it moves issues to at a start. In any other the issue is because of somebody else.
 
     Args:
         on_moved_back: called after an issue was moved back to an active state, where it waits for a poll.
-        timeout_s: limit of one move.
-        max_reported: number of failed moves whose warning is not repeated.
     """
 
-    def __init__(
-        self,
-        on_moved_back: Callable[[], None],
-        *,
-        timeout_s: float = TIMEOUT_S,
-        max_reported: int = MAX_REPORTED,
-    ) -> None:
+    def __init__(self, on_moved_back: Callable[[], None]) -> None:
         self._on_moved_back = on_moved_back
-        self._timeout_s = timeout_s
-        self._wanted: dict[str, MoveIssue] = {}
-        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._reported: FIFOCache[tuple[str, str], str] = FIFOCache(
-            max_reported
-        )  # failures by issue and state
 
-    def request(self, command: MoveIssue) -> None:
-        """Replace earlier requests for the issue; `move` must follow."""
-        self._wanted[command.issue.id] = command
+    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the reason of the move still holds."""
+        if job.receiver != tracker_key(context):
+            return False
+        blocked = state.blocked.get(job.issue_id)
+        match decode(job.payload, Move).reason:
+            case MoveReason.START:
+                return job.issue_id in state.running
+            case MoveReason.BLOCK:
+                return blocked is not None
+            case MoveReason.BACK:
+                return blocked is not None and blocked.unblock_reason is not None
 
-    def cancel(self, issue_id: str) -> None:
-        """Drop a move that is not made yet, because a run of the issue starts."""
-        self._wanted.pop(issue_id, None)
+    async def carry_out(self, attempt: Attempt) -> None:
+        """Move an issue, unless the move does not fit any more.
 
-    def run_ended(self, issue_id: str) -> None:
-        """Drop a move for the start of a run that has ended."""
-        wanted = self._wanted.get(issue_id)
-        if wanted is not None and wanted.reason is MoveReason.START:
-            del self._wanted[issue_id]
+        Raises:
+            TrackerError: it was not moved.
+        """
+        context, move = attempt.context, decode(attempt.job.payload, Move)
+        fields = {"issue_id": move.issue_id, "issue_identifier": move.issue_identifier, "state": move.state}
+        found = await context.tracker.fetch_issues_by_ids([move.issue_id])
+        if not found or not attempt.still_owed() or not _fits(move, found[0].state, attempt):
+            _log.debug("move_skipped", **fields)
+            return
+        context.fault(FaultPoint.BEFORE_MOVE)
+        await _move(context, found[0], move.state, hint=_NO_MOVES)
+        context.fault(FaultPoint.AFTER_MOVE)
+        _log.info("issue_moved", before=found[0].state, reason=move.reason.value, **fields)
+        if move.reason is MoveReason.BACK:
+            self._on_moved_back()
 
-    async def move(self, context: RuntimeContext, command: MoveIssue) -> None:
-        """Make a requested move, unless a newer request replaced it; failures are logged."""
-        issue = command.issue
-        fields = {"issue_id": issue.id, "issue_identifier": issue.identifier, "state": command.state}
-        try:
-            async with self._locks.setdefault(issue.id, anyio.Lock()):
-                try:
-                    with anyio.fail_after(self._timeout_s):
-                        before = await self._moved_from(context, command)
-                except Exception as error:  # noqa: BLE001 - a move must not cost a run
-                    self._report(command, context.redaction.failure(_failure(error, self._timeout_s)))
-                    return
-                if before is None:
-                    _log.debug("move_skipped", **fields)
-                    return
-                self._reported.pop((issue.id, command.state), None)
-                _log.info("issue_moved", before=before, reason=command.reason.value, **fields)
-                if command.reason is MoveReason.BACK:
-                    self._on_moved_back()
-        finally:
-            if self._wanted.get(issue.id) is command:
-                del self._wanted[issue.id]
 
-    async def _moved_from(self, context: RuntimeContext, command: MoveIssue) -> str | None:
-        """The state before the move; `None` if the move no longer fits."""
-        found = await context.tracker.fetch_issues_by_ids([command.issue.id])
-        if not found or self._wanted.get(command.issue.id) is not command:
-            return None
-        before = found[0].state
-        if normalise_state(before) not in command.only_from:
-            return None
-        await _move(context, command.issue, command.state, hint=_NO_MOVES)
-        return before
+def _fits(move: Move, before: str, attempt: Attempt) -> bool:
+    """Whether an issue in the state `before` is to be moved."""
+    now = normalise_state(before)
+    if now == normalise_state(move.state) or now not in move.only_from:
+        return False
+    settings = attempt.context.settings
+    known = (move.seen, settings.tracker.on_start, settings.forge.on_feedback)
+    return not attempt.is_late or now in {normalise_state(state) for state in known if state}
 
-    def _report(self, command: MoveIssue, failure: Failure) -> None:
-        """Warn of a failure once per issue and state, until a move to that state succeeds."""
-        issue, key = command.issue, (command.issue.id, command.state)
-        repeated = self._reported.get(key) == failure.message
-        self._reported[key] = failure.message
-        _log.log(
-            logging.DEBUG if repeated else logging.WARNING,
-            "move_failed",
-            state=command.state,
-            reason=failure.line,
-            hint=failure.hint,
-            issue_id=issue.id,
-            issue_identifier=issue.identifier,
-        )
+
+def owe_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> None:
+    """Owe a move to the tracker; it replaces an earlier one of the issue that was not made."""
+    issue = command.issue
+    move = Move(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        state=command.state,
+        reason=command.reason,
+        only_from=command.only_from,
+        seen=issue.state,
+    )
+    jobs.owe(
+        kind="move",
+        key=issue.id,
+        receiver=tracker_key(context),
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        payload=encode(move),
+    )
 
 
 async def move_now(
@@ -143,7 +144,7 @@ async def move_now(
                 else:
                     _log.info("move_skipped", **fields)
     except Exception as error:
-        raise SymphonyError(context.redaction.failure(_failure(error, TIMEOUT_S))) from error
+        raise SymphonyError(context.redaction.failure(_failure(error))) from error
     return found[0].state if found else None
 
 
@@ -165,13 +166,13 @@ async def _move(context: RuntimeContext, issue: Issue, state: str, *, hint: str)
         raise not_moved(kind, issue.identifier, wanted=state, found=after)
 
 
-def _failure(error: Exception, timeout_s: float) -> Failure:
+def _failure(error: Exception) -> Failure:
     if isinstance(error, SymphonyError):
         return error.failure
     slow = isinstance(error, TimeoutError)
     return Failure(
         category=Category.TRACKER_REQUEST,
         blame=Blame.TRACKER,
-        message=f"not moved within {timeout_s:g} s" if slow else f"internal error: {error!r}",
+        message=f"not moved within {TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
         hint="move the issue by hand; the work goes on",
     )

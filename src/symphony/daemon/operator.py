@@ -21,7 +21,14 @@ from msgspec import structs
 
 from symphony import __version__, to_thread
 from symphony.api import models
-from symphony.api.documents import PullRequests, feedback_document, issue_document, state_document
+from symphony.api.documents import (
+    PullRequests,
+    feedback_document,
+    issue_document,
+    outbox_counts,
+    outbox_document,
+    state_document,
+)
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
@@ -39,6 +46,7 @@ from symphony.api.runs import runs_document, since_wall_ms
 from symphony.api.skill_outcomes import read_skill_outcomes
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import past_issue_id, past_runs
 from symphony.daemon.moves import move_now
 from symphony.daemon.overview import (
@@ -64,6 +72,7 @@ from symphony.domain import (
     one_line,
     plural,
 )
+from symphony.journal.jobs import Job
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
@@ -153,6 +162,7 @@ class ServiceOperator:
         metrics: the metrics for a scrape.
         diagnose: checks this machine, in bounded time; raises nothing.
         notify_targets: where people are notified.
+        jobs: what is owed to the outside; `None` before the daemon serves.
         journal_health: whether records survive a restart; `None` if there is no journal.
         journal: the file with past runs, which may be missing.
         on_feedback: called when feedback waits for a learning run.
@@ -174,6 +184,7 @@ class ServiceOperator:
         diagnose: Callable[[RuntimeContext], Awaitable[tuple[models.DoctorCheck, ...]]],
         now: Callable[[], datetime] = utc_now,
         notify_targets: Callable[[], tuple[models.NotifyTarget, ...]] = tuple,
+        jobs: Callable[[], JobRunner | None] = lambda: None,
         trace_id: Callable[[str], str | None] = lambda _: None,
         traces_failure: Callable[[], str | None] = lambda: None,
         journal_health: Callable[[], Health | None] = lambda: None,
@@ -194,6 +205,7 @@ class ServiceOperator:
         self._diagnose = diagnose
         self._now = now
         self._notify_targets = notify_targets
+        self._jobs = jobs
         self._trace_id = trace_id
         self._traces_failure = traces_failure
         self._journal_health = journal_health
@@ -224,6 +236,7 @@ class ServiceOperator:
         state, context = self._ready()
         now_ms, now, journal = self._now_ms(), self._now(), self._journal_health()
         mask, targets = self._cached_mask(context.redaction), self._notify_targets()
+        owed = self._owed()
         pull_requests = self._pull_requests()
         library, state_dir = context.library, self._journal and self._journal.parent
 
@@ -240,7 +253,9 @@ class ServiceOperator:
             )
             if library is not None and state_dir is not None:
                 document = with_stars(document, library, state_dir)
-            document = structs.replace(document, kept=kept_workspaces(context, state))
+            document = structs.replace(
+                document, kept=kept_workspaces(context, state), outbox=outbox_counts(owed)
+            )
             public: models.State = masked(document, mask)
             return structs.replace(public, version=__version__, commit=commit(), notifications=targets)
 
@@ -496,6 +511,30 @@ class ServiceOperator:
             requested_at=utc_text(self._now()),
             operations=("poll", "reconcile"),
         )
+
+    async def outbox(self) -> models.Outbox:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        public: models.Outbox = masked(outbox_document(self._owed()), context.redaction.text)
+        return public
+
+    async def change_outbox(self, verb: str, key: str) -> models.Outbox:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        jobs, chosen = self._jobs(), [job for job in self._owed() if key in {job.key, job.issue_identifier}]
+        if jobs is None or not chosen:
+            raise UnknownError("job_not_found", "nothing like that is owed", hint="symphony outbox list")
+        for job in chosen:
+            (jobs.retry if verb == "retry" else jobs.drop)(job.key)
+        if verb == "retry":
+            names = {job.key for job in chosen}
+            chosen = [job for job in self._owed() if job.key in names]
+        public: models.Outbox = masked(outbox_document(chosen), context.redaction.text)
+        return public
+
+    def _owed(self) -> tuple[Job, ...]:
+        jobs = self._jobs()
+        return () if jobs is None else jobs.jobs
 
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
         """See `api.interface.Operator`. An action that is in the mailbox for long counts as taken."""

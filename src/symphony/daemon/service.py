@@ -41,6 +41,7 @@ from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock
+from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import (
     JOURNAL_FILE,
     JournalWriter,
@@ -49,6 +50,7 @@ from symphony.daemon.journal_writer import (
 )
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.metrics import Metrics
+from symphony.daemon.moves import Moves
 from symphony.daemon.notify.outbox import Outbox
 from symphony.daemon.notify.targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
@@ -161,6 +163,7 @@ class Service:
         self._effects: Effects | None = None
         self.state: State | None = None
         self._outbox: Outbox | None = None
+        self._jobs: JobRunner | None = None
         self._history = History(now_ms=now_ms)
         self._traces: Traces | None = None
         self._learner: Learner | None = None
@@ -182,6 +185,7 @@ class Service:
             metrics=self._metrics.exposition,
             diagnose=self._diagnose,
             notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
+            jobs=lambda: self._jobs,
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
             people_comments=self._people_comments,
@@ -342,7 +346,6 @@ class Service:
             wall_ms=self._wall_ms,
             once=self._once,
         )
-        self._observers = (journal, outbox, *self._observers)
 
         def skills_changed(issue_id: str, run_id: str, skills: Skills) -> None:
             self._history.skills_loaded(issue_id, skills)
@@ -358,16 +361,27 @@ class Service:
             self._webhooks.ignore_comment(comment_id)
             journal.comment_written(issue_id, kind, comment_id, fingerprint)
 
-        comments = CommentWriter(journal.previous.comments, on_written=comment_written)
+        self._jobs = jobs = JobRunner(
+            {
+                "comment": CommentWriter(journal.previous.comments, on_written=comment_written),
+                "move": Moves(on_moved_back=lambda: self.post(WakeAsked(reason="issue_moved"))),
+            },
+            journal.previous.jobs,
+            state=lambda: self.state,
+            context=lambda: reloader.context,
+            record=journal.put,
+            recorded=journal.flush,
+            now_ms=self._now_ms,
+            wall_ms=self._wall_ms,
+        )
+        self._observers = (journal, outbox, jobs, *self._observers)
         skill_comments = SkillComments(
-            comments,
+            jobs,
             journal.previous.skills_comments,
             record=journal.skill_comment_changed,
             recorded=journal.flush,
         )
-        journal.include_pending(
-            lambda: (*skill_comments.pending, *outbox.records(), *self._pull_request_records())
-        )
+        journal.include_pending(lambda: (*jobs.jobs, *outbox.records(), *self._pull_request_records()))
 
         tracing = open_traces(
             context,
@@ -403,7 +417,7 @@ class Service:
                     tool_called=self._metrics.tool_called,
                     transcript_incomplete=transcript_incomplete,
                 ),
-                comments=comments,
+                jobs=jobs,
                 skill_comments=skill_comments,
                 people_comments=self._people_comments,
                 traces=self._traces,
@@ -411,8 +425,7 @@ class Service:
                 environment=self._environment,
                 now_ms=self._now_ms,
             )
-            self._effects.start()
-            for part in (journal, self._timers, self._webhooks, outbox):
+            for part in (journal, self._timers, self._webhooks, outbox, jobs):
                 tasks.start_soon(part.run)
             tasks.start_soon(self._serve_library, reloader, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)

@@ -60,8 +60,14 @@ class FaultPoint(StrEnum):
     RETRY_WRITTEN = "retry:written", "the journal has the retry, with the time when it is due"
     BEFORE_PUSH = "before:push", "the journal has the branch that is to be pushed; git was not asked"
     AFTER_PUSH = "after:push", "the branch is pushed; the scheduler has not received it"
+    JOB_PUT = "job:put", "a comment or a move is owed; the journal has not written it"
+    JOB_WRITTEN = "job:written", "the journal has what is owed; the tracker was not asked"
     BEFORE_COMMENT = "before:comment", "a comment is wanted; the tracker was not asked"
     AFTER_COMMENT = "after:comment", "the comment is on the issue; its id is not recorded"
+    BEFORE_MOVE = "before:move", "the issue was read, and is to be moved"
+    AFTER_MOVE = "after:move", "the issue is moved; the move still counts as owed"
+    JOB_DONE_PUT = "job:done-put", "a comment or a move is done; the journal has not written it"
+    JOB_DONE_WRITTEN = "job:done-written", "the journal knows that nothing is owed any more"
     BEFORE_CLEAN = "before:clean", "a workspace is to be removed; it is complete"
     MOVED_ASIDE = (
         "workspace:moved-aside",

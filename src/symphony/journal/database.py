@@ -24,6 +24,7 @@ from typing import TypeVar, assert_never
 from symphony import sqlite
 from symphony.domain import Failure
 from symphony.journal import model
+from symphony.journal.jobs import Job, JobDone
 from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
@@ -36,12 +37,19 @@ Key = tuple[str, ...]
 APPLICATION_ID = 0x53594D50
 """`SYMP`: distinguishes a journal from other SQLite files."""
 
-VERSION = 2
+VERSION = 3
 """Changes with the tables. A file of an older version is migrated, and one of a newer version is refused."""
 
 _TOLD_COMMENTS = """
 CREATE TABLE told_comments (
     issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+_JOBS = """
+CREATE TABLE jobs (
+    key TEXT PRIMARY KEY, kind TEXT NOT NULL, issue_id TEXT NOT NULL, state TEXT NOT NULL,
+    created_wall_ms INTEGER NOT NULL, due_wall_ms INTEGER NOT NULL, attempts INTEGER NOT NULL,
+    record TEXT NOT NULL
 ) WITHOUT ROWID;
 """
 _BY_ISSUE_ID = (
@@ -53,6 +61,11 @@ _MIGRATIONS = {
         "ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT ''",
         _TOLD_COMMENTS,
         *_BY_ISSUE_ID,
+    ),
+    2: (
+        "DELETE FROM skills_notes WHERE NOT said",  # the next run decides anew what its comment says
+        "ALTER TABLE skills_notes DROP COLUMN said",
+        _JOBS,
     ),
 }
 """By version, what leads to the next one."""
@@ -78,7 +91,7 @@ CREATE TABLE comments (
     at_wall_ms INTEGER NOT NULL, PRIMARY KEY (issue_id, kind)
 ) WITHOUT ROWID;
 CREATE TABLE skills_notes (
-    issue_id TEXT PRIMARY KEY, said INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
+    issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE pull_requests (
     issue_id TEXT PRIMARY KEY, is_open INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
@@ -101,6 +114,7 @@ CREATE TABLE spent (
 CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 {_TOLD_COMMENTS}
+{_JOBS}
 {"; ".join(_BY_ISSUE_ID)};
 """
 _CREATED = re.compile(r"CREATE TABLE (\w+)")
@@ -161,7 +175,7 @@ def _row(*values: object) -> Row:
     return tuple(model.column(value) for value in values)
 
 
-def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # noqa: C901, PLR0912 - one case per kind of record
+def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # noqa: C901, PLR0912, PLR0915 - one case per kind
     """The statements that write a record.
 
     Raises:
@@ -197,12 +211,20 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
                     _row(issue_id, at_wall_ms, model.encode(record)),
                 )
             ]
-        case model.SkillsComment(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
-            row = _row(issue_id, said, at_wall_ms, model.encode(record))
-            made = [("REPLACE INTO skills_notes VALUES (?, ?, ?, ?)", row)]
+        case model.SkillsComment(issue_id=issue_id, at_wall_ms=at_wall_ms):
+            row = _row(issue_id, at_wall_ms, model.encode(record))
+            made = [("REPLACE INTO skills_notes VALUES (?, ?, ?)", row)]
         case model.PullRequestRecord(issue=issue, is_open=is_open, at_wall_ms=at_wall_ms):
             row = _row(issue.id, is_open, at_wall_ms, model.encode(record))
             made = [("REPLACE INTO pull_requests VALUES (?, ?, ?, ?)", row)]
+        case Job(key=key):
+            row = _row(
+                key, record.kind, record.issue_id, record.state.value, record.created_wall_ms,
+                record.due_wall_ms, record.attempts, model.encode(record),
+            )  # fmt: skip
+            made = [("REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)]
+        case JobDone(key=key):
+            made = [("DELETE FROM jobs WHERE key = ?", _row(key))]
         case model.SkillsRecord(run_id=run_id):
             made = [
                 ("DELETE FROM skill_runs WHERE run_id = ?", _row(run_id)),
@@ -257,7 +279,7 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[model.Recovered
     notices: list[Failure] = []
 
     def read(table: str, columns: str, made: Callable[..., _T], clause: str = "") -> tuple[_T, ...]:
-        key = {"runs": "run_id", "days": "day", "settings": "name"}.get(table, "issue_id")
+        key = {"runs": "run_id", "days": "day", "settings": "name", "jobs": "key"}.get(table, "issue_id")
         values, broken = [], []
         for row in connection.execute(f"SELECT {key}, {columns} FROM {table} {clause}"):  # noqa: S608 - our names
             try:
@@ -273,7 +295,6 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[model.Recovered
 
     alive = "WHERE ended_wall_ms IS NULL ORDER BY started_wall_ms, run_id"
     columns = "issue_id, kind, comment_id, fingerprint, at_wall_ms"
-    unsaid_first = "ORDER BY said, at_wall_ms DESC LIMIT 4096"
     remembered = model.RecoveredState(
         claims=read("claims", "record", partial(model.decode, kind=model.ClaimRecord)),
         results=read("results", "record", partial(model.decode, kind=model.ResultRecord)),
@@ -289,9 +310,13 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[model.Recovered
         ),
         comments=read("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
         skills_comments=read(
-            "skills_notes", "record", partial(model.decode, kind=model.SkillsComment), unsaid_first
+            "skills_notes",
+            "record",
+            partial(model.decode, kind=model.SkillsComment),
+            "ORDER BY at_wall_ms DESC LIMIT 4096",
         ),
         pull_requests=read("pull_requests", "record", partial(model.decode, kind=model.PullRequestRecord)),
+        jobs=read("jobs", "record", partial(model.decode, kind=Job), "ORDER BY created_wall_ms"),
     )
     return remembered, tuple(notices)
 

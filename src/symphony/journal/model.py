@@ -17,6 +17,7 @@ import msgspec
 
 from symphony import sqlite
 from symphony.domain import Blame, Category, Failure, Issue, PullRequest, PullState, SymphonyError
+from symphony.journal.jobs import Job, JobDone
 from symphony.processes.base import Identity
 from symphony.scheduler import ClaimKind, IssueResult, NeedsYouCode, PullLedger, Resume, Spent
 
@@ -317,7 +318,6 @@ class SkillsComment:
         body: what the comment shall say.
         named: the problems that it names, or last named if all are solved: sanitised paths with codes.
         revise: only edit an existing comment, and do not post a new one.
-        said: whether the comment on the tracker says it.
     """
 
     issue_id: str
@@ -326,7 +326,6 @@ class SkillsComment:
     body: str
     named: tuple[tuple[str, str], ...] = ()
     revise: bool = False
-    said: bool = False
     at_wall_ms: int = 0
 
 
@@ -470,6 +469,8 @@ Record = (
     | PullRequestRecord
     | SkillsRecord
     | InstructionsRecord
+    | Job
+    | JobDone
     | IssueSpent
     | DayRecord
     | SettingRecord
@@ -497,8 +498,8 @@ class Health:
 class RecoveredState:
     """What a start needs of the journal, without history.
 
-    `worked_on` are the ids of issues with ended runs. `comments` and `skills_comments` are the newest;
-    comments about skills that were not posted come first.
+    `worked_on` are the ids of issues with ended runs. `comments` and `skills_comments` are the newest, `jobs`
+    stand in the order in which they were owed.
     """
 
     claims: tuple[ClaimRecord, ...] = ()
@@ -511,6 +512,7 @@ class RecoveredState:
     comments: tuple[CommentRecord, ...] = ()
     skills_comments: tuple[SkillsComment, ...] = ()
     pull_requests: tuple[PullRequestRecord, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

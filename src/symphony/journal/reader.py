@@ -32,6 +32,7 @@ from symphony.journal.database import (
     overdue,
     typed,
 )
+from symphony.journal.jobs import Job
 from symphony.journal.skill_outcomes import (
     VersionOutcomes,
     version_outcomes,
@@ -216,6 +217,10 @@ class JournalReader:
         query = "SELECT record FROM told_comments WHERE issue_id = ?"
         found = self._whole(query, (issue_id,), partial(model.decode, kind=model.ToldComments))
         return found[0].comments if found else ()
+
+    def jobs(self) -> tuple[Job, ...]:
+        """What is owed to the outside, and what was given up, the oldest first."""
+        return self._records("SELECT record FROM jobs ORDER BY created_wall_ms", (), Job)
 
     def skills_report(self, *, since_wall_ms: int = 0) -> tuple[SkillReport, ...]:
         """How the runs since then that had skills ended, one report per skill, sorted by name."""

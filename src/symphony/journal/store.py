@@ -26,6 +26,7 @@ from symphony.journal.database import (
     open_database,
     trim_steps,
 )
+from symphony.journal.jobs import Job, JobDone
 from symphony.scheduler import IssueResult
 
 _FIRST_BUSY_MS = 2_000
@@ -68,6 +69,8 @@ def record_key(record: model.Record) -> Key:  # noqa: C901, PLR0912 - one case p
             key = ("told", record.issue_id)
         case model.SkillsComment():
             key = ("skills", record.issue_id)
+        case Job() | JobDone():
+            key = ("job", record.key)
         case model.PullRequestRecord():
             key = ("pull_request", record.issue.id)
         case model.IssueSpent():
@@ -88,8 +91,6 @@ def _is_history(record: model.Record) -> bool:
     match record:
         case model.RunRecord(ended_wall_ms=ended_wall_ms):
             return ended_wall_ms is not None
-        case model.SkillsComment(said=said):
-            return said
         case _:
             return isinstance(
                 record,

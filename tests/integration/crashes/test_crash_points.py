@@ -47,7 +47,11 @@ def project(tmp_path: Path) -> Iterator[Project]:
     hook.parent.mkdir()
     hook.write_text("#!/bin/sh\ncat >> pushes\n")
     hook.chmod(0o755)
-    made.workflow(command=scripted("--pid-file", str(tmp_path / "pids")), workspace={"push": "origin"})
+    made.workflow(
+        command=scripted("--pid-file", str(tmp_path / "pids")),
+        workspace={"push": "origin"},
+        tracker={"on_start": "In Progress"},
+    )
     made.issue("SYM-1", _WORK)
     yield made
     assert LocalHost(instance=instance_of(made.state_dir)).find_survivors() == ()
@@ -81,7 +85,15 @@ def sessions(project: Project) -> int:
 
 
 _COMMENTED = frozenset({FaultPoint.BEFORE_COMMENT, FaultPoint.AFTER_COMMENT})
-_BESIDE_THE_RUN = _COMMENTED | {FaultPoint.CLAIM_WRITTEN, FaultPoint.RETRY_WRITTEN}
+_OWED = _COMMENTED | {
+    FaultPoint.JOB_PUT,
+    FaultPoint.JOB_WRITTEN,
+    FaultPoint.BEFORE_MOVE,
+    FaultPoint.AFTER_MOVE,
+    FaultPoint.JOB_DONE_PUT,
+    FaultPoint.JOB_DONE_WRITTEN,
+}
+_BESIDE_THE_RUN = _OWED | {FaultPoint.CLAIM_WRITTEN, FaultPoint.RETRY_WRITTEN}
 
 
 # A point before the work, in it, at its end and after it; in the simulator the daemon dies at every one.

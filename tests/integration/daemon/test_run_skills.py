@@ -100,7 +100,7 @@ async def test_a_comment_whose_answer_was_lost_is_found_again_and_not_written_tw
         async with serving(project) as served:
             await served.watcher.until_seen(RunEnded, 2)
             await served.watcher.until(lambda: len(_named([dict(one) for one in logs], "comment_posted")) > 0)
-    assert len(_named([dict(line) for line in logs], "comment_failed")) == 1
+    assert len(_named([dict(line) for line in logs], "job_failed")) == 1
     assert len(await to_thread.run_sync(project.comments, "SYM-1")) == 1
 
 

@@ -106,11 +106,21 @@ _JOURNAL = frozenset(
         FaultPoint.END_WRITTEN,
         FaultPoint.RETRY_PUT,
         FaultPoint.RETRY_WRITTEN,
+        FaultPoint.JOB_PUT,
+        FaultPoint.JOB_WRITTEN,
+        FaultPoint.JOB_DONE_PUT,
+        FaultPoint.JOB_DONE_WRITTEN,
     }
 )
 """The writes of the real journal: here one point, `step:kept`, and the dice say how much was written."""
 
-ALL_POINTS: tuple[CrashPoint, ...] = (*(point for point in FaultPoint if point not in _JOURNAL), *StepPoint)
+_MOVES = frozenset({FaultPoint.BEFORE_MOVE, FaultPoint.AFTER_MOVE})
+"""The boards of these worlds are moved by agents and people alone."""
+
+ALL_POINTS: tuple[CrashPoint, ...] = (
+    *(point for point in FaultPoint if point not in _JOURNAL | _MOVES),
+    *StepPoint,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ COMMENT = Invariant(
 TOLD = Invariant(
     name="block-is-told",
     source="SM7, RT5",
-    rule="In the end each blocked issue has a comment that says so, unless the tracker refused it.",
+    rule="In the end each blocked issue has a comment that says so, whatever the tracker refused before.",
 )
 HEARD = Invariant(
     name="comments-are-heard",

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from kit.simulator.books import Left
 from kit.simulator.dice import Dice
 from kit.simulator.profiles import JournalHabits
+from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -110,7 +111,7 @@ class _File:
     def write(self, put: _Put) -> None:
         for record in put.records:
             key = record_key(record)
-            gone = isinstance(record, ClaimReleased | ResultReleased) or (
+            gone = isinstance(record, ClaimReleased | ResultReleased | JobDone) or (
                 isinstance(record, RunRecord) and record.ended_wall_ms is not None
             )
             if gone or (isinstance(record, SettingRecord) and record.value is None):
@@ -133,6 +134,7 @@ class _File:
                 if isinstance(one, SettingRecord) and one.value is not None
             },
             comments=tuple(one for one in held if isinstance(one, CommentRecord)),
+            jobs=tuple(one for one in held if isinstance(one, Job)),
         )
 
 
@@ -238,6 +240,15 @@ class Memory:
             fingerprint=body,
             at_wall_ms=self.wall_ms,
         )
+        self._put((record,), None)
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What a predecessor still owed."""
+        return self._remembered.jobs
+
+    def put_job(self, record: Job | JobDone) -> None:
+        """Something is owed, was tried, or is done."""
         self._put((record,), None)
 
     def keep(self, name: str, value: str) -> None:

@@ -14,15 +14,15 @@ __all__ = ["Notes"]
 
 
 _TAKES_MS = 100
+_RETRY_MS = 20_000
 _UNDER_WAY = 0.5
 
 
 class Notes:
     """Posts what the scheduler wants to be said.
 
-    `refused` are the issues whose comment the tracker did not take; nobody tries again. `on_second` is called
-    with an issue that has more than one comment of a kind. `reads_back` is whether a comment that stands is
-    looked for.
+    What the tracker does not take is tried again. `on_second` is called with an issue that has more than one
+    comment of a kind. `reads_back` is whether a comment that stands is looked for.
     """
 
     def __init__(
@@ -35,7 +35,6 @@ class Notes:
         *,
         reads_back: bool = True,
     ) -> None:
-        self.refused: set[str] = set()
         self.on_second: Callable[[str], None] | None = None
         self._clock = clock
         self._dice = dice
@@ -44,6 +43,7 @@ class Notes:
         self._crashes = crashes
         self._reads_back = reads_back
         self._known: dict[tuple[str, str], str] = {}
+        self._wanted: dict[tuple[str, str], PostComment] = {}
 
     def begin(self) -> None:
         """A daemon begins with what its predecessor knew to stand there."""
@@ -57,6 +57,7 @@ class Notes:
 
     def sure(self, note: PostComment, lives: Callable[[], bool]) -> None:
         """As `post`, whatever is known to stand there."""
+        self._wanted[note.issue.id, note.kind] = note
         if not self._crashes.reach(FaultPoint.BEFORE_COMMENT):
             self._clock.after(_TAKES_MS, self._write, note, lives)
 
@@ -66,9 +67,9 @@ class Notes:
         if not lives() and self._dice.chance(_UNDER_WAY):
             return  # the request died with the daemon; else it was on its way
         if not self._tracker.comment(note, reads_back=self._reads_back):
-            self.refused.add(issue_id)
+            if lives() and self._wanted.get(key) is note:
+                self._clock.after(_RETRY_MS, self._write, note, lives)
             return
-        self.refused.discard(issue_id)
         if (
             len(self._tracker.comments[issue_id, f"{note.kind} {note.occasion}"]) > 1
             and self.on_second is not None

@@ -234,7 +234,7 @@ class Simulation:
         clock.run(clock.now_ms + _NOTE_MS)
         told = {key for key, kind in self._tracker.comments if kind.startswith("blocked")}
         for key, blocked in sorted(daemon.state.blocked.items()):
-            if key not in told and key not in self._notes.refused:
+            if key not in told:
                 words = f"nobody told that it is blocked: {blocked.failure.message}"
                 raise self._referee.broken(TOLD, words, clock.now_ms, key)
 

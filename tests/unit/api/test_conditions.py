@@ -1,9 +1,12 @@
 """What all work is under, and what an agent asks, as the API tells it."""
 
 import pytest
+from msgspec import structs
 
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
+from symphony.api import models
+from symphony.api.conditions import conditions
 from symphony.api.documents import issue_document, state_document
 from symphony.domain import Category
 from symphony.journal.model import Health, HealthState
@@ -153,3 +156,22 @@ def test_what_a_run_goes_on_with() -> None:
     (row,) = story.document()["running"]
     assert row["resumed_from"] == {"reason": "answered", "thread_id": "t-1"}
     assert populated().issue("SYM-1")["running"]["resumed_from"] is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "tone"),
+    [
+        (models.OutboxCounts(), None),
+        (models.OutboxCounts(waiting=3), None),
+        (models.OutboxCounts(waiting=3, failing=2, failure="tracker_status: it has a cold"), "warn"),
+        (models.OutboxCounts(failing=2, given_up=1, failure="tracker_status: it has a cold"), "error"),
+    ],
+    ids=["nothing", "untried", "failing", "given up"],
+)
+def test_what_does_not_arrive_at_the_tracker(counts: models.OutboxCounts, tone: str | None) -> None:
+    story = populated()
+    document = state_document(story.state, story.history, now_ms=story.now, now=story.wall())
+    document = structs.replace(document, outbox=counts)
+    found = [one for one in conditions(document) if "outbox" in (one.hint or "")]
+    assert [one.tone for one in found] == ([] if tone is None else [tone])
+    assert all("it has a cold" in one.text for one in found)

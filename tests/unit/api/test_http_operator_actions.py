@@ -1,6 +1,7 @@
 """The orders of an operator over HTTP: who may give them, what they may hold, how they are refused."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ from harness.asking import (
     signed_in,
 )
 from harness.chronicle import conforms
+from harness.journalling import job
 from harness.scheduling import make_failure
 from symphony.api.access import Access
 from symphony.api.http import MAX_ANSWER_BYTES
@@ -25,11 +27,13 @@ from symphony.api.interface import (
     DAEMON_ACTIONS,
     ISSUE_ACTIONS,
     MAX_ANSWER_CHARS,
+    OUTBOX_ACTIONS,
     ConflictError,
     UnavailableError,
 )
 from symphony.api.models import Stars
 from symphony.domain import SymphonyError
+from symphony.journal.jobs import JobState
 
 PATHS = [
     *(f"/api/v1/SYM-1/{verb}" for verb in ISSUE_ACTIONS),
@@ -282,3 +286,40 @@ async def test_a_body_that_is_no_feedback_and_an_issue_that_is_unknown(
         refused(await client.post(path, json=body), 400, "bad_request")
     refused(await client.post("/api/v1/SYM-9/feedback", json={"stars": 1}), 404, "issue_not_found")
     assert operator.ratings == []
+
+
+class TestTheOutbox:
+    async def test_it_lists_what_is_owed(self, client: httpx.AsyncClient, operator: FakeOperator) -> None:
+        operator.owed = (job(1, attempts=2), replace(job(2), state=JobState.GIVEN_UP, failure="no"))
+        response = await client.get("/api/v1/control/outbox")
+        assert response.status_code == 200
+        conforms(response.json(), "Outbox")
+        waiting, given_up = response.json()["jobs"]
+        assert (waiting["state"], waiting["attempts"], waiting["failure"]) == ("waiting", 2, None)
+        assert (given_up["state"], given_up["due_at"], given_up["failure"]) == ("given_up", None, "no")
+
+    @pytest.mark.parametrize("verb", OUTBOX_ACTIONS)
+    @pytest.mark.parametrize(("key", "status"), [("SYM-1", 200), (job(1).key, 200), ("SYM-9", 404)])
+    async def test_one_or_those_of_an_issue_are_chosen(
+        self, client: httpx.AsyncClient, operator: FakeOperator, verb: str, key: str, status: int
+    ) -> None:
+        operator.owed = (job(1), job(2))
+        response = await client.post(f"/api/v1/control/outbox/{verb}", json={"key": key})
+        assert response.status_code == status
+        assert operator.orders == ([(verb, key, None)] if status == 200 else [])
+
+    @pytest.mark.parametrize("body", [{}, {"key": 1}, {"key": "SYM-1", "more": 1}, []])
+    async def test_nothing_is_changed_by_a_body_that_names_nothing(
+        self, client: httpx.AsyncClient, operator: FakeOperator, body: object
+    ) -> None:
+        operator.owed = (job(1),)
+        response = await client.post("/api/v1/control/outbox/drop", json=body)
+        assert response.status_code == 400
+        assert operator.orders == []
+
+    @pytest.mark.parametrize("verb", OUTBOX_ACTIONS)
+    async def test_over_tcp_it_takes_the_token(self, verb: str) -> None:
+        for access in (LOOPBACK, REMOTE):
+            assert await order(access, f"/api/v1/control/outbox/{verb}", {}) == (401, [])
+            status, _ = await order(access, f"/api/v1/control/outbox/{verb}", BEARER)
+            assert status == 400, "it may, and has to say what it means"

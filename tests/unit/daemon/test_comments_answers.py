@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.binding import FakeTracker, make_context
+from harness.outbox import Outbox
 from harness.scheduling import make_issue
-from symphony.daemon.comments import AnswerReader, CommentWriter, draft_of
+from symphony.daemon.comments import AnswerReader, draft_of, owe_comment
 from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment, join_comments
 from symphony.trackers.memory import MemoryTracker
 
@@ -22,18 +23,20 @@ class World:
         self.now_ms = 0
         self.tracker = MemoryTracker([make_issue()])
         self.context = replace(make_context(tmp_path, FakeTracker()), tracker=self.tracker)
-        self.comments = CommentWriter()
-        self.answers = AnswerReader(self.comments, now_ms=lambda: self.now_ms)
+        self.outbox = Outbox(self.context)
+        self.answers = AnswerReader(self.outbox.jobs, now_ms=lambda: self.now_ms)
 
     def lose_comments(self) -> None:
         self.tracker = MemoryTracker([make_issue()])
-        self.context = replace(self.context, tracker=self.tracker)
+        self.context = self.outbox.context = replace(self.context, tracker=self.tracker)
 
     async def ask(self) -> None:
-        await self.comments.post(self.context, draft_of(NOTE))
+        await self.outbox.post(draft_of(NOTE))
 
     async def read(self) -> tuple[tuple[IssueComment, ...], tuple[IssueComment, ...]]:
-        return await self.answers.read(self.context, NOTE)
+        found = await self.answers.read(self.context, NOTE)
+        await self.outbox.once()
+        return found
 
     async def bodies(self) -> list[str]:
         return [comment.body for comment in await self.tracker.list_comments("1")]
@@ -99,3 +102,13 @@ async def test_a_question_that_is_missing_is_asked_again_now_and_then(world: Wor
 async def test_a_tracker_that_cannot_tell_who_may_answer_is_not_read(world: World, tmp_path: Path) -> None:
     context = make_context(tmp_path, FakeTracker())
     assert await world.answers.read(context, NOTE) == ((), ())
+
+
+async def test_a_question_that_is_on_its_way_is_not_asked_anew(world: World) -> None:
+    """Else each reading would make it new, and it would never be given up."""
+    owe_comment(world.outbox.jobs, world.context, draft_of(NOTE))
+    before = world.outbox.jobs.jobs
+    assert await world.answers.read(world.context, NOTE) == ((), ())
+    assert world.outbox.jobs.jobs == before
+    await world.outbox.once()
+    assert len(await world.bodies()) == 1

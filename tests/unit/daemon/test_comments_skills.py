@@ -1,28 +1,24 @@
 """The comment about malformed skills: what it says, when, and what is kept until it does."""
 
-from collections.abc import Iterable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-import anyio
 import pytest
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from harness.binding import SECRET, CommentingTracker, FakeTracker, make_context, nothing
+from harness.outbox import Outbox
 from harness.scheduling import make_failure, make_issue
+from kit.virtual_time import in_virtual_time
 from symphony import skills
-from symphony.daemon.comments import CommentWriter, SkillComments
+from symphony.daemon.comments import SkillComments
 from symphony.journal.model import SkillsComment, decode, encode
 from symphony.skills import Severity, SkillOptions, SkillSet
 from symphony.trackers.base import TrackerError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.asyncio
 
@@ -51,33 +47,28 @@ class Desk:
     """One daemon's comments on a tracker, and the journal that outlives it."""
 
     def __init__(
-        self,
-        path: Path,
-        tracker: FakeTracker | None = None,
-        left: Iterable[SkillsComment] = (),
-        **options: Any,
+        self, path: Path, tracker: FakeTracker | None = None, left: "Desk | None" = None, max_kept: int = 10
     ) -> None:
         self.tracker = tracker or CommentingTracker()
         self.context = make_context(path, self.tracker)
-        self.journal = {one.issue_id: one for one in left}
-        self.said = anyio.Event()
+        self.journal: dict[str, SkillsComment] = {} if left is None else dict(left.journal)
+        self.outbox: Outbox = Outbox(
+            self.context, () if left is None else tuple(left.outbox.journal.values())
+        )
         self.comments = SkillComments(
-            CommentWriter(),
-            tuple(left),
+            self.outbox.jobs,
+            tuple(self.journal.values()),
             record=self._remember,
             recorded=checkpoint,
-            first_retry_s=0.001,
-            **options,
+            max_kept=max_kept,
         )
 
     def _remember(self, note: SkillsComment) -> None:
         self.journal[note.issue_id] = decode(encode(replace(note, at_wall_ms=7)), SkillsComment)
-        if note.said:
-            self.said.set()
 
     async def report(self, seen: SkillSet, *, at_least: Severity | None = Severity.ERROR) -> None:
-        if await self.comments.update(self.context, ISSUE, seen, at_least=at_least):
-            await self.comments.post(self.context, ISSUE.id)
+        await self.comments.update(self.context, ISSUE, seen, at_least=at_least)
+        await self.outbox.once()
 
     @property
     def bodies(self) -> list[str]:
@@ -85,20 +76,11 @@ class Desk:
         return list(self.tracker.comments.values())
 
     def successor(self, path: Path) -> "Desk":
-        return Desk(path, self.tracker, tuple(self.journal.values()))
+        return Desk(path, self.tracker, self)
 
 
 async def refuse() -> NoReturn:
     raise TrackerError(make_failure("no"))
-
-
-@asynccontextmanager
-async def retrying(desk: Desk) -> "AsyncIterator[None]":
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(desk.comments.run, lambda: desk.context)
-        with anyio.fail_after(60):
-            yield
-        tasks.cancel_scope.cancel()
 
 
 async def test_malformed_skills_are_named_by_path_in_one_comment(tmp_path: Path) -> None:
@@ -197,95 +179,55 @@ class TestWhatIsOver:
 
 
 class TestWhatTheTrackerDidNotTake:
-    async def test_it_is_tried_again_until_it_stands_and_less_and_less_often(self, tmp_path: Path) -> None:
-        tries: list[str] = []
-
-        async def thrice() -> None:
-            tries.append("one")
-            if len(tries) < 4:
-                await refuse()
-
-        desk = Desk(tmp_path, CommentingTracker(before_answer=thrice))
-        with capture_logs() as logs:
-            async with retrying(desk):
-                await desk.report(await found(tmp_path, BROKEN))
-                await desk.said.wait()
-        (body,) = desk.bodies
-        assert "missing_front_matter" in body
-        waits = [line["wait_s"] for line in logs if line["event"] == "comment_retry"]
-        assert waits == [0.001, 0.002, 0.004]
-
-    async def test_the_wait_is_bounded(self, tmp_path: Path) -> None:
-        tries, enough = [], anyio.Event()
-
-        async def never() -> None:
-            tries.append("one")
-            if len(tries) > 5:
-                enough.set()
-            await refuse()
-
-        desk = Desk(tmp_path, CommentingTracker(before_answer=never), longest_retry_s=0.003)
-        with capture_logs() as logs:
-            async with retrying(desk):
-                await desk.report(await found(tmp_path, BROKEN))
-                await enough.wait()
-        waits = {line["wait_s"] for line in logs if line["event"] == "comment_retry"}
-        assert waits == {0.001, 0.002, 0.003}
-
+    @in_virtual_time
     async def test_a_restart_does_not_lose_it(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
         await desk.report(await found(tmp_path, BROKEN))
         desk.tracker.before_answer = refuse
         await desk.report(await found(tmp_path, GOOD))
         assert "missing_front_matter" in desk.bodies[0], "the edit has failed"
-        assert not desk.journal[ISSUE.id].said
         desk.tracker.before_answer = nothing
-        later = desk.successor(tmp_path)
-        await later.comments.post_pending(later.context)
+        await desk.successor(tmp_path).outbox.settle()
         assert "are fixed" in desk.bodies[0]
-        assert later.journal[ISSUE.id].said
 
+    @in_virtual_time
     async def test_it_is_in_the_journal_before_the_tracker_is_asked(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
-        assert await desk.comments.update(
-            desk.context, ISSUE, await found(tmp_path, BROKEN), at_least=Severity.ERROR
-        )
-        assert not desk.journal[ISSUE.id].said
+        broken = await found(tmp_path, BROKEN)
+        await desk.comments.update(desk.context, ISSUE, broken, at_least=Severity.ERROR)
+        assert [job.key for job in desk.outbox.journal.values()] == [f"comment:{ISSUE.id}:skills"]
+        assert ISSUE.id in desk.journal
         assert desk.tracker.asked == []
 
+    @in_virtual_time
     async def test_what_is_out_of_date_meanwhile_is_not_said(self, tmp_path: Path) -> None:
-        released = anyio.Event()
-        desk = Desk(tmp_path, CommentingTracker(before_answer=released.wait))
-        async with anyio.create_task_group() as tasks:
-            for text in (BROKEN, NAMELESS, GOOD):
-                tasks.start_soon(desk.report, await found(tmp_path, text))
-                await anyio.wait_all_tasks_blocked()
-            released.set()
-        assert all("missing" not in body for body in desk.bodies)
-        assert desk.journal[ISSUE.id].said
+        desk = Desk(tmp_path, CommentingTracker(before_answer=refuse))
+        for text in (BROKEN, NAMELESS, GOOD):
+            await desk.report(await found(tmp_path, text))
+        desk.tracker.before_answer = nothing
+        await desk.outbox.settle()
+        assert desk.bodies == []
         assert desk.journal[ISSUE.id].revise
 
-    async def test_another_tracker_is_not_told_of_it(self, tmp_path: Path) -> None:
-        desk = Desk(tmp_path, CommentingTracker(before_answer=refuse))
+    @in_virtual_time
+    async def test_what_was_said_at_another_tracker_is_not_said_here(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
         await desk.report(await found(tmp_path, BROKEN))
-        left = [replace(one, tracker="another") for one in desk.journal.values()]
-        later = Desk(tmp_path, left=left)
-        await later.comments.post_pending(later.context)
-        assert (later.bodies, later.tracker.asked) == ([], [])
+        desk.journal = {key: replace(one, tracker="another") for key, one in desk.journal.items()}
+        later = Desk(tmp_path, left=desk)
         await later.report(await found(tmp_path, GOOD))
-        assert later.bodies == [], "and what was said there is not said here"
+        assert later.bodies == []
 
+    @in_virtual_time
     async def test_what_is_kept_is_bounded(self, tmp_path: Path) -> None:
-        desk = Desk(tmp_path, CommentingTracker(before_answer=refuse), max_kept=2)
+        desk = Desk(tmp_path, max_kept=2)
         broken = await found(tmp_path, BROKEN)
-        for number in "123":
-            issue = make_issue(number)
-            assert await desk.comments.update(desk.context, issue, broken, at_least=Severity.ERROR)
-            await desk.comments.post(desk.context, number)
-        desk.tracker.before_answer = nothing
-        desk.tracker.asked.clear()
-        await desk.comments.post_pending(desk.context)
-        assert {*desk.tracker.asked} == {"2", "3"}
+        recorded = []
+        for number in "123321":
+            desk.journal.clear()
+            await desk.comments.update(desk.context, make_issue(number), broken, at_least=Severity.ERROR)
+            recorded.append(bool(desk.journal))
+        assert recorded == [True, True, True, False, False, True], "the oldest is forgotten"
 
 
 class TestACommentThatWasDeleted:

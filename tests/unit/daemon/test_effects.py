@@ -19,10 +19,11 @@ from harness.binding import (
     make_context,
     nothing,
 )
+from harness.outbox import Outbox
 from harness.scheduling import make_failure, make_issue
 from symphony.daemon import effects as module
 from symphony.daemon.clock import Timers
-from symphony.daemon.comments import CommentWriter, PeopleCommentReader, SkillComments
+from symphony.daemon.comments import PeopleCommentReader, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.frames import Start
@@ -83,6 +84,7 @@ class Desk:
     mailbox: Mailbox
     exited: anyio.Event
     contexts: list[RuntimeContext]  # the last one is in force
+    outbox: Outbox
 
 
 async def _unheard(_run_id: str, _thread_id: str) -> None:
@@ -122,8 +124,8 @@ async def at_work(
                 tool_called=lambda _agent, _success: None,
                 transcript_incomplete=lambda _issue, _run_id, _reason: None,
             ),
-            comments=(comments := CommentWriter()),
-            skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),
+            jobs=(outbox := Outbox(contexts[0])).jobs,
+            skill_comments=SkillComments(outbox.jobs, record=lambda _: None, recorded=checkpoint),
             people_comments=PeopleCommentReader(lambda _: ()),
             traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
             hosts=RemoteHosts(SshHosts(LocalHost(), {}), RayHosts(LocalHost(), {}, path), path),
@@ -132,7 +134,8 @@ async def at_work(
             timeouts=timeouts,
         )
         tasks.start_soon(timers.run)
-        yield Desk(effects, mailbox, exited, contexts)
+        async with outbox.at_work():
+            yield Desk(effects, mailbox, exited, contexts, outbox)
         tasks.cancel_scope.cancel()
 
 
@@ -416,6 +419,7 @@ async def test_comments_are_read_and_what_fails_is_a_fact(tmp_path: Path) -> Non
     tracker = MemoryTracker([ONE])
     async with at_work(tmp_path) as desk:
         desk.contexts.append(replace(desk.contexts[-1], tracker=tracker))
+        desk.outbox.context = desk.contexts[-1]
         desk.effects.carry_out(note)
         await anyio.wait_all_tasks_blocked()
         tracker.comment(ONE.id, "Blue", author="ann")

@@ -1,168 +1,204 @@
-"""Moves that the daemon makes beside the work: where they still fit, once, and read back."""
+"""Moves that the daemon makes beside the work: where they still fit, once, read back, and not too late."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 from structlog.testing import capture_logs
-from typing_extensions import override
 
 from harness.binding import SECRET, FakeTracker, MovingTracker, make_context
+from harness.outbox import Outbox, make_state
 from harness.scheduling import make_failure, make_issue
-from symphony.daemon.moves import Moves
+from kit.virtual_time import in_virtual_time
+from symphony.daemon.moves import owe_move
 from symphony.domain import Issue
-from symphony.scheduler import MoveIssue, MoveReason
+from symphony.scheduler import MoveIssue, MoveReason, WakeAsked
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
 ONE = make_issue("1")
+ON_START = '{"tracker": {"kind": "markdown", "on_start": "Doing"}}'
+_STATES = {
+    MoveReason.START: make_state(running=["1"]),
+    MoveReason.BLOCK: make_state(blocked=["1"]),
+    MoveReason.BACK: make_state(blocked=["1"], unblocked=True),
+}
 
 
 class Desk:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.wakes = 0
-        self.moves = Moves(self.moved_back)
+    def __init__(self, path: Path, tracker: FakeTracker, more: str = "{}") -> None:
+        self.outbox = Outbox(make_context(path, tracker, more=more))
 
-    def moved_back(self) -> None:
-        self.wakes += 1
+    def owe(self, *commands: MoveIssue) -> None:
+        for command in commands:
+            self.outbox.state = _STATES[command.reason]
+            owe_move(self.outbox.jobs, self.outbox.context, command)
 
-    async def do(self, tracker: FakeTracker, *commands: MoveIssue) -> list[str]:
-        """Carry the moves out, the last of them being what counts; the events that were logged."""
-        context = make_context(self.path, tracker)
+    async def do(self, *commands: MoveIssue) -> list[str]:
+        """Try the moves, the last of them being what counts; the events that were logged."""
         with capture_logs() as lines:
-            for command in commands:
-                self.moves.request(command)
-            for command in commands:
-                await self.moves.move(context, command)
+            self.owe(*commands)
+            await self.outbox.once()
         assert SECRET not in str(lines)
         return [f"{line['log_level']} {line['event']}" for line in lines]
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
 
 
 def _move(reason: MoveReason = MoveReason.START, state: str = "In Progress", *only: str) -> MoveIssue:
     return MoveIssue(issue=ONE, state=state, reason=reason, only_from=frozenset(only or ("todo",)))
 
 
-async def test_an_issue_is_moved(desk: Desk) -> None:
+@pytest.mark.parametrize("reason", MoveReason)
+@in_virtual_time
+async def test_an_issue_is_moved_and_who_waits_for_a_move_back_is_woken(
+    tmp_path: Path, reason: MoveReason
+) -> None:
     tracker = MovingTracker(issues=(ONE,))
-    assert await desk.do(tracker, _move()) == ["info issue_moved"]
+    desk = Desk(tmp_path, tracker)
+    assert await desk.do(_move(reason)) == ["info issue_moved"]
     assert tracker.moved == [("1", "In Progress")]
-    assert desk.wakes == 0
-
-
-async def test_who_waits_for_a_move_back_is_woken(desk: Desk) -> None:
-    assert await desk.do(MovingTracker(issues=(ONE,)), _move(MoveReason.BACK)) == ["info issue_moved"]
-    assert desk.wakes == 1
+    assert desk.outbox.wakes == (reason is MoveReason.BACK)
+    assert desk.outbox.journal == {}
 
 
 @pytest.mark.parametrize("issues", [(), (make_issue("1", state="Done"),)], ids=["gone", "moved"])
-async def test_what_somebody_else_did_stands(desk: Desk, issues: tuple[Issue, ...]) -> None:
+@in_virtual_time
+async def test_what_somebody_else_did_stands(tmp_path: Path, issues: tuple[Issue, ...]) -> None:
     tracker = MovingTracker(issues=issues)
-    assert await desk.do(tracker, _move()) == ["debug move_skipped"]
+    assert await Desk(tmp_path, tracker).do(_move()) == ["debug move_skipped"]
     assert tracker.moved == []
 
 
-async def test_a_move_that_is_overtaken_is_not_made(desk: Desk) -> None:
-    tracker = MovingTracker(issues=(ONE,))
-    told = await desk.do(tracker, _move(), _move(MoveReason.BLOCK, "Human Review"))
-    assert told == ["debug move_skipped", "info issue_moved"]
-    assert tracker.moved == [("1", "Human Review")]
-
-
-async def test_a_move_for_a_run_that_is_over_comes_too_late(desk: Desk) -> None:
-    tracker = MovingTracker(issues=(ONE,))
-    context = make_context(desk.path, tracker)
-    for reason, moved in ((MoveReason.START, 0), (MoveReason.BLOCK, 1)):
-        command = _move(reason)
-        desk.moves.request(command)
-        desk.moves.run_ended("1")
-        await desk.moves.move(context, command)
-        assert len(tracker.moved) == moved
-    desk.moves.run_ended("2")
-
-
-async def test_a_move_that_is_late_does_not_take_the_issue_from_a_run(desk: Desk) -> None:
-    tracker = MovingTracker(issues=(ONE,))
-    desk.moves.request(command := _move(MoveReason.BLOCK))
-    desk.moves.cancel("1")
-    await desk.moves.move(make_context(desk.path, tracker), command)
+@in_virtual_time
+async def test_an_issue_that_is_there_already_is_not_moved_again(tmp_path: Path) -> None:
+    tracker = MovingTracker(issues=(replace(ONE, state="Review"),))
+    move = _move(MoveReason.BLOCK, "Review", "todo", "review")
+    assert await Desk(tmp_path, tracker).do(move) == ["debug move_skipped"]
     assert tracker.moved == []
 
 
-async def test_a_failure_is_told_once_with_a_hint_until_a_move_succeeds(desk: Desk) -> None:
-    failure = make_failure(f"refused for {SECRET}", hint="ask an administrator")
-    tracker = MovingTracker(issues=(ONE,), failure=TrackerError(failure))
-    assert await desk.do(tracker, _move()) == ["warning move_failed"]
-    assert await desk.do(tracker, _move()) == ["debug move_failed"]
-    tracker.failure = TrackerError(make_failure("something else"))
-    assert await desk.do(tracker, _move()) == ["warning move_failed"]
-    tracker.failure = None
-    assert await desk.do(tracker, _move()) == ["info issue_moved"]
-    tracker.issues = (ONE,)
-    tracker.failure = TrackerError(make_failure("something else"))
-    assert await desk.do(tracker, _move()) == ["warning move_failed"]
-
-
-async def test_a_service_that_accepts_and_ignores_has_failed(desk: Desk) -> None:
-    tracker = MovingTracker(issues=(ONE,), goes_to="Todo")
-    with capture_logs() as lines:
-        desk.moves.request(command := _move())
-        await desk.moves.move(make_context(desk.path, tracker), command)
-    (line,) = lines
-    assert "still in 'Todo'" in line["reason"]
-    assert line["hint"]
-
-
-async def test_a_tracker_that_cannot_move_says_so(desk: Desk) -> None:
-    assert await desk.do(FakeTracker(issues=(ONE,)), _move()) == ["warning move_failed"]
-
-
-async def test_a_bug_and_a_silence_cost_a_warning(desk: Desk) -> None:
-    tracker = MovingTracker(issues=(ONE,), failure=ZeroDivisionError(SECRET))
-    assert await desk.do(tracker, _move()) == ["warning move_failed"]
-    desk.moves = Moves(desk.moved_back, timeout_s=0.0)
-
-    @dataclass
-    class Silent(MovingTracker):
-        @override
-        async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
-            await anyio.sleep_forever()
-            raise AssertionError(ids)
-
-    assert await desk.do(Silent(), _move()) == ["warning move_failed"]
-
-
-async def test_the_number_of_remembered_warnings_is_bounded(desk: Desk) -> None:
-    desk.moves = Moves(desk.moved_back, max_reported=1)
-    tracker = MovingTracker(issues=(ONE,), failure=TrackerError(make_failure("no")))
-    assert await desk.do(tracker, _move()) == ["warning move_failed"]
-    assert await desk.do(tracker, _move(MoveReason.BLOCK, "Other")) == ["warning move_failed"]
-    assert await desk.do(tracker, _move()) == ["warning move_failed"]
-
-
-@asynccontextmanager
-async def _held(tracker: MovingTracker, gate: anyio.Event) -> AsyncIterator[None]:
-    tracker.before_answer = gate.wait
-    yield
-
-
-async def test_moves_of_one_issue_come_one_after_the_other(desk: Desk) -> None:
-    gate, tracker = anyio.Event(), MovingTracker(issues=(ONE,))
-    context = make_context(desk.path, tracker)
-    first, second = _move(), _move(MoveReason.BLOCK, "Human Review")
-    async with _held(tracker, gate), anyio.create_task_group() as tasks:
-        for command in (first, second):
-            desk.moves.request(command)
-            tasks.start_soon(desk.moves.move, context, command)
-        await anyio.wait_all_tasks_blocked()
-        assert len(tracker.asked) == 1
-        gate.set()
+@in_virtual_time
+async def test_a_move_that_is_overtaken_is_not_made(tmp_path: Path) -> None:
+    tracker = MovingTracker(issues=(ONE,))
+    assert await Desk(tmp_path, tracker).do(_move(), _move(MoveReason.BLOCK, "Human Review")) == [
+        "info issue_moved"
+    ]
     assert tracker.moved == [("1", "Human Review")]
+
+
+@pytest.mark.parametrize("reason", MoveReason)
+@in_virtual_time
+async def test_a_move_whose_reason_is_over_is_not_made(tmp_path: Path, reason: MoveReason) -> None:
+    """The run ended, the issue is worked on again, or it was released."""
+    tracker = MovingTracker(issues=(ONE,))
+    desk = Desk(tmp_path, tracker)
+    desk.owe(_move(reason))
+    desk.outbox.state = make_state(running=[] if reason is MoveReason.START else ["1"])
+    await desk.outbox.once()
+    assert tracker.moved == []
+    assert desk.outbox.journal == {}
+
+
+@in_virtual_time
+async def test_a_move_whose_reason_ends_while_the_tracker_answers_is_not_made(tmp_path: Path) -> None:
+    tracker = MovingTracker(issues=(ONE,))
+    desk = Desk(tmp_path, tracker)
+
+    async def unblocked() -> None:
+        desk.outbox.state = make_state(running=["1"])
+
+    tracker.before_answer = unblocked
+    assert await desk.do(_move(MoveReason.BLOCK)) == ["debug move_skipped"]
+    assert tracker.moved == []
+
+
+class TestAnOutage:
+    @pytest.mark.parametrize("reason", MoveReason)
+    @in_virtual_time
+    async def test_a_move_is_made_when_it_is_over(self, tmp_path: Path, reason: MoveReason) -> None:
+        tracker = MovingTracker(issues=(ONE,), failure=TrackerError(make_failure("down")))
+        desk = Desk(tmp_path, tracker)
+        assert await desk.do(_move(reason)) == ["warning job_failed"]
+        tracker.failure = None
+        await desk.outbox.settle()
+        assert tracker.moved == [("1", "In Progress")]
+
+    @in_virtual_time
+    async def test_a_successor_makes_the_move_of_a_block(self, tmp_path: Path) -> None:
+        tracker = MovingTracker(issues=(ONE,), failure=TrackerError(make_failure("down")))
+        desk = Desk(tmp_path, tracker)
+        await desk.do(_move(MoveReason.BLOCK))
+        tracker.failure = None
+        later = desk.outbox.successor()
+        later.state = desk.outbox.state
+        await later.settle()
+        assert tracker.moved == [("1", "In Progress")]
+        assert later.journal == {}
+
+    @pytest.mark.parametrize(
+        ("now", "moved"), [("Todo", True), ("Doing", True), ("Rework", False), ("Done", False)]
+    )
+    @in_virtual_time
+    async def test_a_late_move_never_undoes_a_newer_state(
+        self, tmp_path: Path, now: str, *, moved: bool
+    ) -> None:
+        """`Rework` is an active state: in time, the agent may have moved its issue there."""
+        tracker = MovingTracker(issues=(ONE,), failure=TrackerError(make_failure("down")))
+        desk = Desk(tmp_path, tracker, ON_START)
+        await desk.do(_move(MoveReason.BLOCK, "Human Review", "todo", "doing", "rework"))
+        tracker.failure, tracker.issues = None, (replace(ONE, state=now),)
+        await desk.outbox.settle()
+        assert bool(tracker.moved) is moved
+
+    @in_virtual_time
+    async def test_in_time_it_is_made_from_each_state_that_fits(self, tmp_path: Path) -> None:
+        tracker = MovingTracker(issues=(replace(ONE, state="Rework"),))
+        await Desk(tmp_path, tracker, ON_START).do(_move(MoveReason.BLOCK, "Human Review", "todo", "rework"))
+        assert tracker.moved == [("1", "Human Review")]
+
+
+class TestAFailure:
+    @in_virtual_time
+    async def test_it_is_told_once_until_it_is_another_one(self, tmp_path: Path) -> None:
+        failure = make_failure(f"refused for {SECRET}", hint="ask an administrator")
+        tracker = MovingTracker(issues=(ONE,), failure=TrackerError(failure))
+        desk = Desk(tmp_path, tracker)
+        told = []
+        with capture_logs() as lines:
+            async with desk.outbox.at_work():
+                for state, error in (("Doing", failure), ("Doing", failure), ("Done", make_failure("other"))):
+                    tracker.failure = TrackerError(error)
+                    desk.owe(_move(state=state))
+                    desk.outbox.jobs.retry("move:1")
+                    await anyio.sleep(0.1)
+                    told.append([line["log_level"] for line in lines if line["event"] == "job_failed"])
+                    lines.clear()
+        assert told == [["warning"], ["debug"], ["warning"]]
+
+    @in_virtual_time
+    async def test_a_service_that_accepts_and_ignores_has_failed(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path, MovingTracker(issues=(ONE,), goes_to="Todo"))
+        desk.owe(_move())
+        with capture_logs() as lines:
+            await desk.outbox.once()
+        (line,) = lines
+        assert "still in 'Todo'" in line["reason"]
+        assert line["hint"]
+
+    @in_virtual_time
+    async def test_a_tracker_that_cannot_move_is_not_asked_again(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path, FakeTracker(issues=(ONE,)))
+        assert await desk.do(_move()) == ["warning job_failed", "warning job_given_up"]
+        assert await desk.do(_move()) == ["debug job_failed", "debug job_given_up"]
+        (job,) = desk.outbox.jobs.jobs
+        assert job.state == "given_up"
+        before, desk.outbox.state = desk.outbox.state, make_state()
+        desk.outbox.jobs(before, WakeAsked(reason="poll"), desk.outbox.state, ())
+        assert desk.outbox.journal == {}, "its run is over, and with it the reason to move"
+
+    @in_virtual_time
+    async def test_a_bug_is_a_failure_too(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path, MovingTracker(issues=(ONE,), failure=ZeroDivisionError("one")))
+        told = await desk.do(_move())
+        assert told == ["error job_crashed", "warning job_failed"]
+        assert [job.attempts for job in desk.outbox.jobs.jobs] == [1]

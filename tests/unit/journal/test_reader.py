@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, written
+from symphony.journal.database import VERSION
 from symphony.journal.model import RecoveredState, Retention, RunRecord, SkillUse, UnusableError
 from symphony.journal.reader import JournalReader, NumberedEvent, SkillReport, checkup, open_reader
 
@@ -158,7 +159,7 @@ def test_a_checkup_reports_size_version_and_the_newest_record(tmp_path: Path) ->
     (tmp_path / "j.db.damaged-20260101T000000Z").write_bytes(b"x")
     (tmp_path / "j.db.damaged-20260101T000000Z-wal").write_bytes(b"x")
     found = checkup(path)
-    assert (found.failure, found.version) == (None, 2)
+    assert (found.failure, found.version) == (None, VERSION)
     assert (found.claims, found.runs, found.events) == (1, 2, 1)
     assert found.newest_wall_ms == NOW + 5
     assert found.bytes >= path.stat().st_size > 0

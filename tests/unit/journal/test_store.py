@@ -13,6 +13,7 @@ from harness.journalling import (
     event,
     full_claim,
     full_pull_request,
+    job,
     opened,
     pull_request,
     run,
@@ -20,6 +21,7 @@ from harness.journalling import (
     skills_note,
 )
 from symphony.domain import Category
+from symphony.journal.jobs import JobDone
 from symphony.journal.model import (
     ClaimReleased,
     DayRecord,
@@ -61,7 +63,8 @@ async def test_records_are_recovered_by_the_next_start(tmp_path: Path) -> None:
     first.put(claim(1), claim(2), IssueSpent(issue_id="id-1", spent=Spent(tokens=5, turns=2)))
     first.put(ClaimReleased(issue_id="id-2"), run(2, ended_wall_ms=NOW, outcome="succeeded"))
     first.put(DayRecord(day="2026-11-21", tokens=7), SettingRecord(name="paused", value="yes"))
-    first.put(skills_note(1, body="old"), skills_note(2), skills_note(1, said=True))
+    first.put(skills_note(1, body="old"), skills_note(2), skills_note(1))
+    first.put(job(2), job(3), job(1, attempts=1), job(1, attempts=2), JobDone(key=job(3).key))
     first.put(comment(), skills(9, SkillUse(name="s", path="p", sha256=None, listed=True)))
     first.put(pull_request(7), pull_request(8), full_pull_request(8))
     await first.close()
@@ -76,8 +79,9 @@ async def test_records_are_recovered_by_the_next_start(tmp_path: Path) -> None:
         settings={"paused": "yes"},
         worked_on=frozenset({"id-2"}),
         comments=(comment(),),
-        skills_comments=(skills_note(2), skills_note(1, said=True)),
+        skills_comments=(skills_note(2), skills_note(1)),
         pull_requests=(pull_request(7), full_pull_request(8)),
+        jobs=(job(1, attempts=2), job(2)),
     )
     assert second.take_notices() == ()
     await second.close()

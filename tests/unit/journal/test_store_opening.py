@@ -133,6 +133,8 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
     for statement in (
         "ALTER TABLE skill_runs DROP COLUMN document",
         "DROP TABLE told_comments",
+        "DROP TABLE jobs",
+        "ALTER TABLE skills_notes ADD COLUMN said INTEGER NOT NULL DEFAULT 0",
         "DROP INDEX runs_by_issue_id",
         "DROP INDEX events_by_issue_id",
         "PRAGMA user_version = 1",
@@ -147,6 +149,8 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT document FROM skill_runs").fetchall() == [("{}",)]
     assert connection.execute("SELECT count(*) FROM told_comments").fetchall() == [(0,)]
+    assert connection.execute("SELECT count(*) FROM jobs").fetchall() == [(0,)]
+    assert connection.execute("SELECT count(*) FROM skills_notes").fetchall() == [(0,)]
     connection.close()
 
 
@@ -156,7 +160,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
         ("PRAGMA application_id = 7", "the database of another program", "move"),
         (
             "PRAGMA user_version = 99",
-            "a newer symphony wrote it (schema 99, this one knows 2)",
+            "a newer symphony wrote it (schema 99, this one knows 3)",
             "upgrade symphony",
         ),
     ],

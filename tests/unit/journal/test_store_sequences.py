@@ -11,8 +11,20 @@ from typing import Any, TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.journalling import NOW, claim, comment, event, opened, pull_request, run, skills, skills_note
+from harness.journalling import (
+    NOW,
+    claim,
+    comment,
+    event,
+    job,
+    opened,
+    pull_request,
+    run,
+    skills,
+    skills_note,
+)
 from harness.nightly import NIGHTLY
+from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -46,6 +58,8 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(lambda value: SettingRecord(name="paused", value=value), st.sampled_from([None, "true", "x"])),
     st.builds(lambda number, print_: comment(number, fingerprint=str(print_)), FEW, COUNTS),
     st.builds(lambda number, body: skills_note(number, body=str(body)), FEW, COUNTS),
+    st.builds(lambda number, attempts: job(number, attempts=attempts), FEW, COUNTS),
+    st.builds(lambda number: JobDone(key=job(number).key), FEW),
     st.builds(lambda number, code: pull_request(number, code=str(code)), FEW, COUNTS),
     st.builds(skills, FEW),
 )
@@ -69,6 +83,7 @@ def truth_of(puts: Sequence[Record]) -> RecoveredState:
         settings={found.name: found.value for found in held(SettingRecord) if found.value is not None},
         skills_comments=tuple(sorted(held(SkillsComment), key=lambda found: found.at_wall_ms, reverse=True)),
         pull_requests=tuple(sorted(held(PullRequestRecord), key=lambda found: found.issue.id)),
+        jobs=tuple(sorted(held(Job), key=lambda found: found.created_wall_ms)),
     )
 
 
@@ -80,6 +95,7 @@ def present(puts: Sequence[Record]) -> list[Record]:
         *truth.live_runs,
         *truth.skills_comments,
         *truth.pull_requests,
+        *truth.jobs,
         *(IssueSpent(issue_id=issue_id, spent=spent) for issue_id, spent in truth.spent.items()),
         *(DayRecord(day=day, tokens=tokens) for day, tokens in truth.days.items()),
         *(SettingRecord(name=name, value=value) for name, value in truth.settings.items()),

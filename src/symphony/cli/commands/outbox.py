@@ -1,0 +1,121 @@
+"""`symphony outbox`: comments and moves that the daemon owes to the tracker."""
+
+import os
+from pathlib import Path
+
+import click
+
+from symphony.cli.failures import CommandError, printable
+from symphony.cli.main import LazyGroup
+from symphony.cli.options import json_option, print_json, workflow_option
+
+outbox = LazyGroup(
+    "outbox",
+    help="Show the comments and moves that did not arrive at the tracker yet, and try them again.",
+    short_help="Show what the daemon owes to the tracker, and try it again.",
+    epilog="""\b
+Examples:
+  symphony outbox list
+  symphony outbox retry SYM-1
+
+The daemon tries again by itself: within a minute after the tracker is back.
+""",
+)
+_KEY = click.argument("key", metavar="KEY|ISSUE")
+_CODES = "Exit codes: 0 done, 1 nothing like that is owed, 5 no daemon is running, or it does not answer."
+
+
+@outbox.command(
+    "list",
+    epilog="""\b
+Examples:
+  symphony outbox list
+  symphony outbox list --json | jq '.jobs[] | select(.state == "given_up")'
+
+Without a daemon it shows what the last one left. Exit codes: 0 shown, 5 the daemon does not answer.
+""",
+)
+@json_option
+@workflow_option
+def list_(*, as_json: bool, workflow: Path) -> None:
+    """List what is owed, and what was given up."""
+    from symphony.api.documents import outbox_document
+    from symphony.cli.client import connect
+    from symphony.cli.documents import OutboxShown
+    from symphony.cli.journal import journal_to_read
+    from symphony.journal.reader import open_reader
+
+    client = connect(workflow, os.environ)
+    if client is not None:
+        shown = OutboxShown(source="daemon", jobs=client.outbox().jobs)
+    elif (journal := journal_to_read(workflow, os.environ)).exists():
+        with open_reader(journal) as reader:
+            shown = OutboxShown(source="files", jobs=outbox_document(reader.jobs()).jobs)
+    else:
+        shown = OutboxShown(source="files", jobs=())
+    if as_json:
+        print_json(shown)
+        return
+    if not shown.jobs:
+        click.echo("Nothing is owed.")
+    for job in shown.jobs:
+        when = "given up" if job.due_at is None else f"due {job.due_at}"
+        tries = f", tried {job.attempts} times" if job.attempts else ""
+        click.echo(printable(f"{job.issue_identifier}  {job.key}  since {job.since}, {when}{tries}"))
+        if job.failure is not None:
+            click.echo(printable(f"  {job.failure}"))
+
+
+@outbox.command(
+    epilog=f"""\b
+Examples:
+  symphony outbox retry SYM-1
+  symphony outbox retry comment:42:delivery
+
+{_CODES}
+"""
+)
+@_KEY
+@json_option
+@workflow_option
+def retry(*, key: str, as_json: bool, workflow: Path) -> None:
+    """Try at once what is owed, also if it was given up.
+
+    KEY is shown by `symphony outbox list`; ISSUE means everything that is owed for it.
+    """
+    _change("retry", key, workflow, as_json=as_json)
+
+
+@outbox.command(
+    epilog=f"""\b
+Examples:
+  symphony outbox drop SYM-1
+
+{_CODES}
+"""
+)
+@_KEY
+@json_option
+@workflow_option
+def drop(*, key: str, as_json: bool, workflow: Path) -> None:
+    """Forget what is owed: it will not arrive.
+
+    KEY is shown by `symphony outbox list`; ISSUE means everything that is owed for it.
+    """
+    _change("drop", key, workflow, as_json=as_json)
+
+
+def _change(verb: str, key: str, workflow: Path, *, as_json: bool) -> None:
+    from symphony.cli.client import require_daemon
+    from symphony.cli.documents import OutboxShown
+
+    client = require_daemon(workflow, os.environ, hint="start one, symphony run: it tries what is owed")
+    changed = client.change_outbox(verb, key)
+    if changed is None:
+        raise CommandError.of(f"nothing is owed under {key!r}", hint="symphony outbox list shows the keys")
+    if as_json:
+        print_json(OutboxShown(source="daemon", jobs=changed.jobs))
+        return
+    done = "is tried now" if verb == "retry" else "is dropped"
+    for job in changed.jobs:
+        click.echo(printable(f"{job.key} {done}"))

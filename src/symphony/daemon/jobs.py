@@ -1,0 +1,359 @@
+"""The outbox: carries out what the daemon owes to the outside, now or when the receiver is back.
+
+    owe -> journal -> [when it is due, a few at once] -> carry out -> forgotten
+                                  ^        |
+                                  +--------+ it failed: later again, or given up
+
+A job is in the journal before it is tried, in the same transaction as the decision that caused it, so that no
+restart loses it. A daemon that is killed between the answer of a receiver and the note of it tries it again:
+kinds of jobs recognise what is already there, by a marker or by a fresh look.
+
+A receiver that fails is left alone for a while, and then one job asks whether it is back. Jobs of one issue
+come one after the other.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, Protocol
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from symphony.daemon.context import RuntimeContext
+from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.journal.jobs import (
+    LONGEST_LATE_RETRY_MS,
+    LONGEST_RETRY_MS,
+    Job,
+    JobDone,
+    JobState,
+    after_failure,
+    backoff_ms,
+    newest,
+    tried_again,
+)
+from symphony.journal.model import CodecError
+from symphony.scheduler import MAX_THROTTLE_MS, Command, Event, Recovered, State
+
+TIMEOUT_S: Final = 30.0
+AT_ONCE: Final = 8
+MAX_JOBS: Final = 20_000
+MAX_GIVEN_UP: Final = 1_000
+KEPT_MS: Final = 30 * 24 * 3_600_000
+LATE_MS: Final = 10_000
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of a job.
+
+    Attributes:
+        context: the context in force.
+        job: what is tried.
+        is_late: it is not tried at once, so that the world may have changed since it was decided.
+        still_owed: whether nothing newer was decided meanwhile; to be asked after a wait.
+    """
+
+    context: RuntimeContext
+    job: Job
+    is_late: bool
+    still_owed: Callable[[], bool]
+
+
+class JobKind(Protocol):
+    """Carries out the jobs of one kind."""
+
+    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the job still makes sense. Raises `CodecError` if its payload cannot be read."""
+        ...
+
+    async def carry_out(self, attempt: Attempt) -> None:
+        """Do it, once even if it is tried twice. Raises if it did not succeed; it is then tried again."""
+        ...
+
+
+_Entry = tuple[int, int, Job]
+
+
+@dataclass(slots=True)
+class _Receiver:
+    """What is to be tried for one receiver, by the time when it is due, and how it answers."""
+
+    due: list[_Entry] = field(default_factory=list)
+    at_work: int = 0
+    failures: int = 0
+    failure: str | None = None
+    paused_until_ms: int = 0
+
+
+class JobRunner:
+    """Keeps the jobs of one daemon and carries them out; an observer of the service.
+
+    Args:
+        kinds: by name, what carries out a job.
+        left: the jobs of the previous daemon, the oldest first.
+        state: the present state of the scheduler.
+        context: the context in force.
+        record: puts a change into the journal.
+        recorded: returns when everything that was put is written, or cannot be.
+        now_ms: the monotonic clock.
+        wall_ms: the wall clock.
+        max_jobs: how many are kept; the oldest is dropped.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, JobKind],
+        left: Sequence[Job] = (),
+        *,
+        state: Callable[[], State | None],
+        context: Callable[[], RuntimeContext],
+        record: Callable[[Job | JobDone], None],
+        recorded: Callable[[], Awaitable[None]],
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        max_jobs: int = MAX_JOBS,
+    ) -> None:
+        self._kinds = kinds
+        self._state = state
+        self._context = context
+        self._record = record
+        self._recorded = recorded
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._max_jobs = max_jobs
+        self._jobs: dict[str, Job] = {}
+        self._receivers: dict[str, _Receiver] = {}
+        self._untried: set[str] = set()  # by this daemon
+        self._issues_at_work: dict[str, list[_Entry]] = {}  # with what waits for the one that is tried
+        self._numbers = count()
+        self._started = anyio.Event()
+        self._changed = anyio.Event()
+        for job in left:
+            self._jobs[job.key] = job
+            wait_ms, was_set_back = job.due_wall_ms - wall_ms(), job.created_wall_ms > wall_ms()
+            if wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:  # else the receiver said when to come again
+                wait_ms = 0
+                self._untried.update({job.key} if job.state is JobState.WAITING else ())
+            self._schedule(job, wait_ms)
+
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+        """See a step: from the first one on the state is that of the previous daemon."""
+        del commands
+        recovered = isinstance(event, Recovered)
+        if recovered:
+            self._started.set()
+        if recovered or before.blocked is not after.blocked or before.running is not after.running:
+            self._forget_given_up()
+
+    # --- what is owed ------------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Everything that is owed or was given up, the oldest first."""
+        return tuple(self._jobs.values())
+
+    def owe(
+        self, *, kind: str, key: str, receiver: str, issue_id: str, issue_identifier: str, payload: str
+    ) -> None:
+        """Owe something from now on; it replaces what was owed under the same key. Returns at once."""
+        now = self._wall_ms()
+        wanted = Job(
+            key=f"{kind}:{key}",
+            kind=kind,
+            receiver=receiver,
+            issue_id=issue_id,
+            issue_identifier=issue_identifier,
+            payload=payload,
+            created_wall_ms=now,
+            due_wall_ms=now,
+        )
+        before = self._jobs.get(wanted.key)
+        job = newest(before, wanted)
+        if job is not before:
+            self._jobs.pop(job.key, None)  # the newest stands last
+            self._untried.add(job.key)
+            self._keep(job, 0)
+        if len(self._jobs) > self._max_jobs:
+            self._drop(next(iter(self._jobs.values())), "too much is owed")
+
+    def is_waiting(self, key: str) -> bool:
+        """Whether something is owed under this key that is still tried."""
+        job = self._jobs.get(key)
+        return job is not None and job.state is JobState.WAITING
+
+    def retry(self, key: str) -> bool:
+        """Try a job again at once, also one that was given up; whether there is one."""
+        job = self._jobs.get(key)
+        if job is None:
+            return False
+        receiver = self._receivers.get(job.receiver)
+        if receiver is not None:
+            receiver.paused_until_ms = 0
+        self._keep(tried_again(job, now_wall_ms=self._wall_ms()), 0)
+        return True
+
+    def drop(self, key: str) -> bool:
+        """Forget a job because a person says so; whether there was one."""
+        job = self._jobs.get(key)
+        if job is None:
+            return False
+        self._drop(job, "a person dropped it")
+        return True
+
+    def _keep(self, job: Job, wait_ms: int) -> None:
+        self._jobs[job.key] = job
+        self._record(job)
+        self._schedule(job, wait_ms)
+
+    def _schedule(self, job: Job, wait_ms: int) -> None:
+        if job.state is JobState.WAITING:
+            entry = (self._now_ms() + min(max(wait_ms, 0), MAX_THROTTLE_MS), next(self._numbers), job)
+            heappush(self._receivers.setdefault(job.receiver, _Receiver()).due, entry)
+            self._changed.set()
+
+    def _forget(self, job: Job) -> None:
+        if self._jobs.get(job.key) is job:
+            del self._jobs[job.key]
+            self._untried.discard(job.key)
+            self._record(JobDone(key=job.key))
+            self._changed.set()
+
+    def _drop(self, job: Job, reason: str) -> None:
+        _log.warning("job_dropped", reason=reason, **_fields(job))
+        self._forget(job)
+
+    def _is_owed(self, job: Job) -> bool:
+        """Whether it is still to be done; what cannot be read is dropped."""
+        state, kind = self._state(), self._kinds.get(job.kind)
+        if self._jobs.get(job.key) is not job or state is None:
+            return False
+        try:
+            if kind is not None:
+                return kind.is_owed(job, state, self._context())
+            reason = "this version of symphony does not know its kind"
+        except CodecError as error:
+            reason = str(error)
+        self._drop(job, reason)
+        return False
+
+    # --- carrying out ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Carry out what is due, until cancelled."""
+        await self._started.wait()
+        async with anyio.create_task_group() as tasks:
+            while True:
+                self._changed = anyio.Event()
+                wait_s = min(
+                    (self._start_due(tasks, each) for each in self._receivers.values()), default=60.0
+                )
+                with anyio.move_on_after(wait_s):
+                    await self._changed.wait()
+
+    async def finish(self) -> None:
+        """Wait until each job was tried once whose receiver answers; the next daemon gets the rest."""
+        while any(not self._receivers[self._jobs[key].receiver].failures for key in self._untried):
+            await self._changed.wait()
+
+    def _start_due(self, tasks: TaskGroup, receiver: _Receiver) -> float:
+        """Start what is due for a receiver; how long to wait for the next one in seconds."""
+        now_ms = self._now_ms()
+        while receiver.due and receiver.at_work < (1 if receiver.failures else AT_ONCE):
+            due_ms = max(receiver.due[0][0], receiver.paused_until_ms)
+            if due_ms > now_ms:
+                return (due_ms - now_ms) / 1000
+            entry = heappop(receiver.due)
+            job = entry[2]
+            if self._jobs.get(job.key) is not job:
+                continue  # something newer replaced it
+            if (waiting := self._issues_at_work.get(job.issue_id)) is not None:
+                waiting.append(entry)
+            elif self._is_owed(job):
+                receiver.at_work += 1
+                self._issues_at_work[job.issue_id] = []
+                tasks.start_soon(self._try, receiver, job)
+            else:
+                self._forget(job)
+        return float("inf")
+
+    async def _try(self, receiver: _Receiver, job: Job) -> None:
+        context = self._context()
+        late_ms = self._wall_ms() - job.created_wall_ms
+        attempt = Attempt(
+            context=context,
+            job=job,
+            is_late=job.attempts > 0 or not 0 <= late_ms < LATE_MS,
+            still_owed=lambda: self._is_owed(job),
+        )
+        try:
+            await self._recorded()
+            with anyio.fail_after(TIMEOUT_S):
+                await self._kinds[job.kind].carry_out(attempt)
+        except Exception as error:  # noqa: BLE001 - a job must not cost a run
+            self._failed(receiver, job, context.redaction.failure(self._failure(job, error)))
+        else:
+            receiver.failures, receiver.failure = 0, None
+            self._forget(job)
+        finally:
+            receiver.at_work -= 1
+            for entry in self._issues_at_work.pop(job.issue_id):
+                heappush(self._receivers[entry[2].receiver].due, entry)
+            self._changed.set()
+
+    def _failed(self, receiver: _Receiver, job: Job, failure: Failure) -> None:
+        known = failure.line in {job.failure, receiver.failure}
+        if not failure.retryable:  # it answered
+            receiver.failures, receiver.failure = 0, None
+        else:
+            receiver.failures, receiver.failure = receiver.failures + 1, failure.line
+            pause_ms = max(backoff_ms(receiver.failures, LONGEST_RETRY_MS), failure.retry_after_ms or 0)
+            receiver.paused_until_ms = self._now_ms() + min(pause_ms, MAX_THROTTLE_MS)
+        if self._jobs.get(job.key) is not job:
+            return  # something newer replaced it
+        now = self._wall_ms()
+        after = after_failure(job, failure, now_wall_ms=now)
+        given_up = after.state is JobState.GIVEN_UP
+        self._untried.discard(job.key)
+        level = logging.DEBUG if known else logging.WARNING
+        _log.log(level, "job_failed", reason=failure.line, hint=failure.hint, **_fields(job))
+        self._keep(after, after.due_wall_ms - now)
+        if given_up:
+            level = logging.DEBUG if known and not job.attempts else logging.WARNING
+            _log.log(level, "job_given_up", reason=failure.line, attempts=after.attempts, **_fields(job))
+            self._forget_given_up()
+
+    def _failure(self, job: Job, error: Exception) -> Failure:
+        if isinstance(error, SymphonyError):
+            return error.failure
+        slow = isinstance(error, TimeoutError)
+        if not slow and job.attempts == 0:
+            _log.error("job_crashed", exc_info=error, **_fields(job))
+        return Failure(
+            category=Category.TRACKER_REQUEST,
+            blame=Blame.TRACKER,
+            message=f"no answer within {TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
+        )
+
+    def _forget_given_up(self) -> None:
+        """Forget what was given up and is not owed any more, is old, or is too much."""
+        given_up = [job for job in self._jobs.values() if job.state is JobState.GIVEN_UP]
+        oldest_ms = self._wall_ms() - KEPT_MS
+        excess = len(given_up) - MAX_GIVEN_UP
+        for number, job in enumerate(given_up):
+            if number < excess or job.created_wall_ms < oldest_ms or not self._is_owed(job):
+                self._forget(job)
+
+
+def _fields(job: Job) -> dict[str, str]:
+    return {
+        "issue_id": job.issue_id,
+        "issue_identifier": job.issue_identifier,
+        "kind": job.kind,
+        "key": job.key,
+    }

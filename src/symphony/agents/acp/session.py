@@ -21,6 +21,7 @@ from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
+    InputRequired,
     Malformed,
     Notice,
     SessionStarted,
@@ -223,6 +224,8 @@ class AcpSession(StreamSession[Message]):
             self._request.decisions,
             stopping=self._stopping,
         )
+        if isinstance(answer.event, InputRequired) and self._turn_is_running:
+            await self._send_interrupt()  # before the answer, or the agent goes on without the person
         await self._connection.answer(request, answer)
         if answer.event is not None:
             self._emit(answer.event)

@@ -320,6 +320,8 @@ class CodexSession(StreamSession[Message]):
         if isinstance(answer, ToolCall):
             result = await run_tool(answer, self._request.run_tool, timeout_ms=self._tool_timeout_ms)
             answer = tool_answer(answer.name, result)
+        if isinstance(answer.event, InputRequired) and self._turn_is_running:
+            await self._send_interrupt()  # before the answer, or the agent goes on without the person
         await self._connection.answer(request, answer)
         if answer.event is not None:
             self._emit(answer.event)

@@ -249,7 +249,8 @@ class JobRunner:
         await self._started.wait()
         async with anyio.create_task_group() as tasks:
             while True:
-                self._changed = anyio.Event()
+                if self._changed.is_set():  # else `finish` may wait for it
+                    self._changed = anyio.Event()
                 wait_s = min(
                     (self._start_due(tasks, each) for each in self._receivers.values()), default=60.0
                 )

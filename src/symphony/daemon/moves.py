@@ -40,7 +40,7 @@ class Moves:
     """Makes the moves that the scheduler decides: the kind `move` of the outbox.
 
     A move that is late is made only from a state that the daemon knows of: the one that it saw, or one that
-    it moves issues to at a start. In any other the issue is because of somebody else.
+    it moves issues to at a start. In any other state a person put it there.
 
     Args:
         on_moved_back: called after an issue was moved back to an active state, where it waits for a poll.

@@ -101,7 +101,8 @@ async def test_a_comment_whose_answer_was_lost_is_found_again_and_not_written_tw
             await served.watcher.until_seen(RunEnded, 2)
             await served.watcher.until(lambda: len(_named([dict(one) for one in logs], "comment_posted")) > 0)
     assert len(_named([dict(line) for line in logs], "job_failed")) == 1
-    assert len(await to_thread.run_sync(project.comments, "SYM-1")) == 1
+    comments = await to_thread.run_sync(project.comments, "SYM-1")
+    assert sum(BAD in comment for comment in comments) == 1, "the issue may have one about its block too"
 
 
 @pytest.mark.parametrize("fault", ["raises", "hangs"])

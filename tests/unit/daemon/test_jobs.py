@@ -134,6 +134,21 @@ async def test_a_successor_goes_on_where_a_daemon_was_killed(
     assert later.journal == {}
 
 
+@in_virtual_time
+async def test_the_end_waits_for_what_is_tried_and_not_longer(outbox: Outbox, receiver: Receiver) -> None:
+    owe(outbox, "slow", key="1")
+    receiver.takes_s = 3
+    async with outbox.at_work():
+        await anyio.sleep(0.1)
+        receiver.takes_s, receiver.poison = 0.01, {"refused": DOWN}
+        owe(outbox, "refused", key="2", to="another")  # is tried again while the end waits for the slow one
+        await anyio.sleep(0.1)
+        begun_s = anyio.current_time()
+        await outbox.jobs.finish()
+    assert 2 < anyio.current_time() - begun_s < 4
+    assert receiver.payloads == ["slow"]
+
+
 @pytest.mark.parametrize("shift_s", [-30 * DAY_S, -1_200, 30 * DAY_S])
 @in_virtual_time
 async def test_a_daemon_whose_wall_clock_was_set_tries_it_all_the_same(

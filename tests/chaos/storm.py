@@ -29,7 +29,6 @@ from symphony.daemon.state_dir import instance_of
 from symphony.journal.reader import checkup, open_reader
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
-from symphony.scheduler import ClaimKind
 
 __all__ = ["Storm"]
 
@@ -250,7 +249,7 @@ class Storm:
             except subprocess.TimeoutExpired:
                 self._complain(f"it did not become calm: {daemon.log.read_text()[-4_000:]}")
                 return
-        if code != 0 and not self._blocked():  # it says so where a person is asked for
+        if code != 0 and not self._claimed():  # it says so where a person is asked for
             self._complain(f"the last one ended with {code}: {daemon.log.read_text()[-2_000:]}")
         self._check_log(daemon, "in calm weather")
 
@@ -259,7 +258,7 @@ class Storm:
         self._check_journal("at the end")
         if overlaps := sorted(path.parent.name for path in self.witness.rglob("overlap-*")):
             self._complain(f"two agents at once: {overlaps}")
-        waiting = self._blocked()
+        waiting = self._claimed()
         for name in self.issues:
             self._look_at(name, waiting)
         inner = self.project.workspaces / ".symphony"
@@ -268,9 +267,10 @@ class Storm:
         self.tally["issues"] = len(self.issues)
         self.tally["agents"] = len(list(self.witness.rglob("attempt-*")))
 
-    def _blocked(self) -> dict[str, Any]:
+    def _claimed(self) -> dict[str, Any]:
+        """What waits for a person, or for the next daemon: `--once` gives up what fails again and again."""
         with open_reader(self.project.state_dir / "journal.db") as journal:
-            return {one.issue.identifier: one for one in journal.claims() if one.kind is ClaimKind.BLOCKED}
+            return {one.issue.identifier: one for one in journal.claims() if one.failure or one.error}
 
     def _look_at(self, name: str, waiting: dict[str, Any]) -> None:
         done, log = self.project.written_state(name) == "Done", self._branch(name)

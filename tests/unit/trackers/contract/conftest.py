@@ -12,6 +12,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind, desk in DESKS.items() if needed <= desk.can]
+    assert kinds, f"no adapter can say {needed}"
     metafunc.parametrize("desk", kinds, indirect=True)
 
 

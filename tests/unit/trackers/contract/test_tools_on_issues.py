@@ -61,7 +61,6 @@ async def test_the_three_tools_are_offered_everywhere_with_closed_schemas(desk: 
         assert schema["additionalProperties"] is False
 
 
-@pytest.mark.needs("comments")
 async def test_comments_are_read_with_author_time_and_words(desk: Desk) -> None:
     session = await begin(desk)
     await session.comment("By the agent.")

@@ -91,7 +91,7 @@ class ProgressLines:
                 outcome = fact.outcome
                 result = "finished" if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind.value
                 reason = f" ({outcome.failure.message})" if outcome.failure else ""
-                commits = plural(outcome.commits, "commit")
+                commits = plural(run.report.facts.commits, "commit")
                 self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
         for issue_id in after.blocked.keys() - before.blocked.keys():
             blocked = after.blocked[issue_id]

@@ -115,7 +115,7 @@ async def test_a_conversation_is_on_the_disk_when_the_agent_may_be_told_its_task
 def _threads(path: Path) -> list[str]:
     with closing(sqlite3.connect(path / JOURNAL_FILE)) as journal:
         records = [json.loads(text) for (text,) in journal.execute("SELECT record FROM runs")]
-    return [record["thread_id"] for record in records]
+    return [record["facts"]["thread_id"] for record in records]
 
 
 async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_told(tmp_path: Path) -> None:

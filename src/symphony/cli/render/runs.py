@@ -53,8 +53,8 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
             "-" if started is None else started.astimezone().strftime("%m-%d %H:%M"),
             duration(row.seconds),
             cell(outcome, _OUTCOMES.get(outcome, "yellow")),
-            str(row.turns),
-            tokens(row.total_tokens),
+            str(row.turn_count),
+            tokens(row.tokens.total_tokens),
             money(row.cost_usd, row.unpriced_tokens),
             str(row.commits),
             agent,
@@ -72,7 +72,7 @@ def _sums(document: Runs) -> Table:
             f"{row.runs:,}",
             f"{row.turns:,}",
             duration(row.seconds),
-            tokens(row.total_tokens),
+            tokens(row.tokens.total_tokens),
             money(row.cost_usd, row.unpriced_tokens),
             f"{row.commits:,}",
         )
@@ -84,7 +84,7 @@ def _total(total: RunSums) -> list[Text]:
         plural(total.runs, "run"),
         plural(total.turns, "turn"),
         duration(total.seconds),
-        f"{tokens(total.total_tokens)} tokens",
+        f"{tokens(total.tokens.total_tokens)} tokens",
         plural(total.commits, "commit"),
     ]
     if total.cost_usd is not None:

@@ -57,6 +57,7 @@ from symphony.daemon.hosts.remote_host import (
 )
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
+from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Failure, SymphonyError, is_disk_full, workspace_key
 from symphony.files import write_atomic
@@ -679,7 +680,10 @@ class RemoteWorker:
         if delivery.failure is not None:
             return _undelivered(outcome, self._context.redaction.failure(delivery.failure))
         delivered = self._published(reported, delivery)
-        return replace(outcome, delivered=delivered, commits=delivered.commits)
+        if self._reports is not None:
+            report = self._reports.latest
+            self._send(Report(report=replace(report, facts=with_work(report.facts, delivery))))
+        return replace(outcome, delivered=delivered)
 
     async def _fetch(
         self, prepared: PreparedHost, sent: SentBranch, reported: DeliveredBranch | None

@@ -178,7 +178,7 @@ class SupervisedRun:
         run_id, issue, callbacks = self._command.run_id, self._command.issue, self._callbacks
         match frame:
             case frames.Report():
-                if frame.report.turn_count and self._read is not None:
+                if frame.report.facts.turn_count and self._read is not None:
                     callbacks.comments_told(issue.id, self._read)
                     self._read = None
                 self._post(AgentReported(run_id=run_id, report=frame.report))

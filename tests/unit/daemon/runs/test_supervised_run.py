@@ -30,7 +30,7 @@ from symphony.daemon.frames import (
 )
 from symphony.daemon.runs.link import DaemonLink, LinkedTools
 from symphony.daemon.runs.supervised_run import RunCallbacks, SupervisedRun
-from symphony.domain import Category, Issue, PeopleComments, SymphonyError, ToolResult, ToolSpec
+from symphony.domain import Category, Issue, PeopleComments, RunFacts, SymphonyError, ToolResult, ToolSpec
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.library.workspace import WrittenSkills
 from symphony.scheduler import (
@@ -351,10 +351,12 @@ async def test_comments_count_as_told_when_the_agent_has_begun_its_turn() -> Non
         answer = await bench.link.request(lambda number: CommentsAsked(request=number))
         assert answer is not None
         assert answer.comments == READ.shown
-        bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, turn_count=0)))
+        bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, facts=RunFacts(turn_count=0))))
         assert bench.told == []
         for _ in range(2):
-            bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, turn_count=1)))
+            bench.link.send(
+                Report(report=RunReport(stage=RunStage.STREAMING_TURN, facts=RunFacts(turn_count=1)))
+            )
         bench.link.send(Ended(outcome=SUCCEEDED))
 
     bench = Bench(act)

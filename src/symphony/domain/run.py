@@ -29,6 +29,9 @@ class RunFacts(Usage, frozen=True, kw_only=True):
     commits: Annotated[
         Count, Meta(description="Commits of the branch against its base, counted at the end of the run.")
     ] = 0
+    files_changed: Annotated[
+        Count, Meta(description="Files that these commits touch against the base of the branch.")
+    ] = 0
 
 
 NO_FACTS = RunFacts()

@@ -12,7 +12,7 @@ from symphony.cli.formatting import cell, duration, parse_time, plural, table, t
 _WIDE: Final = 100
 """From this width on the model stands beside the agent; below, under it."""
 _OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "timed_out": "red"}
-_NUMBERS: Final = ("TURNS", "TOKENS", "USD", "COMMITS")
+_NUMBERS: Final = ("TURNS", "TOKENS", "USD", "COMMITS", "FILES")
 _CENT: Final = 0.01
 
 
@@ -39,7 +39,8 @@ def money(usd: float | None, unpriced_tokens: int) -> str:
 
 
 def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
-    columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", "AGENT")
+    files = ("FILES",) if wide else ()
+    columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", *files, "AGENT")
     shown = table(*columns, right={"TOOK", *_NUMBERS}, fold={"ISSUE", "AGENT"})
     if not wide:
         shown.padding = (0, 1, 0, 0)
@@ -57,6 +58,7 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
             tokens(row.tokens.total_tokens),
             money(row.cost_usd, row.unpriced_tokens),
             str(row.commits),
+            *((str(row.files_changed),) if wide else ()),
             agent,
         )
     return shown

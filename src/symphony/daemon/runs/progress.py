@@ -27,7 +27,8 @@ _URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
 
 def with_work(facts: RunFacts, delivery: Delivery) -> RunFacts:
     """The facts of a run with those about the work on its branch."""
-    return structs.replace(facts, commits=delivery.commits)
+    files = () if delivery.changes is None else delivery.changes.files
+    return structs.replace(facts, commits=delivery.commits, files_changed=len(files))
 
 
 class ProgressReporter:

@@ -20,6 +20,7 @@ from symphony.agents.events import (
 from symphony.daemon.runs.progress import ProgressReporter
 from symphony.domain import MASK, Redaction, Tokens
 from symphony.scheduler import RunReport, RunStage
+from symphony.workspaces import Changes, Delivery, FileChange
 
 pytestmark = pytest.mark.asyncio
 
@@ -221,3 +222,10 @@ async def test_what_the_agent_says_is_masked() -> None:
     assert "correct-horse" not in desk.last.last_message
     assert "sk-abc" not in desk.last.last_message
     assert MASK in desk.last.last_message
+
+
+async def test_the_work_on_the_branch_is_reported_when_it_was_counted() -> None:
+    desk = Desk()
+    files = (FileChange(path="a", insertions=1, deletions=0), FileChange(path="b", insertions=0, deletions=2))
+    desk.reporter.on_delivered(Delivery(branch="b", head="h", commits=3, changes=Changes(files=files)))
+    assert (desk.last.facts.commits, desk.last.facts.files_changed) == (3, 2)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from symphony.api.documents import waiting_issues
 from symphony.cli.formatting import plural
-from symphony.daemon.service import Observer
+from symphony.daemon.core import StepObserver
 from symphony.domain import Issue, natural_order, one_line
 from symphony.scheduler import (
     Blocked,
@@ -30,7 +30,7 @@ _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting
 
 
 @contextmanager
-def show_progress(console: Console) -> Iterator[Observer]:
+def show_progress(console: Console) -> Iterator[StepObserver]:
     """An observer that shows progress: a live table on a terminal, else a line per milestone."""
     if console.is_terminal and not console.is_dumb_terminal:  # a dumb terminal cannot redraw
         with Live(console=console, refresh_per_second=8, transient=True) as live:

@@ -12,12 +12,14 @@ from typing import Final
 
 import anyio
 from anyio import CapacityLimiter
+from typing_extensions import override
 
 import symphony
 from symphony import to_thread
 from symphony.api.documents import waiting_issues
 from symphony.api.interface import Exposition
 from symphony.api.models import Skills
+from symphony.api.observer import Observer
 from symphony.domain import Category, Failure
 from symphony.journal.model import Health, HealthState, PullRequestRecord
 from symphony.observability import metrics
@@ -57,7 +59,7 @@ _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasonin
 _DEFAULT_MODEL: Final = "default"
 
 
-class Metrics:
+class Metrics(Observer):
     """Observes the service; one per daemon.
 
     Args:
@@ -97,8 +99,8 @@ class Metrics:
 
     # --- what happens ------------------------------------------------------------------------------------
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Count one step."""
+    @override
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         now_ms = self._now_ms()
         if after.settings is not before.settings or isinstance(event, Recovered):
             for agent in after.settings.agents:
@@ -123,11 +125,13 @@ class Metrics:
         """When a poll found the issue, which waits since then; `None` if it does not wait."""
         return self._found_ms.get(issue_id)
 
-    def tool_called(self, agent: str, success: bool) -> None:  # noqa: FBT001 - a callback
+    @override
+    def tool_called(self, agent: str, *, success: bool) -> None:
         """An agent called a tool of the daemon."""
         self._counts.add(metrics.TOOL_CALLS, agent, "succeeded" if success else "failed")
 
-    def skills_loaded(self, run_id: str, skills: Skills) -> None:
+    @override
+    def skills_loaded(self, issue_id: str, run_id: str, skills: Skills) -> None:
         """A run lists these skills; called again when it reads one of them."""
         self._skills = skills
         if run_id not in self._runs_with_skills:

@@ -50,7 +50,7 @@ from symphony.agents.events import (
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.comments import CommentWriter, PeopleCommentReader, SkillComments
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.core import Core
+from symphony.daemon.core import ActionRequest, Core
 from symphony.daemon.effects import Effects
 from symphony.daemon.hosts.ray_hosts import RayHosts
 from symphony.daemon.hosts.remote_worker import RemoteHosts
@@ -415,9 +415,9 @@ class _Daemon:
         self.is_alive = True
         self._give, self._inbox = anyio.create_memory_object_stream[Event](float("inf"))
 
-    def post(self, fact: Event) -> None:
-        """Into the mailbox; dropped once the daemon is dead."""
-        if self.is_alive:
+    def post(self, fact: Event | ActionRequest) -> None:
+        """Into the mailbox; dropped once the daemon is dead. Nobody asks for actions."""
+        if self.is_alive and not isinstance(fact, ActionRequest):
             self._give.send_nowait(fact)
 
     async def serve(self) -> None:

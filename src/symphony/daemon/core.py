@@ -1,6 +1,7 @@
 """What the parts of one daemon share, so that none of them is given it piece by piece."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
@@ -10,7 +11,7 @@ from symphony.api.observer import Observer
 from symphony.daemon.clock import Timers
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.state_dir import StateDirectory
-from symphony.scheduler import Command, Event, State
+from symphony.scheduler import Command, Event, OperatorAsked, Refusal, State, already_done, refusal
 
 _log = structlog.get_logger(__name__)
 
@@ -25,6 +26,32 @@ class StepObserver(Protocol):
 
 async def _nothing_to_record() -> None:
     await anyio.lowlevel.checkpoint()
+
+
+@dataclass(slots=True, eq=False)
+class ActionRequest:
+    """An operator's action in the mailbox.
+
+    The verdict is that of the state in which the scheduler takes the event: of two people who answer the same
+    question, one learns that it is too late.
+
+    Attributes:
+        event: for the scheduler.
+        taken: set when the verdict is known.
+        refused: why the action does not fit.
+        no_change: the daemon already was as the action asks for.
+    """
+
+    event: OperatorAsked
+    taken: anyio.Event = field(default_factory=anyio.Event)
+    refused: Refusal | None = None
+    no_change: bool = False
+
+    def resolve(self, before: State) -> None:
+        """Judge the action by the state in which the scheduler took its event."""
+        self.refused = refusal(before, self.event.action, self.event.issue_id, self.event.text)
+        self.no_change = already_done(before, self.event.action)
+        self.taken.set()
 
 
 class Core:
@@ -49,7 +76,7 @@ class Core:
         *,
         state_dir: StateDirectory,
         environment: Mapping[str, str],
-        post: Callable[[Event], None],
+        post: Callable[[Event | ActionRequest], None],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
     ) -> None:

@@ -31,7 +31,7 @@ from symphony.daemon.context import (
     build_context,
     scheduler_settings,
 )
-from symphony.daemon.core import Core, StepObserver
+from symphony.daemon.core import ActionRequest, Core, StepObserver
 from symphony.daemon.diagnostics import check_documents, machine_checks, run_checks
 from symphony.daemon.effects import Effects
 from symphony.daemon.forge.feedback import ReviewTools
@@ -53,7 +53,7 @@ from symphony.daemon.metrics import Metrics
 from symphony.daemon.moves import Moves
 from symphony.daemon.notify.outbox import Outbox
 from symphony.daemon.notify.targets import Deliverer
-from symphony.daemon.operator import ActionRequest, ServiceOperator
+from symphony.daemon.operator import Parts, ServiceOperator
 from symphony.daemon.preflight import preflight_agents
 from symphony.daemon.recovery import (
     deliver_interrupted,
@@ -64,7 +64,7 @@ from symphony.daemon.recovery import (
 )
 from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
-from symphony.daemon.runs.tracing import Traces, open_traces
+from symphony.daemon.runs.tracing import open_traces
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
@@ -146,45 +146,31 @@ class Service:
         self._start_scope: anyio.CancelScope | None = None
         self._exit = anyio.Event()
         self._lost: SymphonyError | None = None
-        self._journal: JournalWriter | None = None
         self._reloader: Reloader | None = None
         self._effects: Effects | None = None
-        self._outbox: Outbox | None = None
-        self._jobs: JobRunner | None = None
+        self._parts = Parts()
         self._history = History(now_ms=now_ms)
-        self._traces: Traces | None = None
-        self._learner: Learner | None = None
-        self._pull_requests: PullRequests | None = None
         self._metrics = Metrics(
             state=lambda: core.state,
-            journal_health=lambda: None if self._journal is None else self._journal.health,
+            journal_health=lambda: None if self._parts.journal is None else self._parts.journal.health,
             pull_requests=self._pull_request_records,
             now_ms=now_ms,
             wall_ms=wall_ms,
         )
         self._people_comments = PeopleCommentReader(partial(told_comments, state_dir.path / JOURNAL_FILE))
         self._operator = ServiceOperator(
-            state=lambda: core.state,
+            core,
             history=self._history,
-            context=lambda: core.context,
-            post=self.post,
-            now_ms=now_ms,
             metrics=self._metrics.exposition,
             diagnose=self._diagnose,
-            notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
-            jobs=lambda: self._jobs,
-            journal_health=lambda: None if self._journal is None else self._journal.health,
+            parts=self._parts,
             journal=state_dir.path / JOURNAL_FILE,
             people_comments=self._people_comments,
-            trace_id=lambda run_id: None if self._traces is None else self._traces.trace_id(run_id),
-            on_feedback=lambda: None if self._learner is None else self._learner.wake(),
-            traces_failure=lambda: None if self._traces is None else self._traces.failure,
-            pull_requests=lambda: {} if self._pull_requests is None else self._pull_requests.shown(),
         )
         self._webhooks = Webhooks(
             lambda: core.context,
             self.post,
-            lambda: None if self._pull_requests is None else self._pull_requests.look_soon(),
+            lambda: None if self._parts.pull_requests is None else self._parts.pull_requests.look_soon(),
             environment=environment,
             now_ms=wall_ms,
             on_result=self._metrics.webhook_received,
@@ -264,11 +250,11 @@ class Service:
                 wall_ms=self._core.wall_ms,
                 fault=self._fault,
             )
-            async with journal as self._journal:
-                for record in self._journal.previous.comments:
+            async with journal as self._parts.journal:
+                for record in self._parts.journal.previous.comments:
                     self._webhooks.ignore_comment(record.comment_id)
                 self._notifier.starting("ending what a predecessor left")
-                await reap_predecessor(self._host, scan, agents=self._journal.live_agents)
+                await reap_predecessor(self._host, scan, agents=self._parts.journal.live_agents)
                 self._fault(FaultPoint.REAPED)
                 context = await to_thread.run_sync(self._build_context, self._store.current())
                 server = context.settings.server
@@ -292,7 +278,7 @@ class Service:
                     if start.cancel_called:
                         _log.info("stopped")
                     else:
-                        await self._serve(context, self._journal, lock)
+                        await self._serve(context, self._parts.journal, lock)
 
     def _build_context(self, workflow: Workflow) -> RuntimeContext:
         context = build_context(
@@ -310,7 +296,7 @@ class Service:
         core = self._core
         core.context, core.recorded = context, journal.flush
         self._reloader = reloader = Reloader(core, store=self._store, build=self._build_context)
-        self._outbox = outbox = Outbox(
+        self._parts.outbox = outbox = Outbox(
             state=lambda: core.state,
             context=lambda: core.in_force,
             deliverer=Deliverer(self._host, self._core.environment, context.workflow.path.parent),
@@ -327,7 +313,7 @@ class Service:
         def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
             core.publish(lambda one: one.comment_written(issue_id, kind, comment_id, fingerprint))
 
-        self._jobs = jobs = JobRunner(
+        self._parts.jobs = jobs = JobRunner(
             {
                 "comment": CommentWriter(journal.previous.comments, on_written=comment_written),
                 "move": Moves(on_moved_back=lambda: self.post(WakeAsked(reason="issue_moved"))),
@@ -360,7 +346,7 @@ class Service:
             aclosing(SshHosts(self._host, self._core.environment)) as ssh,
             aclosing(RayHosts(self._host, self._core.environment, self._core.state_dir.path)) as ray,
             RemoteHosts(ssh, ray, self._core.state_dir.path) as hosts,
-            tracing as self._traces,
+            tracing as self._parts.traces,
             anyio.create_task_group() as tasks,
         ):
             await hosts.recover()
@@ -373,7 +359,7 @@ class Service:
                 jobs=jobs,
                 skill_comments=skill_comments,
                 people_comments=self._people_comments,
-                traces=self._traces,
+                traces=self._parts.traces,
                 hosts=hosts,
             )
             for part in (journal, core.timers, self._webhooks, outbox, jobs):
@@ -483,17 +469,17 @@ class Service:
     async def _serve_library(self, effects: Effects) -> None:
         """Learn from the feedback that people give, and tell pages of changes of the library."""
         core = self._core
-        self._learner = Learner(
+        self._parts.learner = Learner(
             context=lambda: core.in_force,
             state=lambda: core.state,
             library=self._library,
             state_dir=self._core.state_dir,
             pricing=effects.pricing,
         )
-        self._core.observers = (*self._core.observers, self._learner)
+        self._core.observers = (*self._core.observers, self._parts.learner)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
-            await self._learner.run()
+            await self._parts.learner.run()
 
     async def _watch_pull_requests(self, journal: JournalWriter) -> None:
         """Open pull requests of finished work, and watch them."""
@@ -503,7 +489,7 @@ class Service:
             message = core.mask(f"{record.message} ({record.code})")
             core.publish(lambda observer: observer.pull_request_judged(record, message))
 
-        self._pull_requests = PullRequests(
+        self._parts.pull_requests = PullRequests(
             context=lambda: core.in_force,
             state=lambda: core.state,
             environment=self._core.environment,
@@ -515,12 +501,12 @@ class Service:
             post=self.post,
             wall_ms=self._core.wall_ms,
         )
-        self._core.observers = (*self._core.observers, self._pull_requests)
-        await self._pull_requests.run()
+        self._core.observers = (*self._core.observers, self._parts.pull_requests)
+        await self._parts.pull_requests.run()
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
         """The tools of a run, with the one that answers reviews if they are told."""
-        pulls = self._pull_requests
+        pulls = self._parts.pull_requests
         if pulls is None or not pulls.tells_reviews:
             return tools
         threads, on_reply = partial(pulls.threads, issue_id), partial(pulls.take_reply, issue_id)
@@ -530,11 +516,11 @@ class Service:
         """Let what works beside the scheduler come to its end, for a limited time."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outbox.finish)
-            if self._pull_requests is not None:
-                tasks.start_soon(self._pull_requests.finish)
+            if self._parts.pull_requests is not None:
+                tasks.start_soon(self._parts.pull_requests.finish)
 
     def _pull_request_records(self) -> tuple[PullRequestRecord, ...]:
-        return () if self._pull_requests is None else self._pull_requests.records()
+        return () if self._parts.pull_requests is None else self._parts.pull_requests.records()
 
     async def _watch_lock(self, lock: InstanceLock) -> None:
         self._lost = await watch_lock(self._core.state_dir, lock)
@@ -548,8 +534,8 @@ class Service:
         """What retention must keep, and its settings."""
         state = self.state
         runs = {run.run_id for run in state.running.values()} if state else set()
-        if self._learner is not None and self._learner.run_id is not None:
-            runs.add(self._learner.run_id)
+        if self._parts.learner is not None and self._parts.learner.run_id is not None:
+            runs.add(self._parts.learner.run_id)
         return InUse(
             settings=self._core.in_force.settings.retention,
             runs=frozenset(runs),

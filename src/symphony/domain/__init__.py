@@ -1,10 +1,5 @@
 """Values that all packages share: issues, ids, failures, tools, redaction. No I/O, no clock."""
 
-from symphony.domain.age import age_seconds as age_seconds
-from symphony.domain.counts import MAX_COUNT as MAX_COUNT
-from symphony.domain.counts import add_counts as add_counts
-from symphony.domain.counts import clamp_count as clamp_count
-from symphony.domain.counts import plural as plural
 from symphony.domain.credentials import CREDENTIALS as CREDENTIALS
 from symphony.domain.credentials import CREDENTIALS_BY_SERVICE as CREDENTIALS_BY_SERVICE
 from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
@@ -60,6 +55,11 @@ from symphony.domain.redaction import mask_credentials as mask_credentials
 from symphony.domain.redaction import one_line as one_line
 from symphony.domain.redaction import plain_text as plain_text
 from symphony.domain.secrecy import secret_parts as secret_parts
+from symphony.domain.text import MAX_COUNT as MAX_COUNT
+from symphony.domain.text import add_counts as add_counts
+from symphony.domain.text import age_seconds as age_seconds
+from symphony.domain.text import clamp_count as clamp_count
+from symphony.domain.text import plural as plural
 from symphony.domain.tools import ToolResult as ToolResult
 from symphony.domain.tools import ToolSpec as ToolSpec
 from symphony.domain.usage import NO_COST as NO_COST

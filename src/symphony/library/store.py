@@ -20,7 +20,6 @@ from msgspec import structs
 from symphony import sqlite
 from symphony.domain import SKILL_LABEL_PREFIX
 from symphony.library.evaluation import Evaluation
-from symphony.library.fingerprints import body_fingerprint, change_fingerprint, says_as_much
 from symphony.library.model import (
     MAX_REASON_CHARS,
     Assignment,
@@ -46,6 +45,7 @@ from symphony.library.model import (
     StaleVersionError,
     TargetKind,
 )
+from symphony.library.provenance import body_fingerprint, change_fingerprint, says_as_much
 
 APPLICATION_ID: Final = 0x53594C42
 """`SYLB`: distinguishes a library from other SQLite files."""

@@ -31,12 +31,13 @@ from symphony.workspaces.git import (
     all_refs,
     config_value,
     hint_of,
+    identity_at,
+    identity_config,
     read_ref,
     repository_config,
     without_credentials,
     write_git_dir,
 )
-from symphony.workspaces.identity import identity_at, identity_config
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import clear_stale_locks, locked
 from symphony.workspaces.model import WorkspaceError, local_repository, split_login

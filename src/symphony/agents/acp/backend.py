@@ -6,17 +6,17 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import override
 
 from symphony import to_thread
 from symphony.agents.acp import protocol
-from symphony.agents.acp.preflight import check
 from symphony.agents.acp.profiles import PROFILES, AcpProfile, command_of, profile_of
-from symphony.agents.acp.session import AcpSession, Agent
+from symphony.agents.acp.session import AcpSession, Agent, initialize, open_session, select
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
+    AgentError,
     AgentSkillRoots,
     BackendContext,
     Capabilities,
@@ -31,9 +31,12 @@ from symphony.agents.base import (
 from symphony.agents.environment import private_home, write_home_file
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import redact
+from symphony.agents.json_fields import Json
 from symphony.agents.mcp.server import ToolServer, tool_server
-from symphony.agents.preflight import scratch_directory
+from symphony.agents.preflight import preflight_failure, scratch_directory
+from symphony.agents.wire import Connection, Message, ServerRequest
 from symphony.config import AcpSettings
+from symphony.domain import Blame, Category
 
 _BYPASSES: Final = ("--yolo", "-y", "--dangerously-skip-permissions", "--approval-mode=yolo")
 _HINT: Final = "set workspace.isolation: bwrap"
@@ -220,3 +223,46 @@ def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> SettingIssue
         problem = f"{settings.profile} cannot tell whether the agent asks first, and no sandbox holds it"
         return SettingIssue(key="profile", problem=problem, hint=_HINT)
     return None
+
+
+async def check(
+    backend: ProcessBackend[AcpSettings], profile: AcpProfile, options: LaunchOptions
+) -> tuple[Preflight, Agent]:
+    """Open a session as a run would, in `options.cwd`; also return the agent that answered.
+
+    Raises:
+        AgentError: `agent_not_found`, `agent_auth` or `agent_preflight`, with a hint.
+    """
+    settings = backend.settings
+    async with backend.running(options) as process:
+        connection = Connection(
+            process, read_timeout_ms=settings.read_timeout_ms, dialect=protocol.dialect(profile)
+        )
+        try:
+            agent = await _open(connection, settings, profile, options.cwd)
+        except AgentError as error:
+            failure = error.failure
+            if failure.category in {Category.AGENT_NOT_FOUND, Category.AGENT_AUTH}:
+                raise
+            hint = failure.hint or f"try the command by hand; {profile.install_hint}"
+            raise preflight_failure(failure.message, hint=hint, blame=Blame.CONFIG) from error
+    notices: tuple[str, ...] = ()
+    if profile.load and agent.resume_method is None:
+        notices = (f"{agent.name} cannot go on with earlier sessions: every run starts anew",)
+    return Preflight(agent=agent.name, version=agent.version, notices=notices), agent
+
+
+async def _open(connection: Connection, settings: AcpSettings, profile: AcpProfile, cwd: Path) -> Agent:
+    limit_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
+
+    async def handle(message: Message) -> None:
+        if isinstance(message, ServerRequest):
+            await connection.refuse(message, "only a check is running")
+
+    async def call(method: str, params: Json) -> dict[str, Any]:
+        return await connection.call(method, params, handle, timeout_ms=limit_ms)
+
+    agent = await initialize(call)
+    opened = await open_session(call, params=lambda _: protocol.session(cwd=cwd))
+    await select(call, settings, opened, model_in_command=bool(profile.model_argument))
+    return agent

@@ -20,7 +20,7 @@ from typing import Final
 import anyio
 
 from symphony import to_thread
-from symphony.agents.checks import run_as_agent
+from symphony.agents.backend import run_as_agent
 from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext, build_context, scheduler_settings
 from symphony.daemon.journal_writer import JOURNAL_FILE

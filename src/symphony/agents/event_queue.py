@@ -21,7 +21,7 @@ from symphony.agents.events import (
     RateLimits,
     Reasoning,
     Text,
-    TurnEnded,
+    TurnEnd,
     Usage,
 )
 from symphony.agents.json_fields import nests_deeper
@@ -81,7 +81,7 @@ class EventBounds:
                 return event
             case ItemFinished(exit_code=int(code)) if code not in _EXIT_CODES:
                 event = replace(event, exit_code=None)
-            case TurnEnded(cost_usd=float(cost)) if not 0 <= cost <= _MAX_USD:
+            case TurnEnd(cost_usd=float(cost)) if not 0 <= cost <= _MAX_USD:
                 self._refuse("cost", f"it is not within 0 and {_MAX_USD:,.0f} USD")
                 event = replace(event, cost_usd=None)
             case _:
@@ -155,7 +155,7 @@ class EventQueue:
         if event is None:
             self._activity += 1
             return
-        ends = isinstance(event, TurnEnded | InputRequired)
+        ends = isinstance(event, TurnEnd | InputRequired)
         if ends:
             self.flush_activity()
             self._flush_usage()
@@ -185,7 +185,7 @@ class EventQueue:
         """Begin a new turn: drop the end of an earlier one, and count tokens anew."""
         self._bounds.new_turn()
         self._events = deque(
-            event for event in self._events if not isinstance(event, TurnEnded | InputRequired)
+            event for event in self._events if not isinstance(event, TurnEnd | InputRequired)
         )
 
     def drain(self) -> tuple[AgentEvent, ...]:

@@ -31,7 +31,7 @@ from symphony.agents.events import (
     InputRequired,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     redact,
 )
 from symphony.agents.process import AgentProcess
@@ -103,7 +103,7 @@ class TurnSession(ABC):
         self._stopping = False
 
     async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Run one turn; the last event is `TurnEnded` or `InputRequired`.
+        """Run one turn; the last event is `TurnEnd` or `InputRequired`.
 
         Raises:
             AgentError: `turn_timeout` (silence), or why the turn did not begin or continue.
@@ -114,7 +114,7 @@ class TurnSession(ABC):
             while self._events:
                 event = self._events.take()
                 yield event
-                if isinstance(event, TurnEnded | InputRequired):
+                if isinstance(event, TurnEnd | InputRequired):
                     return
             await self._advance()
 
@@ -166,7 +166,7 @@ class TurnSession(ABC):
             self._request.on_compacted()
         if isinstance(event, Text):
             self._pending.clear()
-        elif isinstance(event, TurnEnded | InputRequired):
+        elif isinstance(event, TurnEnd | InputRequired):
             self._emit_pending()
         self._events.emit(event)
 

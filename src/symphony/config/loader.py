@@ -30,7 +30,7 @@ from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.template import PromptTemplate
 from symphony.config.validation import review_settings
 from symphony.domain import Category, Failure, SymphonyError
-from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
+from symphony.frontmatter import FrontMatterError, Profile, Split, YamlCode, load, split
 
 # --- Parsing ---
 
@@ -390,9 +390,9 @@ def _front_matter_failure(error: FrontMatterError, path: Path, *, closed: bool =
             where,
             hint='close it with a line that is "---" and nothing else, above the prompt',
         )
-    if error.code is Code.DUPLICATE_KEY:
+    if error.code is YamlCode.DUPLICATE_KEY:
         return _unparseable(error.message, where, hint="keep one of the two")
-    if error.code is Code.NOT_A_MAPPING:
+    if error.code is YamlCode.NOT_A_MAPPING:
         return config_failure(
             error.message,
             category=Category.WORKFLOW_FRONT_MATTER_NOT_A_MAP,
@@ -458,7 +458,7 @@ class WorkflowStore:
         self._parse = parse
         self._wall_ns = wall_ns
         self._failures: tuple[Failure, ...] = ()
-        self._probe = self._look()
+        self._probe = self._file_facts()
         file = read_workflow_file(self._path)
         self._seen: bytes | str = file.data
         self._current = parse(file)
@@ -474,7 +474,7 @@ class WorkflowStore:
 
     def reload_if_changed(self) -> Reloaded | Rejected | None:
         """Reload the file if it has changed; else return `None`. Usually this is one `stat` call."""
-        probe = self._look()
+        probe = self._file_facts()
         if probe is not None and probe == self._probe:
             return None
         self._probe = probe
@@ -508,7 +508,7 @@ class WorkflowStore:
         self._failures = failures
         return Rejected(failures=failures)
 
-    def _look(self) -> tuple[int, ...] | None:
+    def _file_facts(self) -> tuple[int, ...] | None:
         """Facts that change with the file; `None` if it is missing or was modified within the last second.
 
         File times advance in steps, so a second write within one step may not change them.

@@ -44,7 +44,7 @@ from symphony.domain.pull_request import PullRequest as PullRequest
 from symphony.domain.pull_request import PullState as PullState
 from symphony.domain.pull_request import Review as Review
 from symphony.domain.pull_request import ReviewState as ReviewState
-from symphony.domain.pull_request import Thread as Thread
+from symphony.domain.pull_request import ReviewThread as ReviewThread
 from symphony.domain.redaction import MASK as MASK
 from symphony.domain.redaction import MAX_LINE_CHARS as MAX_LINE_CHARS
 from symphony.domain.redaction import PATTERNS_ONLY as PATTERNS_ONLY

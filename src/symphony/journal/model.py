@@ -487,7 +487,7 @@ class HealthState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class JournalStatus:
     """The state of the journal; `failure` says what is wrong and what to do."""
 
     state: HealthState

@@ -12,13 +12,13 @@ from msgspec import Struct, structs
 from symphony.library.drafts import GivenSkill, read_content, read_drafts, skill_files
 from symphony.library.gate import needs_no_person
 from symphony.library.model import (
-    Change,
-    Draft,
+    Authorship,
     Evidence,
     LibraryError,
     LibrarySkill,
     NotInLibraryError,
     Origin,
+    SkillDraft,
     SkillText,
 )
 from symphony.library.provenance import is_learned, marked
@@ -52,7 +52,7 @@ def sync_skills(
     *,
     tracked: Collection[str],
     evidence: Evidence,
-    change: Change | None = None,
+    change: Authorship | None = None,
     metadata: Mapping[str, str] | None = None,
     mask: Callable[[str], str] = str,
 ) -> Synced | None:
@@ -172,7 +172,7 @@ def sync_collected(
     collected: CollectedSkills,
     *,
     evidence: Evidence,
-    change: Change | None = None,
+    change: Authorship | None = None,
     metadata: Mapping[str, str] | None = None,
     mask: Callable[[str], str] = str,
 ) -> Synced | None:
@@ -216,11 +216,11 @@ def _is_inside(name: str) -> bool:
 
 def _keep(
     library: Library,
-    draft: Draft,
+    draft: SkillDraft,
     result: Synced,
     *,
     evidence: Evidence,
-    change: Change | None,
+    change: Authorship | None,
     metadata: Mapping[str, str],
 ) -> Synced:
     """Make a version or a proposal of one draft; the result with it."""

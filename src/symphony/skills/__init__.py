@@ -24,7 +24,7 @@ from symphony.skills.activate import ContentError as ContentError
 from symphony.skills.activate import SkillContent as SkillContent
 from symphony.skills.activate import SkillPath as SkillPath
 from symphony.skills.activate import read_content as read_content
-from symphony.skills.catalog import Block as Block
+from symphony.skills.catalog import CatalogBlock as CatalogBlock
 from symphony.skills.catalog import Dropped as Dropped
 from symphony.skills.catalog import DropReason as DropReason
 from symphony.skills.catalog import NativeListing as NativeListing

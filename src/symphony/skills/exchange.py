@@ -494,7 +494,7 @@ class _Walk:
                 self._report(start, reason)
                 return
             self._folders += 1
-            self._look(*queue.popleft())
+            self._visit(*queue.popleft())
         found = self._places[first:]
         if len(found) > 1 and found[0].parts == start and found[0].reason is None:
             self._places[first] = replace(found[0], whole=False)
@@ -529,7 +529,7 @@ class _Walk:
     def _report(self, parts: tuple[str, ...], reason: str) -> None:
         self._places.append(_Place(parts=parts, reason=reason))
 
-    def _look(self, parts: tuple[str, ...], depth: int) -> None:
+    def _visit(self, parts: tuple[str, ...], depth: int) -> None:
         """Search one folder. Dangling links and files are ignored."""
         try:
             descriptor = loader.open_directory(self._anchor, parts)

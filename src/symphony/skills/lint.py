@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from symphony.skills.exchange import is_unfilled, places_of_skills
-from symphony.skills.loader import SkillRoot, sources
+from symphony.skills.loader import RootReader, sources
 from symphony.skills.model import (
     FILE_NAME,
     Code,
@@ -111,7 +111,7 @@ def with_advice(workspace: Path, options: SkillOptions, skill_set: SkillSet) -> 
     known = {one.path for one in skill_set.problems} | {one.path for one in skill_set.shadowed}
     known |= {one.path for one in skill_set.skills}
     for source in sources(workspace, options, None):
-        if isinstance(source, SkillRoot):
+        if isinstance(source, RootReader):
             if source.optional and source.is_dangling():
                 more.append(problem(Code.DANGLING_LINK, source.path(), scope=source.scope))
             more += (one for one in _misplaced(source) if one.path not in known)
@@ -124,7 +124,7 @@ def with_advice(workspace: Path, options: SkillOptions, skill_set: SkillSet) -> 
     return replace(skill_set, problems=(*skill_set.problems, *more))
 
 
-def _misplaced(source: SkillRoot) -> Iterator[Problem]:
+def _misplaced(source: RootReader) -> Iterator[Problem]:
     for parts, flat in places_of_skills(source.base, source.parts):
         below = parts[len(source.parts) :]
         if any(part.startswith(".") for part in below):

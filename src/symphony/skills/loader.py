@@ -130,7 +130,7 @@ def _walk(base: Path, parts: Sequence[str], flags: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillRoot:
+class RootReader:
     """One directory to load skills from.
 
     Attributes:
@@ -163,7 +163,7 @@ def path_text(path: str) -> str:
     return path if path.isascii() else os.fsencode(path).decode(errors="replace")
 
 
-def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[SkillRoot | Problem]:
+def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[RootReader | Problem]:
     """The configured roots in the order of precedence, with a problem in place of an invalid one."""
     base = workspace.absolute()
     named = base if root is None else root.absolute()
@@ -173,7 +173,7 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
     for path in options.extra_paths:
         yield _below(base, named, path, Scope.EXTRA, "extra_paths")
     if (library := options.library) is not None:
-        yield SkillRoot(
+        yield RootReader(
             scope=Scope.LIBRARY,
             base=library.base,
             parts=PurePosixPath(library.path).parts,
@@ -183,13 +183,13 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
         )
 
 
-def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> SkillRoot | Problem:
+def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> RootReader | Problem:
     parts = PurePosixPath(path).parts
     if not _is_sane(path) or path.startswith("/") or ".." in parts:
         message = f"`agent.skills.{key}` is not a relative path inside the workspace."
         return problem(Code.OUTSIDE_WORKSPACE, ".", message=message, scope=scope)
     shown = "/".join(parts)
-    return SkillRoot(
+    return RootReader(
         scope=scope,
         base=base,
         parts=parts,
@@ -199,12 +199,12 @@ def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> SkillR
     )
 
 
-def _user(path: str) -> SkillRoot | Problem:
+def _user(path: str) -> RootReader | Problem:
     if not _is_sane(path):
         message = "`agent.skills.user_path` is not a path."
         return problem(Code.NOT_A_DIRECTORY, ".", message=message, scope=Scope.USER)
     base = _user_root(path)
-    return SkillRoot(
+    return RootReader(
         scope=Scope.USER,
         base=base,
         parts=(),
@@ -267,7 +267,7 @@ _UNCLEAR_POLICY: Final = "It does not say whether agents may use the skill: the 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class RootListing:
     """The content of one root, in the order of its directories; `root` is `None` if it cannot be opened."""
 
     root: Root | None = None
@@ -276,7 +276,7 @@ class Listing:
     incomplete: Incomplete | None = None
 
 
-def scan(source: SkillRoot, rules: ParseOptions, seen: set[tuple[int, int]], until: float) -> Listing:
+def scan(source: RootReader, rules: ParseOptions, seen: set[tuple[int, int]], until: float) -> RootListing:
     """Load one root, unless its directory (device, inode) is in `seen`, and add it there.
 
     Stops opening files when `time.monotonic()` reaches `until`.
@@ -284,19 +284,19 @@ def scan(source: SkillRoot, rules: ParseOptions, seen: set[tuple[int, int]], unt
     try:
         descriptor = open_directory(source.base, source.parts)
     except (OSError, OutsideWorkspaceError) as error:
-        return Listing(problems=_root_problem(error, source))
+        return RootListing(problems=_root_problem(error, source))
     try:
         status = os.fstat(descriptor)
         identity = (status.st_dev, status.st_ino)
         if identity in seen:
-            return Listing()
+            return RootListing()
         seen.add(identity)
         return _Scan(source, rules, until).run(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _root_problem(error: Exception, source: SkillRoot) -> tuple[Problem, ...]:
+def _root_problem(error: Exception, source: RootReader) -> tuple[Problem, ...]:
     match error:
         case OSError(errno=errno.ENOENT):
             if source.optional:
@@ -321,21 +321,23 @@ def _code(error: Exception) -> Code:
 class _Scan:
     """One scan of one root. Every name is opened relative to the directory in which it was listed."""
 
-    def __init__(self, source: SkillRoot, rules: ParseOptions, until: float) -> None:
+    def __init__(self, source: RootReader, rules: ParseOptions, until: float) -> None:
         self._source = source
         self._rules = rules
         self._until = until
         self._bytes = _MAX_BYTES
         self._events = _MAX_EVENTS
 
-    def run(self, descriptor: int) -> Listing:
+    def run(self, descriptor: int) -> RootListing:
         """The skills of the root, and the root itself if it is a skill."""
         source = self._source
         root = Root(scope=source.scope, path=source.path(), directory=source.root)
         try:
             names, over, is_skill = _names(descriptor)
         except OSError as error:
-            return Listing(root=root, problems=(problem(_code(error), source.path(), scope=source.scope),))
+            return RootListing(
+                root=root, problems=(problem(_code(error), source.path(), scope=source.scope),)
+            )
         items, incomplete = self._all(descriptor, names)
         incomplete = incomplete or (Incomplete.COUNT if over else None)
         problems = []
@@ -350,7 +352,7 @@ class _Scan:
             else:
                 items = (own, *items)
                 root = root if others else replace(root, directory=source.root.parent)
-        return Listing(root=root, items=items, problems=tuple(problems), incomplete=incomplete)
+        return RootListing(root=root, items=items, problems=tuple(problems), incomplete=incomplete)
 
     def _all(self, descriptor: int, names: list[str]) -> tuple[tuple[Parsed, ...], Incomplete | None]:
         """The files of the directories up to the limits, and the limit that was reached, if any."""
@@ -531,7 +533,7 @@ def load(
     collector = _Collector(options)
     rules, seen = ParseOptions.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
-        if isinstance(source, SkillRoot):
+        if isinstance(source, RootReader):
             # The repository may have skills in the directory of the library, which is then scanned twice.
             listing = scan(source, rules, set() if source.scope is Scope.LIBRARY else seen, until)
             collector.add(source, listing)
@@ -556,7 +558,7 @@ class _Collector:
         self._project: Path | None = None
         self._incomplete: Incomplete | None = None
 
-    def add(self, source: SkillRoot, listing: Listing) -> None:
+    def add(self, source: RootReader, listing: RootListing) -> None:
         """Add the content of one root."""
         listing = replace(listing, items=tuple(self._of_scope(source.scope, listing.items)))
         if listing.root is not None and source.scope is not Scope.LIBRARY:

@@ -14,9 +14,9 @@ from symphony.http import (
     FORBIDDEN,
     THROTTLED,
     UNAUTHORISED,
-    Answer,
     Bucket,
     Flow,
+    HttpResponse,
     Request,
     ServiceProfile,
     plain_status,
@@ -26,8 +26,15 @@ from symphony.http.graphql import all_nodes, error_codes, error_message, graphql
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.deciding_labels import graphql_label_request, refusal
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, States, Variable
-from symphony.trackers.raw_tools import Scope, graphql_call, graphql_spec, show, writes_comment
+from symphony.trackers.provider import (
+    Address,
+    Credential,
+    ProviderSettings,
+    ServiceAccess,
+    StandInVariable,
+    States,
+)
+from symphony.trackers.raw_tools import RawToolScope, graphql_call, graphql_spec, show, writes_comment
 from symphony.trackers.remote import Flows, ListingCache, RemoteKind, batches
 from symphony.trackers.webhooks import LINEAR
 
@@ -44,21 +51,21 @@ class LinearSettings(ProviderSettings):
     """
 
     kind = "linear"
-    scopes = (Scope.TOKEN, Scope.OFF)
+    scopes = (RawToolScope.TOKEN, RawToolScope.OFF)
 
     endpoint: Address = "https://api.linear.app/graphql"
-    api_key: Annotated[Credential, Variable("LINEAR_API_KEY")]
+    api_key: Annotated[Credential, StandInVariable("LINEAR_API_KEY")]
     project_slug: str
-    assignee: Annotated[str, Variable("LINEAR_ASSIGNEE")] = ""
+    assignee: Annotated[str, StandInVariable("LINEAR_ASSIGNEE")] = ""
     active_states: States = ("Todo", "In Progress")
     terminal_states: States = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> ServiceAccess:
         key = self.api_key.reveal()
         header = f"Bearer {key}" if key.startswith("lin_oauth_") else key
-        return Access(base=self.endpoint, credential=key, headers={"authorization": header})
+        return ServiceAccess(base=self.endpoint, credential=key, headers={"authorization": header})
 
     @property
     def slugs(self) -> list[str]:
@@ -79,7 +86,7 @@ _STATUS_OF_CODE = {
 }
 
 
-def _status(answer: Answer) -> int:
+def _status(answer: HttpResponse) -> int:
     """The error codes before the status: Linear has answered a rate limit with a 400."""
     statuses = [_STATUS_OF_CODE[code] for code in error_codes(answer) if code in _STATUS_OF_CODE]
     return max(statuses, default=plain_status(answer))
@@ -550,7 +557,7 @@ class LinearFlows(Flows[LinearSettings]):
 
     @override
     def tools(self) -> tuple[ToolSpec, ...]:
-        off = self.settings.scope is Scope.OFF
+        off = self.settings.scope is RawToolScope.OFF
         return () if off else (graphql_spec(self.tool_name, self.service.name),)
 
     @override

@@ -29,11 +29,11 @@ from symphony.domain import Failure, Issue, ToolResult, ToolSpec, normalise_stat
 from symphony.http import (
     PAUSE,
     SHARED,
-    Answer,
     Flow,
     Http,
+    HttpResponse,
     Page,
-    Pager,
+    PageGuard,
     Purpose,
     QuotaRemaining,
     RateLimiters,
@@ -50,7 +50,15 @@ from symphony.trackers.comments import agent_comment, agent_comment_key, without
 from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
 from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
 from symphony.trackers.provider import ProviderSettings
-from symphony.trackers.raw_tools import Reach, RestCall, Scope, rest_call, rest_flow, rest_spec, scope_problem
+from symphony.trackers.raw_tools import (
+    RawToolScope,
+    Reach,
+    RestCall,
+    rest_call,
+    rest_flow,
+    rest_spec,
+    scope_problem,
+)
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.webhooks import WebhookScheme
 
@@ -137,7 +145,7 @@ class Flows(ABC, Generic[S]):
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tool for raw API requests, unless `scope` is `off`."""
-        if self.settings.scope is Scope.OFF:
+        if self.settings.scope is RawToolScope.OFF:
             return ()
         return (rest_spec(self.tool_name, self.service.name, self.tool_methods, note=self.tool_note()),)
 
@@ -146,7 +154,7 @@ class Flows(ABC, Generic[S]):
         call = rest_call(arguments, self.tool_methods, prefix=self.tool_prefix, suffix=self.tool_suffix)
         if isinstance(call, str):
             return ToolResult.error(call)
-        if self.settings.scope is not Scope.TOKEN:
+        if self.settings.scope is not RawToolScope.TOKEN:
             reach = yield from self.reach(call, issue)
             problem = scope_problem(call, reach, self.settings.scope)
             if problem is not None:
@@ -238,7 +246,7 @@ class Flows(ABC, Generic[S]):
         """`fields.snapshots` of this service."""
         return snapshots(self.service.name, records, read, wanted=ids)
 
-    def pages(self, first: Request, read: Callable[[Answer, Pager], Page]) -> Flow[list[Any]]:
+    def pages(self, first: Request, read: Callable[[HttpResponse, PageGuard], Page]) -> Flow[list[Any]]:
         """`http.all_pages` of this service."""
         return all_pages(self.service, self.settings.access.base, first, read)
 

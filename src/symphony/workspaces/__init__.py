@@ -44,7 +44,7 @@ from symphony.workspaces.mirror import Mirror as Mirror
 from symphony.workspaces.mirror import RemoteRefs as RemoteRefs
 from symphony.workspaces.mirror import parse_ls_remote as parse_ls_remote
 from symphony.workspaces.model import NUMSTAT as NUMSTAT
-from symphony.workspaces.model import Changes as Changes
+from symphony.workspaces.model import ChangedFiles as ChangedFiles
 from symphony.workspaces.model import Delivery as Delivery
 from symphony.workspaces.model import FileChange as FileChange
 from symphony.workspaces.model import KeptWorkspace as KeptWorkspace

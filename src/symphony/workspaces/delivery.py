@@ -36,7 +36,7 @@ from symphony.workspaces.layout import Layout, resolve
 from symphony.workspaces.mirror import FETCH, FETCH_INTO_MIRROR, Mirror
 from symphony.workspaces.model import (
     NUMSTAT,
-    Changes,
+    ChangedFiles,
     Delivery,
     Login,
     Removal,
@@ -295,7 +295,7 @@ class Publisher:
             return head, f"the work was on {where}; delivered as {branch}"
         return own, f"{where} does not go on from {branch}; only {branch} was delivered"
 
-    async def _diff(self, base_commit: str | None, head: str) -> Changes | None:
+    async def _diff(self, base_commit: str | None, head: str) -> ChangedFiles | None:
         if base_commit is None:
             return None
         diff = ("diff", *NUMSTAT, base_commit, head, "--")

@@ -13,7 +13,7 @@ from typing_extensions import override
 from symphony import to_thread
 from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import PROFILES, AcpProfile, command_of, profile_of
-from symphony.agents.acp.session import AcpSession, Agent, initialize, open_session, select
+from symphony.agents.acp.session import AcpAgent, AcpSession, initialize, open_session, select
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
     AgentError,
@@ -76,7 +76,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
             workspace=self.skill_places(settings),
             host=tuple(Path(home) / path for path in profile.host_skills) if home else (),
         )
-        self._checked: Agent | None = None
+        self._checked: AcpAgent | None = None
 
     @override
     @classmethod
@@ -227,7 +227,7 @@ def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> SettingIssue
 
 async def check(
     backend: ProcessBackend[AcpSettings], profile: AcpProfile, options: LaunchOptions
-) -> tuple[Preflight, Agent]:
+) -> tuple[Preflight, AcpAgent]:
     """Open a session as a run would, in `options.cwd`; also return the agent that answered.
 
     Raises:
@@ -252,7 +252,7 @@ async def check(
     return Preflight(agent=agent.name, version=agent.version, notices=notices), agent
 
 
-async def _open(connection: Connection, settings: AcpSettings, profile: AcpProfile, cwd: Path) -> Agent:
+async def _open(connection: Connection, settings: AcpSettings, profile: AcpProfile, cwd: Path) -> AcpAgent:
     limit_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
 
     async def handle(message: Message) -> None:

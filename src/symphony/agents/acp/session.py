@@ -26,7 +26,7 @@ from symphony.agents.events import (
     Notice,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     redact,
 )
@@ -45,15 +45,15 @@ from symphony.agents.session import (
 from symphony.agents.wire import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    Answer,
     Connection,
+    ErrorResponse,
     MalformedLine,
     Message,
-    Notification,
     PlainLine,
-    Refusal,
-    RefusedError,
+    RequestAnswer,
     Response,
+    RpcError,
+    ServerNotification,
     ServerRequest,
     line_event,
     response_error,
@@ -76,7 +76,7 @@ class AcpSession(StreamSession[Message]):
         cwd: Path,
         events: EventQueue,
         server: ToolServer | None = None,
-        checked: "Agent | None" = None,
+        checked: "AcpAgent | None" = None,
     ) -> None:
         self._connection = Connection(
             process, read_timeout_ms=settings.read_timeout_ms, dialect=protocol.dialect(profile)
@@ -117,7 +117,7 @@ class AcpSession(StreamSession[Message]):
         self._open = True
         self._updates.forget()
 
-    async def _open_session(self, agent: "Agent") -> "OpenedSession":
+    async def _open_session(self, agent: "AcpAgent") -> "OpenedSession":
         envelope, profile = self._briefing.envelope, self._profile
         extra: Json = {}
         if envelope is not None and profile.system_text == "meta":
@@ -162,9 +162,9 @@ class AcpSession(StreamSession[Message]):
     @override
     def _absorb(self, message: Message) -> None:
         match message:
-            case Notification(method="session/update"):
+            case ServerNotification(method="session/update"):
                 self._update(message)
-            case Response() | Refusal() if message.id == self._prompt_id:
+            case Response() | ErrorResponse() if message.id == self._prompt_id:
                 self._prompt_id = None
                 self._end_turn(message)
             case PlainLine() | MalformedLine():
@@ -174,7 +174,7 @@ class AcpSession(StreamSession[Message]):
             case _:
                 self._events.count()
 
-    def _update(self, message: Notification) -> None:
+    def _update(self, message: ServerNotification) -> None:
         """Report an update. One that comes before the session is open replays an earlier process."""
         try:
             params = decode_object(message.params)
@@ -188,14 +188,14 @@ class AcpSession(StreamSession[Message]):
         for event in events:
             self._emit(event)
 
-    def _end_turn(self, answer: Response | Refusal) -> None:
+    def _end_turn(self, answer: Response | ErrorResponse) -> None:
         """Report the answer to the prompt: the last message, the tokens, and how the turn ended."""
         message = self._updates.pending_message
         for event in self._updates.flush():
             self._emit(event)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ErrorResponse):
             failure = protocol.refusal_failure(answer, self._profile)
-            self._emit(TurnEnded(status=TurnStatus.FAILED, failure=failure))
+            self._emit(TurnEnd(status=TurnStatus.FAILED, failure=failure))
             return
         try:
             result = decode_object(answer.result)
@@ -213,7 +213,7 @@ class AcpSession(StreamSession[Message]):
         unused = usage is None or usage.tokens.total_tokens == 0
         if self._profile.errors_as_messages and unused and ended.status is TurnStatus.COMPLETED:
             failure = protocol.message_failure(redact(message), self._profile)
-            ended = TurnEnded(status=TurnStatus.FAILED, failure=failure)
+            ended = TurnEnd(status=TurnStatus.FAILED, failure=failure)
         self._emit(ended)
 
     async def _answer(self, request: ServerRequest) -> None:
@@ -270,13 +270,13 @@ class AcpSession(StreamSession[Message]):
 # --- opening a session, as the preflight does too ----------------------------------------------------------
 
 Call = Callable[[str, Json], Awaitable[dict[str, Any]]]
-"""Sends a request and returns its result; raises `RefusedError` if the agent refuses it."""
+"""Sends a request and returns its result; raises `RpcError` if the agent refuses it."""
 
 _MAX_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AcpAgent:
     """The agent's own name and version, and the method that resumes a session, or None."""
 
     name: str
@@ -301,7 +301,7 @@ class OpenedSession:
     refused: Failure | None = None
 
 
-async def initialize(call: Call) -> Agent:
+async def initialize(call: Call) -> AcpAgent:
     """Do the handshake.
 
     Raises:
@@ -323,7 +323,7 @@ async def initialize(call: Call) -> Agent:
     resume_method = "session/load" if capabilities.get("loadSession") is True else None
     if isinstance(object_in(capabilities, "sessionCapabilities").get("resume"), dict):
         resume_method = "session/resume"  # does not replay the conversation, as session/load does
-    return Agent(
+    return AcpAgent(
         name=redact(str(info.get("name") or "unknown"), 100),
         version=redact(str(info.get("version") or "unknown"), 100),
         resume_method=resume_method,
@@ -354,7 +354,7 @@ async def open_session(
             return OpenedSession(
                 session_id=session, details=await call(method, params(session)), resumed=True
             )
-        except RefusedError as error:
+        except RpcError as error:
             refused = error.failure
     details = await call("session/new", params(None))
     session = text_in(details, "sessionId")
@@ -482,27 +482,29 @@ def decide(
     decisions: Mapping[str, bool] = NO_DECISIONS,
     *,
     stopping: bool = False,
-) -> Answer:
+) -> RequestAnswer:
     """Return the answer to a request of the agent; never raises. While `stopping` no permission is given."""
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return Answer(error=(INVALID_PARAMS, redact(str(error))))
+        return RequestAnswer(error=(INVALID_PARAMS, redact(str(error))))
     match request.method:
         case "session/request_permission":
-            return Answer(result=_CANCELLED) if stopping else _permission(params, on_approval, decisions)
+            return (
+                RequestAnswer(result=_CANCELLED) if stopping else _permission(params, on_approval, decisions)
+            )
         case "elicitation/create":
             text = text_in(params, "message")
             event = question_asked([text] if text.strip() else [])
-            return Answer(result={"action": "decline"}, event=event)
+            return RequestAnswer(result={"action": "decline"}, event=event)
         case method:
             text = redact(f"unsupported request {method}", 200)
             notice = Notice(level="warning", message=f"{text} was refused")
             expected = method.startswith(_NOT_OFFERED)
-            return Answer(error=(METHOD_NOT_FOUND, text), event=None if expected else notice)
+            return RequestAnswer(error=(METHOD_NOT_FOUND, text), event=None if expected else notice)
 
 
-def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, bool]) -> Answer:
+def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, bool]) -> RequestAnswer:
     call = object_in(params, "toolCall")
     kind = str(call.get("kind") or "other")[:40]
     texts = [shown_command(object_in(call, "rawInput").get("command")), text_in(call, "title")]
@@ -512,12 +514,14 @@ def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, b
     key = request_key(kind, [details[-1:], what]) if what else None
     verdict = answer_to(key, decisions, on_approval)
     if verdict == "block":
-        return Answer(result=_CANCELLED, event=approval_required(kind, details[:1], key))
+        return RequestAnswer(result=_CANCELLED, event=approval_required(kind, details[:1], key))
     options = objects_in(params, "options")
     for option_kind in _OPTION_KINDS[verdict]:
         for option in options:
             if option.get("kind") == option_kind and option.get("optionId") is not None:
                 outcome = {"outcome": "selected", "optionId": option["optionId"]}
                 event: AgentEvent = ApprovalAnswered(kind=kind, decision=verdict, subject=subject)
-                return Answer(result={"outcome": outcome}, event=event)
-    return Answer(result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline", subject=subject))
+                return RequestAnswer(result={"outcome": outcome}, event=event)
+    return RequestAnswer(
+        result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline", subject=subject)
+    )

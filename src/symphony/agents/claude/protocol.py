@@ -23,7 +23,7 @@ from symphony.agents.events import (
     MAX_PLAN_STEPS,
     AgentEvent,
     ContextCompacted,
-    FileChange,
+    FileEdit,
     ItemFinished,
     ItemStarted,
     Malformed,
@@ -33,7 +33,7 @@ from symphony.agents.events import (
     RateLimits,
     Reasoning,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
     line_changes,
@@ -128,7 +128,7 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 _KEEP_ALIVES: Final = frozenset({"stream_event", "keep_alive"})
 
 
-class Event(msgspec.Struct, frozen=True):
+class ClaudeEvent(msgspec.Struct, frozen=True):
     """Something happened; `raw` is the whole line."""
 
     type: str
@@ -158,7 +158,7 @@ class KeepAlive(msgspec.Struct, frozen=True):
     pieces: list[bytes] = []
 
 
-Message = Event | ControlRequest | ControlResponse | KeepAlive | PlainLine | MalformedLine
+Message = ClaudeEvent | ControlRequest | ControlResponse | KeepAlive | PlainLine | MalformedLine
 
 
 class _Line(msgspec.Struct):
@@ -262,7 +262,7 @@ def _message(line: bytes) -> Message | None:
     if head.type in _KEEP_ALIVES and _OF_MESSAGE not in line:
         return KeepAlive(1, [line] if _TEXT_DELTA in line else [])
     if head.type != "control_request":
-        return Event(head.type, head.subtype, msgspec.Raw(line))
+        return ClaudeEvent(head.type, head.subtype, msgspec.Raw(line))
     if not head.request_id:
         return MalformedLine(excerpt(line)[:EXCERPT_CHARS])
     return ControlRequest(head.request_id, head.request)
@@ -494,19 +494,19 @@ def item_started(block: Json) -> ItemStarted:
     )
 
 
-def _changes(tool: str, arguments: Json) -> tuple[FileChange, ...]:
+def _changes(tool: str, arguments: Json) -> tuple[FileEdit, ...]:
     """Return the file that a tool writes; a written file counts as new."""
     path = text_in(arguments, "file_path") or text_in(arguments, "notebook_path")
     if tool == "Write":
         lines = len(text_in(arguments, "content").splitlines())
-        return (FileChange(path=path, change="write", added=lines),)
+        return (FileEdit(path=path, change="write", added=lines),)
     edits: list[Json] = [*objects_in(arguments, "edits")] or [arguments]
     counts = [
         line_changes(text_in(edit, "old_string"), text_in(edit, "new_string") or text_in(edit, "new_source"))
         for edit in edits
     ]
     added, removed = (sum(numbers) for numbers in zip(*counts, strict=True))
-    return (FileChange(path=path, change="update", added=added, removed=removed),)
+    return (FileEdit(path=path, change="update", added=added, removed=removed),)
 
 
 def item_finished(item: ItemStarted, block: Json) -> ItemFinished:
@@ -566,7 +566,7 @@ class Translator:
             ("system", "compact_boundary"): _compacted,
         }
 
-    def translate(self, event: Event) -> tuple[AgentEvent, ...]:
+    def translate(self, event: ClaudeEvent) -> tuple[AgentEvent, ...]:
         """Return the meaning of one event, empty if it has none; never raises."""
         handler = self._handlers.get((event.type, event.subtype if event.type == "system" else ""))
         if handler is None:
@@ -630,16 +630,16 @@ class Translator:
             yield usage
         yield replace(self._turn_end(body), cost_usd=cost)
 
-    def _turn_end(self, body: Json) -> TurnEnded:
+    def _turn_end(self, body: Json) -> TurnEnd:
         reason, error_name = text_in(body, "terminal_reason"), self._error_name
         self._error_name = None
         if reason.startswith("aborted"):
             message = f"the turn was interrupted ({redact(reason, 100)})"
             failure = Failure(category=Category.TURN_CANCELLED, blame=Blame.AGENT, message=message)
-            return TurnEnded(status=TurnStatus.INTERRUPTED, failure=failure)
+            return TurnEnd(status=TurnStatus.INTERRUPTED, failure=failure)
         if body.get("is_error") is not True and body.get("subtype") == "success":
-            return TurnEnded(status=TurnStatus.COMPLETED)
-        return TurnEnded(status=TurnStatus.FAILED, failure=turn_failure(body, error_name))
+            return TurnEnd(status=TurnStatus.COMPLETED)
+        return TurnEnd(status=TurnStatus.FAILED, failure=turn_failure(body, error_name))
 
 
 def _rate_limits(body: Json) -> Iterator[AgentEvent]:

@@ -16,9 +16,9 @@ from symphony.agents.claude.protocol import (
     INSTALL_HINT,
     OWN_TOOLS,
     ClaudeCodec,
+    ClaudeEvent,
     ControlRequest,
     ControlResponse,
-    Event,
     KeepAlive,
     Message,
     Translator,
@@ -30,7 +30,7 @@ from symphony.agents.events import (
     ApprovalAnswered,
     Notice,
     SessionStarted,
-    TurnEnded,
+    TurnEnd,
     redact,
 )
 from symphony.agents.json_fields import Json, decode_object, object_in, objects_in, text_in
@@ -172,8 +172,8 @@ class ClaudeSession(StreamSession[Message]):
     async def _handle_early(self, message: Message) -> None:
         """Handle a message before the first turn, where the end of a turn shows that there will be none."""
         await self._handle(message)
-        if isinstance(message, Event) and message.type == "result":
-            ended = [event for event in self._events.drain() if isinstance(event, TurnEnded)]
+        if isinstance(message, ClaudeEvent) and message.type == "result":
+            ended = [event for event in self._events.drain() if isinstance(event, TurnEnd)]
             if ended and ended[0].failure is not None:
                 raise AgentError(ended[0].failure)
             raise response_error("the agent ended a turn that was never started")
@@ -199,8 +199,8 @@ class ClaudeSession(StreamSession[Message]):
             await self._answer(message)
             return
         self._absorb(message)
-        begun = isinstance(message, Event) and message.subtype == "init"
-        if self._resumed and isinstance(message, Event) and begun:
+        begun = isinstance(message, ClaudeEvent) and message.subtype == "init"
+        if self._resumed and isinstance(message, ClaudeEvent) and begun:
             told = text_in(decode_object(message.raw), "cwd")
             if (failure := await resumed_elsewhere(told, self._cwd)) is not None:
                 raise AgentError(failure)
@@ -214,12 +214,12 @@ class ClaudeSession(StreamSession[Message]):
             case KeepAlive():
                 self._events.count(message.count)
                 self._pending.add(message.pieces)
-            case Event():
+            case ClaudeEvent():
                 events = self._translator.translate(message)
                 if not events:
                     self._events.count()
                 for event in events:
-                    if isinstance(event, TurnEnded):
+                    if isinstance(event, TurnEnd):
                         self._turn_open = False
                     self._emit(event)
             case PlainLine() | MalformedLine():

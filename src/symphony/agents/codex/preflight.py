@@ -29,8 +29,8 @@ from symphony.agents.wire import (
     METHOD_NOT_FOUND,
     Connection,
     Message,
-    Notification,
-    RefusedError,
+    RpcError,
+    ServerNotification,
     ServerRequest,
 )
 from symphony.config import CodexSettings
@@ -193,7 +193,7 @@ class _Check:
             return await self._connection.call(method, params, self._handle, timeout_ms=timeout_ms)
         except AgentError as error:
             message = error.failure.message
-            if isinstance(error, RefusedError) and (
+            if isinstance(error, RpcError) and (
                 error.code == METHOD_NOT_FOUND or any(phrase in message.lower() for phrase in _UNKNOWN_METHOD)
             ):
                 return None
@@ -202,7 +202,7 @@ class _Check:
     async def _handle(self, message: Message) -> None:
         if isinstance(message, ServerRequest):
             await self._connection.refuse(message, "only a check is running")
-        elif isinstance(message, Notification):
+        elif isinstance(message, ServerNotification):
             notices = [event for event in protocol.translate(message).events if isinstance(event, Notice)]
             self._notices.extend(notice.message for notice in notices if notice.level != "info")
 

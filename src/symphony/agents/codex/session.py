@@ -23,7 +23,7 @@ from symphony.agents.events import (
     Notice,
     SessionStarted,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     redact,
 )
@@ -47,13 +47,13 @@ from symphony.agents.session import (
 from symphony.agents.wire import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    Answer,
     Connection,
     MalformedLine,
     Message,
-    Notification,
     PlainLine,
-    RefusedError,
+    RequestAnswer,
+    RpcError,
+    ServerNotification,
     ServerRequest,
     Suppressed,
     line_event,
@@ -111,7 +111,7 @@ class CodexSession(StreamSession[Message]):
         self._turn_open = False
         self._turn_id: str | None = None
         self._model: str | None = None
-        self._early_ends: dict[str, TurnEnded] = {}
+        self._early_ends: dict[str, TurnEnd] = {}
         self._error: Failure | None = None
         self._error_deadline = math.inf
 
@@ -159,7 +159,7 @@ class CodexSession(StreamSession[Message]):
         )
         try:
             answer = await self._call("thread/resume", params)
-        except RefusedError as error:
+        except RpcError as error:
             self.resume_refused = error.failure
             return False
         self.resume_refused = await resumed_elsewhere(text_in(answer, "cwd"), self._cwd)
@@ -183,7 +183,7 @@ class CodexSession(StreamSession[Message]):
         params = {"cwds": [str(self._cwd)]}
         try:
             answer = await self._connection.call("skills/list", params, self._handle, timeout_ms=limit_ms)
-        except RefusedError:
+        except RpcError:
             return None  # an older version, which does not know the method
         except AgentError as error:
             if error.failure.category in {Category.RESPONSE_TIMEOUT, Category.RESPONSE_ERROR}:
@@ -227,7 +227,7 @@ class CodexSession(StreamSession[Message]):
         with anyio.move_on_at(self._error_deadline) as scope:
             await super()._read()
         if scope.cancelled_caught:
-            self._emit(TurnEnded(status=TurnStatus.FAILED, failure=self._error))
+            self._emit(TurnEnd(status=TurnStatus.FAILED, failure=self._error))
 
     @override
     async def _handle(self, message: Message) -> None:
@@ -243,7 +243,7 @@ class CodexSession(StreamSession[Message]):
                 self._error_deadline = math.inf
                 self._events.count(message.count)
                 self._pending.add(message.params)
-            case Notification():
+            case ServerNotification():
                 if message.method.startswith(_PROGRESS_METHODS):
                     self._error_deadline = math.inf
                 if protocol.is_mere_activity(message.method):
@@ -258,7 +258,7 @@ class CodexSession(StreamSession[Message]):
             case _:
                 self._events.count()
 
-    def _remember_changes(self, message: Notification) -> None:
+    def _remember_changes(self, message: ServerNotification) -> None:
         """Keep what an item changes: a request for its approval names the item only."""
         try:
             item = object_in(decode_object(message.params), "item")
@@ -277,7 +277,7 @@ class CodexSession(StreamSession[Message]):
         if translation.error is not None:
             self._expect_end(translation.error, fatal=translation.fatal)
         for event in translation.events:
-            if isinstance(event, TurnEnded):
+            if isinstance(event, TurnEnd):
                 self._end_turn(event, translation.turn_id)
             else:
                 self._emit(event)
@@ -298,7 +298,7 @@ class CodexSession(StreamSession[Message]):
             )
             self._error_deadline = anyio.current_time() + stall_ms / 1000
 
-    def _end_turn(self, event: TurnEnded, turn_id: str | None) -> None:
+    def _end_turn(self, event: TurnEnd, turn_id: str | None) -> None:
         if self._turn_open and self._turn_id is None and turn_id is not None:
             # The end of this turn or of an older one: the answer to turn/start will show which.
             if len(self._early_ends) < _MAX_EARLY_ENDS and len(turn_id) <= MAX_ID_CHARS:
@@ -395,24 +395,24 @@ class Policy:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def decide(request: ServerRequest, policy: Policy) -> Answer | ToolCall:
+def decide(request: ServerRequest, policy: Policy) -> RequestAnswer | ToolCall:
     """Return the answer to a request, or the tool call that has to be run for it; never raises."""
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return Answer(error=(INVALID_PARAMS, redact(str(error))))
+        return RequestAnswer(error=(INVALID_PARAMS, redact(str(error))))
     handler = _HANDLERS.get(request.method)
     if handler is not None:
         return handler(params, policy)
     text = redact(f"unsupported request {request.method}", 200)
-    return Answer(
+    return RequestAnswer(
         error=(METHOD_NOT_FOUND, text), event=Notice(level="warning", message=f"{text} was refused")
     )
 
 
-def tool_answer(name: str, result: ToolResult) -> Answer:
+def tool_answer(name: str, result: ToolResult) -> RequestAnswer:
     """Return the answer to a tool call, in the form of both protocol generations."""
-    return Answer(
+    return RequestAnswer(
         result={
             "success": result.success,
             "output": result.text,
@@ -422,12 +422,12 @@ def tool_answer(name: str, result: ToolResult) -> Answer:
     )
 
 
-def _current_time(params: Json, policy: Policy) -> Answer:
+def _current_time(params: Json, policy: Policy) -> RequestAnswer:
     del params, policy
-    return Answer(result={"currentTimeAt": int(time.time())})
+    return RequestAnswer(result={"currentTimeAt": int(time.time())})
 
 
-def _tool_call(params: Json, policy: Policy) -> Answer | ToolCall:
+def _tool_call(params: Json, policy: Policy) -> RequestAnswer | ToolCall:
     name = params.get("tool")
     if params.get("namespace"):
         call: ToolCall | RefusedCall = unsupported_tool(name, policy.tool_names)
@@ -437,7 +437,7 @@ def _tool_call(params: Json, policy: Policy) -> Answer | ToolCall:
 
 
 def _current_approval(kind: str) -> "_Handler":
-    def handle(params: Json, policy: Policy) -> Answer:
+    def handle(params: Json, policy: Policy) -> RequestAnswer:
         offered = params.get("availableDecisions")
         yes = (
             "accept"
@@ -458,7 +458,7 @@ def _current_approval(kind: str) -> "_Handler":
 
 
 def _legacy_approval(kind: str) -> "_Handler":
-    def handle(params: Json, policy: Policy) -> Answer:
+    def handle(params: Json, policy: Policy) -> RequestAnswer:
         denied = {"denied": {"rejection": "this session runs unattended; nobody can approve it"}}
         return _approval(
             kind,
@@ -473,14 +473,14 @@ def _legacy_approval(kind: str) -> "_Handler":
     return handle
 
 
-def _permissions(params: Json, policy: Policy) -> Answer:
+def _permissions(params: Json, policy: Policy) -> RequestAnswer:
     nothing = {"permissions": {}, "scope": "turn"}
     granted = {"permissions": object_in(params, "permissions"), "scope": "session"}
     once = {**granted, "scope": "turn"}
     return _approval("permissions", params, policy, yes=granted, once=once, no=nothing, stop=nothing)
 
 
-def _elicitation(params: Json, policy: Policy) -> Answer:
+def _elicitation(params: Json, policy: Policy) -> RequestAnswer:
     """Answer an MCP server's request for input, which only a person could give, or an approval of its tool.
 
     Codex asks whether a tool of an MCP server may run in the form of an elicitation, and marks it as such.
@@ -494,12 +494,12 @@ def _elicitation(params: Json, policy: Policy) -> Answer:
         return _approval("mcpToolCall", asked, policy, yes=yes, once=yes, no=no, stop=no)
     text = params.get("message")
     reason = redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
-    return Answer(result=no, event=InputRequired(reason=f"MCP elicitation: {reason}"))
+    return RequestAnswer(result=no, event=InputRequired(reason=f"MCP elicitation: {reason}"))
 
 
 def _approval(
     kind: str, params: Json, policy: Policy, *, yes: Json, once: Json, no: Json, stop: Json
-) -> Answer:
+) -> RequestAnswer:
     """Answer a request for approval as a person decided, else as `on_approval` says.
 
     `once` allows nothing but this request. `stop` also ends the turn if possible.
@@ -510,12 +510,14 @@ def _approval(
     match answer_to(key, policy.decisions, policy.on_approval):
         case "accept":
             event = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
-            return Answer(result=yes if policy.on_approval == "accept" else once, event=event)
+            return RequestAnswer(result=yes if policy.on_approval == "accept" else once, event=event)
         case "decline":
             event = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
-            return Answer(result=no, event=event)
+            return RequestAnswer(result=no, event=event)
         case "block":
-            return Answer(result=stop, event=approval_required(kind, [command, params.get("reason")], key))
+            return RequestAnswer(
+                result=stop, event=approval_required(kind, [command, params.get("reason")], key)
+            )
 
 
 def _request_key(kind: str, params: Json, policy: Policy) -> str | None:
@@ -528,7 +530,7 @@ def _request_key(kind: str, params: Json, policy: Policy) -> str | None:
     return request_key(kind, what)
 
 
-def _user_input(params: Json, policy: Policy) -> Answer:
+def _user_input(params: Json, policy: Policy) -> RequestAnswer:
     """Approve MCP tool calls that `approval_policy: never` allows; any other question is for a person."""
     questions = objects_in(params, "questions")
     labels = {str(question.get("id")): _approving_label(question) for question in questions}
@@ -536,9 +538,9 @@ def _user_input(params: Json, policy: Policy) -> Answer:
     if labels and automatic and all(labels.values()):
         answers = {name: {"answers": [label]} for name, label in labels.items()}
         event: AgentEvent = ApprovalAnswered(kind="mcpToolCall", decision="accept")
-        return Answer(result={"answers": answers}, event=event)
+        return RequestAnswer(result={"answers": answers}, event=event)
     texts = [text for question in questions if isinstance(text := question.get("question"), str)]
-    return Answer(error=(UNATTENDED, "nobody is here to answer"), event=question_asked(texts))
+    return RequestAnswer(error=(UNATTENDED, "nobody is here to answer"), event=question_asked(texts))
 
 
 def _approving_label(question: Json) -> str | None:
@@ -548,7 +550,7 @@ def _approving_label(question: Json) -> str | None:
     return next(iter([*preferred, *fitting]), None)
 
 
-_Handler = Callable[[Json, Policy], Answer | ToolCall]
+_Handler = Callable[[Json, Policy], RequestAnswer | ToolCall]
 _HANDLERS: Final[Mapping[str, _Handler]] = {
     "currentTime/read": _current_time,
     "item/commandExecution/requestApproval": _current_approval("commandExecution"),

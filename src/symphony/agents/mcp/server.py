@@ -38,11 +38,11 @@ from symphony.agents.session import RefusedCall, ToolCall, check_tool_call, run_
 from symphony.agents.wire import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    Answer,
     JsonRpcCodec,
     Message,
-    Notification,
+    RequestAnswer,
     RequestId,
+    ServerNotification,
     ServerRequest,
 )
 from symphony.domain import Blame, Category, Failure, ToolResult, ToolSpec
@@ -65,7 +65,7 @@ _log = structlog.get_logger(__name__)
 # --- the protocol: tools and nothing else; no state, no I/O ------------------------------------------------
 
 
-def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolCall | RefusedCall:
+def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> RequestAnswer | ToolCall | RefusedCall:
     """Return the answer to a request, or the call that has to be run for it; never raises.
 
     Each request is answered whatever came before it: a client that skips `initialize` gets its tools too.
@@ -74,11 +74,11 @@ def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolC
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return Answer(error=(INVALID_PARAMS, redact(str(error))))
+        return RequestAnswer(error=(INVALID_PARAMS, redact(str(error))))
     match request.method:
         case "initialize":
             version = params.get("protocolVersion")
-            return Answer(
+            return RequestAnswer(
                 result={
                     "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
                     "capabilities": {"tools": {}},
@@ -86,26 +86,26 @@ def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolC
                 }
             )
         case "ping":
-            return Answer(result={})
+            return RequestAnswer(result={})
         case "tools/list":
             listed = [
                 {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
                 for spec in tools
             ]
-            return Answer(result={"tools": listed})
+            return RequestAnswer(result={"tools": listed})
         case "tools/call":
             return check_tool_call(params.get("name"), params.get("arguments"), [spec.name for spec in tools])
         case method:
-            return Answer(error=(METHOD_NOT_FOUND, redact(f"unsupported method {method}", 200)))
+            return RequestAnswer(error=(METHOD_NOT_FOUND, redact(f"unsupported method {method}", 200)))
 
 
-def tool_answer(result: ToolResult) -> Answer:
+def tool_answer(result: ToolResult) -> RequestAnswer:
     """Return the answer to a tool call. A failure is a result too: the model reads it."""
     content = [{"type": "text", "text": result.text}]
-    return Answer(result={"content": content, "isError": not result.success})
+    return RequestAnswer(result={"content": content, "isError": not result.success})
 
 
-def cancelled_request(message: Notification) -> RequestId | None:
+def cancelled_request(message: ServerNotification) -> RequestId | None:
     """Return the id of the request that a notification cancels; None for every other notification."""
     if message.method != "notifications/cancelled":
         return None
@@ -186,13 +186,13 @@ class ClientConnection:
     async def _handle(self, message: Message, tasks: TaskGroup) -> None:
         if isinstance(message, ServerRequest):
             answer = respond(message, self._calls.tools)
-            if isinstance(answer, Answer):
+            if isinstance(answer, RequestAnswer):
                 await self._send(message, answer)
             else:
                 await self._call_slots.acquire()
                 self._open_calls[message.id] = scope = anyio.CancelScope()
                 tasks.start_soon(self._run_call, message, answer, scope)
-        elif isinstance(message, Notification):
+        elif isinstance(message, ServerNotification):
             cancelled = cancelled_request(message)
             if cancelled is not None and cancelled in self._open_calls:
                 self._open_calls[cancelled].cancel()
@@ -223,7 +223,7 @@ class ClientConnection:
             except OSError:
                 return b""
 
-    async def _send(self, request: ServerRequest, answer: Answer) -> None:
+    async def _send(self, request: ServerRequest, answer: RequestAnswer) -> None:
         """Write an answer as a whole; a client that has disconnected is ignored."""
         async with self._send_lock:
             rest = memoryview(self._codec.answer(request.id, answer))

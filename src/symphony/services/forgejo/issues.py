@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.http import Answer, Flow, Page, Pager, Query, Request, next_link
+from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, next_link
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, whole
 from symphony.services.forgejo.profile import SERVICE, api_address
 from symphony.services.issues import (
@@ -25,7 +25,7 @@ from symphony.services.issues import (
 from symphony.trackers import webhooks
 from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.fields import Listing
-from symphony.trackers.provider import Access, Address, Credential, Variable
+from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable
 from symphony.trackers.remote import ListingCache, RemoteKind
 
 # --- settings --------------------------------------------------------------------------------------------
@@ -44,16 +44,16 @@ class ForgejoSettings(RepositorySettings):
     service_name: ClassVar[str] = SERVICE.name
     short_name: ClassVar[str] = "FJ"
 
-    url: Annotated[Address, Variable("FORGEJO_URL")]
+    url: Annotated[Address, StandInVariable("FORGEJO_URL")]
     repo: Annotated[str, REPO_RULE]
-    token: Annotated[Credential, Variable("FORGEJO_TOKEN")]
+    token: Annotated[Credential, StandInVariable("FORGEJO_TOKEN")]
     states: ForgejoStates = ForgejoStates()
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> ServiceAccess:
         token = self.token.reveal()
-        return Access(base=api_address(self.url), credential=token, headers=SERVICE.headers(token))
+        return ServiceAccess(base=api_address(self.url), credential=token, headers=SERVICE.headers(token))
 
 
 class GiteaSettings(ForgejoSettings):
@@ -63,8 +63,8 @@ class GiteaSettings(ForgejoSettings):
     service_name = "Gitea"
     short_name = "GT"
 
-    url: Annotated[Address, Variable("GITEA_URL")]
-    token: Annotated[Credential, Variable("GITEA_TOKEN")]
+    url: Annotated[Address, StandInVariable("GITEA_URL")]
+    token: Annotated[Credential, StandInVariable("GITEA_TOKEN")]
 
 
 # --- from JSON to issues ---------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         first = self.request("/issues", query=[*query, ("limit", str(PAGE)), ("page", "1")])
         page = 1
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             nonlocal page
             records = self.service.list_of(answer.body, first)
             if next_link(answer.headers) is None:
@@ -318,7 +318,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
             query = [("page", str(page)), ("limit", str(PAGE))]
             return self.of_issue(number, "/dependencies", query=query, accept=_GONE)
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             nonlocal page
             records = self.service.list_of(answer.body, request()) if answer.status == _OK else []
             before = len(found)

@@ -32,7 +32,14 @@ from symphony.services.issues import (
 from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.deciding_labels import graphql_label_request
 from symphony.trackers.fields import Listing
-from symphony.trackers.provider import Access, Address, Credential, SettingError, Variable, matches
+from symphony.trackers.provider import (
+    Address,
+    Credential,
+    ServiceAccess,
+    SettingError,
+    StandInVariable,
+    matches,
+)
 from symphony.trackers.raw_tools import RestCall, graphql_call
 from symphony.trackers.remote import RemoteKind, batches
 from symphony.trackers.webhooks import GITHUB
@@ -63,17 +70,17 @@ class GithubSettings(RepositorySettings):
 
     kind = "github"
 
-    repo: Annotated[str, Variable("GITHUB_REPO"), REPO_RULE]
-    token: Annotated[Credential, Variable("GITHUB_TOKEN")]
+    repo: Annotated[str, StandInVariable("GITHUB_REPO"), REPO_RULE]
+    token: Annotated[Credential, StandInVariable("GITHUB_TOKEN")]
     api_url: Address = SERVICE.address
     states: GithubStates = GithubStates()
     wait_for_sub_issues: bool = False
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> ServiceAccess:
         token = self.token.reveal()
-        return Access(base=self.api_url, credential=token, headers=SERVICE.headers(token))
+        return ServiceAccess(base=self.api_url, credential=token, headers=SERVICE.headers(token))
 
     @property
     def graphql(self) -> str:

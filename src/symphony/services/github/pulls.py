@@ -24,11 +24,11 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
+    ReviewThread,
     ServiceError,
-    Thread,
     one_line,
 )
-from symphony.http import FORBIDDEN, Answer, Flow, Request
+from symphony.http import FORBIDDEN, Flow, HttpResponse, Request
 from symphony.http.fields import dig, items, texts
 from symphony.http.graphql import error_codes, graphql, operation
 from symphony.services.github.profile import SERVICE, graphql_address
@@ -302,7 +302,7 @@ _STATUSES = {"SUCCESS": CheckState.PASSED, "ERROR": CheckState.FAILED, "FAILURE"
 _REVIEWS = frozenset(state.name for state in ReviewState)
 
 
-def _status(answer: Answer) -> int:
+def _status(answer: HttpResponse) -> int:
     """The status that GraphQL hides behind 200, in the terms of the REST API."""
     codes = error_codes(answer)
     if codes & {"forbidden", "insufficient_scopes"}:
@@ -595,8 +595,8 @@ def _comment(comment: _Comment, writers: frozenset[str]) -> PullComment:
     return PullComment(id=comment.id, author=comment.read(writers), body=comment.body, at=comment.updated_at)
 
 
-def _thread(thread: _Thread, writers: frozenset[str]) -> Thread:
-    return Thread(
+def _thread(thread: _Thread, writers: frozenset[str]) -> ReviewThread:
+    return ReviewThread(
         id=thread.id,
         resolved=thread.is_resolved,
         path=thread.path,

@@ -37,8 +37,8 @@ from symphony.services.issues import (
 )
 from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.fields import Listing
-from symphony.trackers.provider import Access, Address, Credential, Variable, matches
-from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, mark_body
+from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable, matches
+from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall, mark_body
 from symphony.trackers.remote import RemoteKind, batches
 from symphony.trackers.webhooks import GITLAB
 
@@ -59,19 +59,21 @@ class GitlabSettings(LabelledSettings):
     kind = "gitlab"
     open_state = "opened"
 
-    api_key: Annotated[Credential, Variable("GITLAB_PAT")]
+    api_key: Annotated[Credential, StandInVariable("GITLAB_PAT")]
     api_url: Address = SERVICE.address
     project_path: Annotated[
-        str, Variable("GITLAB_PROJECT_PATH"), matches(f"{_STEP}(?:/{_STEP}){{1,20}}", "be group/project")
+        str,
+        StandInVariable("GITLAB_PROJECT_PATH"),
+        matches(f"{_STEP}(?:/{_STEP}){{1,20}}", "be group/project"),
     ]
     states: GitlabStates = GitlabStates()
     wait_for_blockers: bool = False
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> ServiceAccess:
         key = self.api_key.reveal()
-        return Access(base=self.api_url, credential=key, headers=SERVICE.headers(key))
+        return ServiceAccess(base=self.api_url, credential=key, headers=SERVICE.headers(key))
 
     @property
     @override
@@ -395,21 +397,21 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
     def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
         """The issue, or the project. Paths name the project by its path or by its number."""
         number = whole(dig(issue.native_ref, "project_id"))
-        only_issue = self.settings.scope is Scope.ISSUE
+        only_issue = self.settings.scope is RawToolScope.ISSUE
         reads: list[tuple[str, ...]] = []
-        writes: list[Write] = []
+        writes: list[AllowedWrite] = []
         for name in (self.settings.project_path, *([str(number)] if number is not None else [])):
             project = ("projects", name)
             one = (*project, "issues", issue.id if only_issue else NUMBERED)
             reads.append(one if only_issue else project)
-            writes += [Write("PUT", one, _EDITED), *_discussions(one)]
+            writes += [AllowedWrite("PUT", one, _EDITED), *_discussions(one)]
             if not only_issue:
                 request = (*project, "merge_requests", NUMBERED)
                 writes += [
-                    Write("POST", (*project, "issues"), _NAMED),
-                    Write("POST", (*project, "labels"), "name color description priority"),
-                    Write("POST", (*project, "merge_requests"), f"{_REQUEST} source_branch"),
-                    Write(
+                    AllowedWrite("POST", (*project, "issues"), _NAMED),
+                    AllowedWrite("POST", (*project, "labels"), "name color description priority"),
+                    AllowedWrite("POST", (*project, "merge_requests"), f"{_REQUEST} source_branch"),
+                    AllowedWrite(
                         "PUT", request, f"{_REQUEST} add_labels remove_labels state_event discussion_locked"
                     ),
                     *_discussions(request),
@@ -417,17 +419,17 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
         return without_requests(Reach(reads=tuple(reads), writes=tuple(writes)))
 
 
-def _discussions(of: tuple[str, ...]) -> tuple[Write, ...]:
+def _discussions(of: tuple[str, ...]) -> tuple[AllowedWrite, ...]:
     """Comments of an issue or a merge request, single or in threads."""
     thread = (*of, "discussions", NUMBERED)
     return (
-        Write("POST", (*of, "notes"), "body internal confidential"),
-        Write("PUT", (*of, "notes", NUMBERED), "body"),
-        Write("DELETE", (*of, "notes", NUMBERED)),
-        Write("POST", (*of, "discussions"), "body"),
-        Write("PUT", thread, "resolved"),
-        Write("POST", (*thread, "notes"), "body"),
-        Write("PUT", (*thread, "notes", NUMBERED), "body resolved"),
+        AllowedWrite("POST", (*of, "notes"), "body internal confidential"),
+        AllowedWrite("PUT", (*of, "notes", NUMBERED), "body"),
+        AllowedWrite("DELETE", (*of, "notes", NUMBERED)),
+        AllowedWrite("POST", (*of, "discussions"), "body"),
+        AllowedWrite("PUT", thread, "resolved"),
+        AllowedWrite("POST", (*thread, "notes"), "body"),
+        AllowedWrite("PUT", (*thread, "notes", NUMBERED), "body resolved"),
     )
 
 

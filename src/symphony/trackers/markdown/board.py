@@ -17,15 +17,15 @@ from symphony.trackers.fields import tidy
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.config import BoardConfig
 from symphony.trackers.markdown.document import (
-    Draft,
     Fields,
+    IssueDraft,
     MalformedError,
     parse_issue,
     render_issue,
     replace_scalar,
 )
 from symphony.trackers.markdown.errors import busy, malformed, missing, refused, unreachable
-from symphony.trackers.markdown.store import BoardListing, Scan, Store
+from symphony.trackers.markdown.store import BoardFiles, Scan, Store
 
 _REPLACE_ATTEMPTS = 8
 _CREATE_ATTEMPTS = 1_000
@@ -89,7 +89,7 @@ class BoardIssueReader:
     def __init__(
         self,
         scan: Scan,
-        listing: BoardListing,
+        listing: BoardFiles,
         config: BoardConfig,
         known: dict[str, tuple[Fields, Issue]],
     ) -> None:
@@ -280,7 +280,7 @@ class Board:
             raise missing(f"there is no issue {issue_id!r} in {self.config.path} any more")
         return snapshot.issues[0]
 
-    def create(self, draft: Draft, numbers: IssueNumbers | None = None) -> Issue:
+    def create(self, draft: IssueDraft, numbers: IssueNumbers | None = None) -> Issue:
         """Write a new issue under the next number; two processes never get the same one.
 
         `numbers` says which numbers were given out before; without it only the board's folder does.
@@ -370,13 +370,13 @@ class Board:
             state = next((one for one in stood if normalise_state(one) == normalise_state(name)), None)
         return self.legal_state(name) if state is None else state
 
-    def _find(self, name: str, listing: BoardListing) -> str:
+    def _find(self, name: str, listing: BoardFiles) -> str:
         issue_id = listing.find(name)
         if issue_id is None:
             raise missing(f"there is no issue {name[:80]!r} in {self.config.path}")
         return issue_id
 
-    def _scan_with_blockers(self, listing: BoardListing, ids: Iterable[str]) -> Scan:
+    def _scan_with_blockers(self, listing: BoardFiles, ids: Iterable[str]) -> Scan:
         """These issues and, through any number of steps, the issues that block them."""
         found = Scan()
         pending = list(ids)
@@ -393,7 +393,7 @@ class Board:
             ]
         return found
 
-    def _snapshot(self, scan: Scan, listing: BoardListing, ids: Iterable[str]) -> Snapshot:
+    def _snapshot(self, scan: Scan, listing: BoardFiles, ids: Iterable[str]) -> Snapshot:
         reader = BoardIssueReader(scan, listing, self.config, self._known)
         return Snapshot(
             issues=tuple(reader.issue(issue_id) for issue_id in ids if issue_id in scan.issues),

@@ -19,7 +19,7 @@ from symphony.trackers.markdown.layout import (
     OWN,
     BacklogLayout,
     BacklogSettings,
-    Layout,
+    BoardLayout,
 )
 
 _MAX_NAMES = 5
@@ -58,7 +58,7 @@ class BoardConfig:
     states: tuple[str, ...] = DEFAULT_STATES
     active: tuple[str, ...] = DEFAULT_ACTIVE
     terminal: tuple[str, ...] = DEFAULT_TERMINAL
-    layout: Layout = OWN
+    layout: BoardLayout = OWN
     comments_path: Path | None = None
     lists_states: bool = field(default=False, compare=False)
 

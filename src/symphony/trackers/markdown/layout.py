@@ -1,8 +1,8 @@
 """How issues are stored in the board's folder: which file is which issue, and what a file says.
 
-`Layout` is the board's own: `SYM-12.md` is the issue `SYM-12`. `BacklogLayout` is that of Backlog.md 1.52:
-`backlog/tasks/task-12 - Title.md`, with the states in `backlog/config.yml`. That program and this daemon work
-on the same files. Tasks are read as it writes them, and the only change ever made to one is that of its
+`BoardLayout` is the board's own: `SYM-12.md` is the issue `SYM-12`. `BacklogLayout` is that of Backlog.md
+1.52: `backlog/tasks/task-12 - Title.md`, with the states in `backlog/config.yml`. That program and this daemon
+work on the same files. The daemon reads tasks as that program writes them, and changes nothing of one but its
 state. Titles in file names have no meaning. A task that was moved to `completed` is over; an archived one is
 deleted, and Backlog.md removes it from dependencies.
 """
@@ -21,8 +21,8 @@ from symphony.trackers.base import unique
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.document import (
     Fields,
+    IssueFileParts,
     MalformedError,
-    Parts,
     description_of,
     parse_issue,
     parse_parts,
@@ -34,7 +34,7 @@ def is_issue_file(name: str) -> bool:
     return name.endswith(".md") and not name.startswith(".") and name.lower() != "readme.md"
 
 
-class Layout:
+class BoardLayout:
     """`SYM-12.md` is the issue `SYM-12`.
 
     Attributes:
@@ -74,7 +74,7 @@ class Layout:
         return parse_issue(data)
 
 
-OWN = Layout()
+OWN = BoardLayout()
 
 
 # --- Backlog.md ------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class BacklogSettings:
             raise MalformedError(1, str(error)) from error
         except FrontMatterError as error:
             raise MalformedError(error.line, error.message) from error
-        parts = Parts(values=values, lines={}, body="")
+        parts = IssueFileParts(values=values, lines={}, body="")
         statuses = unique(parts.names("statuses") or ())
         prefix = values.get("task_prefix", "task")
         if not statuses:
@@ -122,7 +122,7 @@ class BacklogSettings:
         return cls(statuses=statuses, prefix=prefix, priorities=priorities or ("high", "medium", "low"))
 
 
-class BacklogLayout(Layout):
+class BacklogLayout(BoardLayout):
     """`task-12 - Title.md` is the issue `TASK-12`; `task-12.1 - Title.md` is its part `TASK-12.1`."""
 
     state_key = "status"

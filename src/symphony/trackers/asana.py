@@ -11,17 +11,10 @@ from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import FORBIDDEN, Flow, HttpResponse, Page, PageGuard, Query, Request, ServiceProfile
 from symphony.http.fields import MalformedRecordError, dig, instant, items, mapping, required, text, texts
 from symphony.http.service import bearer
+from symphony.trackers import provider
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import (
-    Address,
-    Credential,
-    ProviderSettings,
-    ServiceAccess,
-    StandInVariable,
-    matches,
-)
 from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall, scope_problem
 from symphony.trackers.remote import Flows, ListingCache, RemoteKind
 from symphony.trackers.webhooks import ASANA
@@ -32,21 +25,21 @@ COMPLETED = "completed"
 """The state of a completed task in a section that is not terminal."""
 
 
-class AsanaSettings(ProviderSettings):
+class AsanaSettings(provider.ProviderSettings):
     """One project, by its gid."""
 
     kind = "asana"
     closed_states = (COMPLETED,)
 
-    endpoint: Address = "https://app.asana.com/api/1.0"
-    api_key: Annotated[Credential, StandInVariable("ASANA_PAT")]
-    project_gid: Annotated[str, matches(r"[1-9]\d{0,30}", "be the number in the project's address")]
+    endpoint: provider.Address = "https://app.asana.com/api/1.0"
+    api_key: Annotated[provider.Credential, provider.StandInVariable("ASANA_PAT")]
+    project_gid: Annotated[str, provider.matches(r"[1-9]\d{0,30}", "be the number in the project's address")]
 
     @property
     @override
-    def access(self) -> ServiceAccess:
+    def access(self) -> provider.ServiceAccess:
         key = self.api_key.reveal()
-        return ServiceAccess(base=self.endpoint, credential=key, headers=bearer(key))
+        return provider.ServiceAccess(base=self.endpoint, credential=key, headers=bearer(key))
 
 
 # --- service ---------------------------------------------------------------------------------------------

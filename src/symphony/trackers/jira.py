@@ -31,18 +31,11 @@ from symphony.http.fields import (
     texts,
     whole,
 )
+from symphony.trackers import provider
 from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import (
-    Address,
-    Credential,
-    ProviderSettings,
-    ServiceAccess,
-    StandInVariable,
-    matches,
-)
 from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall
 from symphony.trackers.remote import Flows, RemoteKind, batches
 from symphony.trackers.webhooks import JIRA
@@ -52,22 +45,28 @@ from symphony.trackers.webhooks import JIRA
 _EMAIL = r"[^\s:@\x00-\x1f]{1,200}@[^\s:@\x00-\x1f]{1,200}"
 
 
-class JiraSettings(ProviderSettings):
+class JiraSettings(provider.ProviderSettings):
     """One project of a site, by its key."""
 
     kind = "jira"
 
-    base_url: Annotated[Address, StandInVariable("JIRA_BASE_URL")]
-    email: Annotated[str, StandInVariable("JIRA_EMAIL"), matches(_EMAIL, "be an email address")]
-    api_token: Annotated[Credential, StandInVariable("JIRA_API_TOKEN")]
-    project_key: Annotated[str, matches(r"[A-Za-z][A-Za-z0-9_]{0,99}", "be the key of a project, like PAY")]
+    base_url: Annotated[provider.Address, provider.StandInVariable("JIRA_BASE_URL")]
+    email: Annotated[
+        str, provider.StandInVariable("JIRA_EMAIL"), provider.matches(_EMAIL, "be an email address")
+    ]
+    api_token: Annotated[provider.Credential, provider.StandInVariable("JIRA_API_TOKEN")]
+    project_key: Annotated[
+        str, provider.matches(r"[A-Za-z][A-Za-z0-9_]{0,99}", "be the key of a project, like PAY")
+    ]
 
     @property
     @override
-    def access(self) -> ServiceAccess:
+    def access(self) -> provider.ServiceAccess:
         token = self.api_token.reveal()
         pair = b64encode(f"{self.email}:{token}".encode()).decode("ascii")
-        return ServiceAccess(base=self.base_url, credential=token, headers={"authorization": f"Basic {pair}"})
+        return provider.ServiceAccess(
+            base=self.base_url, credential=token, headers={"authorization": f"Basic {pair}"}
+        )
 
     def page_of(self, key: str) -> str | None:
         """Where people find an issue; unknown behind the gateway of Atlassian."""

@@ -23,17 +23,10 @@ from symphony.http import (
 )
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, error_codes, error_message, graphql, operation
+from symphony.trackers import provider
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.deciding_labels import graphql_label_request, refusal
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import (
-    Address,
-    Credential,
-    ProviderSettings,
-    ServiceAccess,
-    StandInVariable,
-    States,
-)
 from symphony.trackers.raw_tools import RawToolScope, graphql_call, graphql_spec, show, writes_comment
 from symphony.trackers.remote import Flows, ListingCache, RemoteKind, batches
 from symphony.trackers.webhooks import LINEAR
@@ -41,7 +34,7 @@ from symphony.trackers.webhooks import LINEAR
 # --- settings --------------------------------------------------------------------------------------------
 
 
-class LinearSettings(ProviderSettings):
+class LinearSettings(provider.ProviderSettings):
     """One project.
 
     Attributes:
@@ -53,19 +46,19 @@ class LinearSettings(ProviderSettings):
     kind = "linear"
     scopes = (RawToolScope.TOKEN, RawToolScope.OFF)
 
-    endpoint: Address = "https://api.linear.app/graphql"
-    api_key: Annotated[Credential, StandInVariable("LINEAR_API_KEY")]
+    endpoint: provider.Address = "https://api.linear.app/graphql"
+    api_key: Annotated[provider.Credential, provider.StandInVariable("LINEAR_API_KEY")]
     project_slug: str
-    assignee: Annotated[str, StandInVariable("LINEAR_ASSIGNEE")] = ""
-    active_states: States = ("Todo", "In Progress")
-    terminal_states: States = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
+    assignee: Annotated[str, provider.StandInVariable("LINEAR_ASSIGNEE")] = ""
+    active_states: provider.States = ("Todo", "In Progress")
+    terminal_states: provider.States = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
 
     @property
     @override
-    def access(self) -> ServiceAccess:
+    def access(self) -> provider.ServiceAccess:
         key = self.api_key.reveal()
         header = f"Bearer {key}" if key.startswith("lin_oauth_") else key
-        return ServiceAccess(base=self.endpoint, credential=key, headers={"authorization": header})
+        return provider.ServiceAccess(base=self.endpoint, credential=key, headers={"authorization": header})
 
     @property
     def slugs(self) -> list[str]:

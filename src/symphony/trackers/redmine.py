@@ -10,41 +10,34 @@ from typing_extensions import override
 from symphony.domain import MASK, Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, ServiceProfile
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
+from symphony.trackers import provider
 from symphony.trackers.base import AccountInfo, Comment, not_moved
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import (
-    Address,
-    Credential,
-    ProviderSettings,
-    ServiceAccess,
-    StandInVariable,
-    matches,
-)
 from symphony.trackers.raw_tools import AllowedWrite, RawToolScope, Reach, RestCall, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches
 
 # --- settings --------------------------------------------------------------------------------------------
 
 
-class RedmineSettings(ProviderSettings):
+class RedmineSettings(provider.ProviderSettings):
     """One project; `subprojects` adds the issues of its subprojects."""
 
     kind = "redmine"
 
-    base_url: Annotated[Address, StandInVariable("REDMINE_URL")]
-    api_key: Annotated[Credential, StandInVariable("REDMINE_API_KEY")]
+    base_url: Annotated[provider.Address, provider.StandInVariable("REDMINE_URL")]
+    api_key: Annotated[provider.Credential, provider.StandInVariable("REDMINE_API_KEY")]
     project: Annotated[
         str,
-        StandInVariable("REDMINE_PROJECT"),
-        matches(r"[a-z0-9_-]{1,100}", "be the identifier that stands in the project's address"),
+        provider.StandInVariable("REDMINE_PROJECT"),
+        provider.matches(r"[a-z0-9_-]{1,100}", "be the identifier that stands in the project's address"),
     ]
     subprojects: bool = False
 
     @property
     @override
-    def access(self) -> ServiceAccess:
+    def access(self) -> provider.ServiceAccess:
         key = self.api_key.reveal()
-        return ServiceAccess(base=self.base_url, credential=key, headers={"x-redmine-api-key": key})
+        return provider.ServiceAccess(base=self.base_url, credential=key, headers={"x-redmine-api-key": key})
 
 
 # --- service ---------------------------------------------------------------------------------------------

@@ -11,23 +11,11 @@ from typing import Any, Final
 from typing_extensions import override
 
 from symphony import to_thread
+from symphony.agents import base
 from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import PROFILES, AcpProfile, command_of, profile_of
 from symphony.agents.acp.session import AcpAgent, AcpSession, initialize, open_session, select
 from symphony.agents.backend import LaunchOptions, ProcessBackend
-from symphony.agents.base import (
-    AgentError,
-    AgentSkillRoots,
-    BackendContext,
-    Capabilities,
-    Preflight,
-    Program,
-    SessionRequest,
-    SettingIssue,
-    SettingIssues,
-    cannot_list_skills,
-    resolve_workspace,
-)
 from symphony.agents.environment import private_home, write_home_file
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import redact
@@ -50,11 +38,11 @@ class AcpBackend(ProcessBackend[AcpSettings]):
     """
 
     settings_type = AcpSettings
-    capabilities = Capabilities(
+    capabilities = base.Capabilities(
         system_block_at_start=False, client_tools=True, absolute_usage=False, sandbox=False, resume=True
     )
 
-    def __init__(self, *, settings: AcpSettings, context: BackendContext, name: str = "acp") -> None:
+    def __init__(self, *, settings: AcpSettings, context: base.BackendContext, name: str = "acp") -> None:
         self.profile = profile_of(settings) or AcpProfile()
         super().__init__(settings=settings, context=context, name=name)
         if self.home is not None:
@@ -72,7 +60,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
             resume=profile.load,
         )
         home = self.environ.get("HOME")
-        self.skill_roots = AgentSkillRoots(
+        self.skill_roots = base.AgentSkillRoots(
             workspace=self.skill_places(settings),
             host=tuple(Path(home) / path for path in profile.host_skills) if home else (),
         )
@@ -85,7 +73,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @classmethod
-    def program(cls, settings: AcpSettings, section: str) -> Program | None:
+    def program(cls, settings: AcpSettings, section: str) -> base.Program | None:
         profile = profile_of(settings)
         if profile is None:
             return None
@@ -93,22 +81,22 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @classmethod
-    def check_settings(cls, settings: AcpSettings, *, isolated: bool) -> SettingIssues:
+    def check_settings(cls, settings: AcpSettings, *, isolated: bool) -> base.SettingIssues:
         profile = profile_of(settings)
         if profile is None:
             near = get_close_matches(settings.profile, PROFILES, n=1)
             known = f"known profiles: {', '.join(sorted(PROFILES))}"
-            issue = SettingIssue(
+            issue = base.SettingIssue(
                 key="profile",
                 problem=f"is {redact(repr(settings.profile), 60)}, which is not known",
                 hint=f"did you mean {near[0]}? {known}" if near else known,
             )
-            return SettingIssues(errors=(issue,))
-        errors: tuple[SettingIssue, ...] = ()
+            return base.SettingIssues(errors=(issue,))
+        errors: tuple[base.SettingIssue, ...] = ()
         if command_of(settings, profile) is None:
             problem = f"is needed where the profile is {settings.profile}"
-            errors = (SettingIssue(key="command", problem=problem, hint=profile.install_hint),)
-        return SettingIssues(
+            errors = (base.SettingIssue(key="command", problem=problem, hint=profile.install_hint),)
+        return base.SettingIssues(
             errors=errors, no_sandbox=None if isolated else _missing_sandbox(settings, profile)
         )
 
@@ -124,7 +112,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
             write_home_file(home, name, text)
 
     @override
-    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> base.Preflight:
         """Check program, protocol, login, mode and model; see `preflight.check`."""
         context = self.context
         async with scratch_directory(context.host, context.environ, workspace_root) as scratch:
@@ -136,14 +124,17 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @asynccontextmanager
-    async def open(self, request: SessionRequest) -> AsyncIterator[AcpSession]:
+    async def open(self, request: base.SessionRequest) -> AsyncIterator[AcpSession]:
         """Start the agent and its session; leaving the context stops it.
 
         Raises:
             AgentError: `invalid_workspace_cwd`, `agent_not_found`, `agent_auth`, `response_timeout`,
                 `response_error` or `port_exit`; no process is left.
         """
-        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_list_skills)
+        cwd, briefing = (
+            await base.resolve_workspace(request.cwd),
+            await request.briefing(base.cannot_list_skills),
+        )
         events = EventQueue()
         async with AsyncExitStack() as stack:
             writable: tuple[Path, ...] = ()
@@ -203,7 +194,7 @@ async def _write_envelope(stack: AsyncExitStack, envelope: str) -> Path:
     return file
 
 
-def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> SettingIssue | None:
+def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> base.SettingIssue | None:
     """Return why nothing would confine sessions, or None.
 
     The protocol has no sandbox to ask for. What remains is that the agent asks before it acts, and is
@@ -211,23 +202,25 @@ def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> SettingIssue
     """
     if settings.on_approval == "accept":
         problem = "accept lets sessions do whatever they ask for, and no sandbox holds them"
-        return SettingIssue(key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}")
+        return base.SettingIssue(
+            key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}"
+        )
     for bypass in _BYPASSES:
         if settings.command is not None and bypass in settings.command.split():
             problem = f"holds {bypass}: sessions do not ask, and no sandbox holds them"
-            return SettingIssue(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
+            return base.SettingIssue(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
     if settings.mode in profile.open_modes:
         problem = f"{settings.mode} lets sessions act without asking, and no sandbox holds them"
-        return SettingIssue(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
+        return base.SettingIssue(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
     if not profile.asks:
         problem = f"{settings.profile} cannot tell whether the agent asks first, and no sandbox holds it"
-        return SettingIssue(key="profile", problem=problem, hint=_HINT)
+        return base.SettingIssue(key="profile", problem=problem, hint=_HINT)
     return None
 
 
 async def check(
     backend: ProcessBackend[AcpSettings], profile: AcpProfile, options: LaunchOptions
-) -> tuple[Preflight, AcpAgent]:
+) -> tuple[base.Preflight, AcpAgent]:
     """Open a session as a run would, in `options.cwd`; also return the agent that answered.
 
     Raises:
@@ -240,7 +233,7 @@ async def check(
         )
         try:
             agent = await _open(connection, settings, profile, options.cwd)
-        except AgentError as error:
+        except base.AgentError as error:
             failure = error.failure
             if failure.category in {Category.AGENT_NOT_FOUND, Category.AGENT_AUTH}:
                 raise
@@ -249,7 +242,7 @@ async def check(
     notices: tuple[str, ...] = ()
     if profile.load and agent.resume_method is None:
         notices = (f"{agent.name} cannot go on with earlier sessions: every run starts anew",)
-    return Preflight(agent=agent.name, version=agent.version, notices=notices), agent
+    return base.Preflight(agent=agent.name, version=agent.version, notices=notices), agent
 
 
 async def _open(connection: Connection, settings: AcpSettings, profile: AcpProfile, cwd: Path) -> AcpAgent:

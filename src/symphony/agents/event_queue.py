@@ -172,7 +172,7 @@ class EventQueue:
             self._activity = 0
 
     def new_turn(self) -> None:
-        """Begin a new turn: drop the end of an earlier one, and count tokens anew."""
+        """Begin a new turn: drop the end of an earlier one, and count tokens from zero."""
         self._bounds.new_turn()
         self._events = deque(
             event for event in self._events if not isinstance(event, events.TurnEnd | events.InputRequired)

@@ -456,7 +456,7 @@ def look(home: Path | None) -> FoundPlaces:
 
 
 def _cover(path: str) -> Path:
-    """Return a socket's directory if it holds nothing else, so that a socket that is made anew is covered."""
+    """Return a socket's directory if it holds nothing else, so that a later socket is covered too."""
     folder = Path(os.path.realpath(os.path.dirname(path)))  # noqa: PTH120 - a path of any bytes
     with suppress(OSError):
         if all(_is_special(str(each)) for each in folder.iterdir()):

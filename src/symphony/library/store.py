@@ -1,4 +1,4 @@
-"""The library's SQLite file. Everything here blocks; each call opens the file anew.
+"""The library's SQLite file. Everything here blocks; each call opens the file again.
 
 The file holds what people wrote and decided, so that it is never replaced: a file that is damaged, of another
 program or of a newer version is refused and stays as it is. Several daemons and commands may use one file at
@@ -747,7 +747,8 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
         raise LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
     if path.stat().st_size == 0:
         raise LibraryError(
-            f"the library {path} is empty", hint="restore a backup, or remove it to begin anew"
+            f"the library {path} is empty",
+            hint="restore a backup, or remove it to start with an empty library",
         )
     connection = sqlite.connect(path, "rw", busy_s=busy_s)
     try:

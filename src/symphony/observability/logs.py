@@ -104,7 +104,7 @@ class _Rotating(RotatingFileHandler):
         self._path = path
 
     def put(self, line: str) -> None:
-        """Append one line. Raises `OSError`; the next call opens the file anew then."""
+        """Append one line. Raises `OSError`; the next call opens the file again."""
         if self.stream is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         try:

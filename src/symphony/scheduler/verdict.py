@@ -80,7 +80,7 @@ class ForgePolicy:
     """The settings of `forge` that decisions depend on; `None` means no limit.
 
     Attributes:
-        repo: whose branches are ours, as `PullRequest.head_repo`.
+        repo: the repository of the daemon's branches, as `PullRequest.head_repo`.
         feedback: what the agent is told.
         max_turns: how many feedback turns of each kind an issue gets before a person is asked.
         required_checks: names of checks that must be there, besides those that the forge requires.

@@ -345,7 +345,7 @@ def _missing(message: str) -> TrackerError:
             blame=Blame.TRACKER,
             message=message,
             retryable=False,
-            hint="a board of kind memory begins anew with every start and reload",
+            hint="a board of kind memory starts again with every start and reload",
         )
     )
 

@@ -43,7 +43,7 @@ def vanished_failure(path: Path) -> Failure:
         category=Category.WORKSPACE_VANISHED,
         blame=Blame.WORKSPACE,
         message=f"the workspace {path} was deleted while the agent worked in it",
-        hint="the next attempt makes it anew, from what was delivered before; see what cleans up there",
+        hint="the next attempt makes it again from the delivered work; find out what deletes files there",
     )
 
 

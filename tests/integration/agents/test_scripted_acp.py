@@ -458,7 +458,7 @@ async def test_the_check_says_that_sessions_begin_anew(bench: AcpBench) -> None:
     backend = bench.backend(command=scripted_acp("--resume-by", "none"))
     found = await backend.preflight(bench.root, run_id=bench.run_id)
     assert found.notices == (
-        "symphony-scripted-agent cannot go on with earlier sessions: every run starts anew",
+        "symphony-scripted-agent cannot continue earlier sessions: every run starts a new one",
     )
 
 

@@ -94,8 +94,10 @@ def code(outcome: Verdict) -> str:
             return "feedback " + " ".join(kinds)
         case PullRequestEnded(merged=merged):
             return "merged" if merged else "closed"
-        case _:
-            return type(outcome).__name__.lower()
+        case MergeHead():
+            return "land"
+        case ReadyForPerson():
+            return "settled"
 
 
 def judge(seen: PullRequest, *, policy: ForgePolicy = POLICY, now: int = NOW, **known: Any) -> str:

@@ -241,7 +241,7 @@ async def check(
             raise preflight_failure(failure.message, hint=hint, blame=Blame.CONFIG) from error
     notices: tuple[str, ...] = ()
     if profile.load and agent.resume_method is None:
-        notices = (f"{agent.name} cannot go on with earlier sessions: every run starts anew",)
+        notices = (f"{agent.name} cannot continue earlier sessions: every run starts a new one",)
     return base.Preflight(agent=agent.name, version=agent.version, notices=notices), agent
 
 

@@ -520,7 +520,7 @@ _MAX_OPEN_CALLS: Final = 1_000
 
 
 class Translator:
-    """Turns the events of one process into ours.
+    """Turns the events of one process into `AgentEvent`s.
 
     A result names its call only by an id, and totals are those of the process. An event that is not
     understood only shows that the agent is alive.

@@ -561,13 +561,10 @@ def _recovered_results(
                 unpriced_tokens=cost.unpriced_tokens,
             )
     for issue_id, branch in delivered.items():
-        if (result := found.get(issue_id)) is not None and _head(result) != branch.head:
+        result = found.get(issue_id)
+        if result is not None and (result.delivered is None or result.delivered.head != branch.head):
             found[issue_id] = replace(result, delivered=branch, commented=False, pushes=0)
     return tuple(found.values())
-
-
-def _head(result: IssueResult) -> str | None:
-    return None if result.delivered is None else result.delivered.head
 
 
 def _recorded_usage(remembered: model.RecoveredState) -> tuple[StoredUsage, frozenset[str]]:

@@ -441,7 +441,10 @@ class GithubForge(RepositoryForge):
         """The records of a list of a pull request, the oldest first, and whether these are all."""
         nodes, complete = list[Any](), True
         for _ in range(MAX_PAGES):
-            found = _contexts(record) if name == "checks" else dig(record, name)
+            if name == "checks":
+                found = dig(_last_commit(record), "statusCheckRollup", "contexts")
+            else:
+                found = dig(record, name)
             if found is None:
                 return nodes, complete
             read, all_fit = self.read_each(shape, dig(found, "nodes"), request)
@@ -578,10 +581,6 @@ def _name(name: str) -> str:
 
 def _last_commit(record: Any) -> Any:
     return next((dig(node, "commit") for node in items(dig(record, "commits", "nodes"))), None)
-
-
-def _contexts(record: Any) -> Any:
-    return dig(_last_commit(record), "statusCheckRollup", "contexts")
 
 
 def _changed_files(files: Sequence[_File]) -> tuple[str, ...]:

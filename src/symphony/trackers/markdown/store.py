@@ -188,6 +188,6 @@ class Store:
 
 
 def _has_settled(info: os.stat_result, now_ns: int) -> bool:
-    """Whether any further change will show. No program can set the change time: it shows the clock's grain."""
+    """Whether any further change will show. No program can set the change time."""
     grain_ns = _FINE_GRAIN_NS if info.st_ctime_ns % _SECOND_NS else _COARSE_GRAIN_NS
     return max(info.st_mtime_ns, info.st_ctime_ns) < now_ns - grain_ns

@@ -13,7 +13,7 @@ from symphony.trackers.markdown import Board, BoardConfig, IssueDraft
 START = """
 import sys
 from pathlib import Path
-from symphony.trackers.markdown import Board, BoardConfig, Draft, CommentStore
+from symphony.trackers.markdown import Board, BoardConfig, IssueDraft, CommentStore
 board = Board(BoardConfig(path=Path(sys.argv[1])))
 name = sys.argv[2]
 print("ready", flush=True)
@@ -23,7 +23,7 @@ CREATE = (
     START
     + """
 for number in range(25):
-    print(board.create(Draft(title=f"{name} {number}", state="Todo")).id)
+    print(board.create(IssueDraft(title=f"{name} {number}", state="Todo")).id)
 """
 )
 MOVE = (
@@ -67,7 +67,7 @@ Path.hardlink_to = lambda self, target: os._exit(9)
 if name == "move":
     board.move("SYM-1", "Done")
 else:
-    board.create(Draft(title="x", state="Todo"))
+    board.create(IssueDraft(title="x", state="Todo"))
 """
 )
 

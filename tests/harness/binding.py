@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
-from typing_extensions import override
 
 from symphony.agents.base import AgentSkillRoots
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
@@ -227,8 +226,7 @@ class StoryCore(Core):
             wall_ms=lambda: 0,
         )
 
-    @property
-    @override
+    @property  # type: ignore[explicit-override]  # mypy does not see it where there is a setter
     def state(self) -> State | None:
         return self._state()
 
@@ -236,8 +234,7 @@ class StoryCore(Core):
     def state(self, _: State | None) -> None:
         pass
 
-    @property
-    @override
+    @property  # type: ignore[explicit-override]  # mypy does not see it where there is a setter
     def context(self) -> RuntimeContext | None:
         return self._context()
 

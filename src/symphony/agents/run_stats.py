@@ -13,7 +13,7 @@ from symphony.agents.events import (
     Reasoning,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     Usage,
     describe_event,
     event_name,
@@ -69,7 +69,7 @@ class RunStats:
                 self._count(rise, event.model)
             case Usage():
                 self._count(event.tokens, event.model)
-            case TurnEnded(cost_usd=float(usd)):
+            case TurnEnd(cost_usd=float(usd)):
                 self._set_turn_cost(Cost(cost_usd=usd))
             case RateLimits():
                 self._rate_limits = event.payload

@@ -79,7 +79,7 @@ from symphony.domain import (
     plural,
 )
 from symphony.journal.jobs import Job
-from symphony.journal.model import Health, PullRequestRecord, RunRecord, UnusableError
+from symphony.journal.model import JournalStatus, PullRequestRecord, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
 from symphony.library.model import LEARNING_RUN, Rating
@@ -503,7 +503,7 @@ class ServiceOperator(Observer):
         public: models.Outbox = masked(outbox_document(chosen), context.redaction.text)
         return public
 
-    def _health(self) -> Health | None:
+    def _health(self) -> JournalStatus | None:
         """Whether records survive a restart; `None` if there is no journal."""
         return None if self._parts.journal is None else self._parts.journal.health
 

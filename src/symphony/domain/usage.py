@@ -7,7 +7,7 @@ from typing import Annotated, Final, Self
 from msgspec import Meta, Struct, structs
 from typing_extensions import override
 
-from symphony.domain.counts import add_counts, clamp_count
+from symphony.domain.text import add_counts, clamp_count
 
 Count = Annotated[int, Meta(ge=0)]
 

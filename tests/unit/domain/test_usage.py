@@ -67,3 +67,8 @@ def test_costs_are_added_and_corrected() -> None:
     correction = known.above(Cost(cost_usd=0.75, unpriced_tokens=7))
     assert Cost(cost_usd=2.0, unpriced_tokens=9).plus(correction) == Cost(cost_usd=1.75, unpriced_tokens=2)
     assert NO_COST.plus(correction) == Cost(cost_usd=0.0), "no sum is below 0"
+
+
+def test_people_are_shown_a_millionth_of_a_dollar() -> None:
+    assert Cost(cost_usd=0.1 + 0.2, unpriced_tokens=3).rounded() == Cost(cost_usd=0.3, unpriced_tokens=3)
+    assert NO_COST.rounded() is NO_COST

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from symphony.agents.event_queue import MAX_FIELD_CHARS, EventBounds
-from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnded, TurnStatus, Usage
+from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnd, TurnStatus, Usage
 from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
 from symphony.api.models import Instructions, Skills, SyncedSkills
 from symphony.daemon import frames
@@ -268,7 +268,7 @@ class HostReports:
             raise refused("a negative number")
         if self._bounds.check(Usage(absolute=True, tokens=facts.tokens)) is None:
             raise refused("more tokens than a turn can use")
-        cost = self._bounds.check(TurnEnded(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))
+        cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))
         self._turn_begun = self._turn_begun or facts.turn_count >= self._turn
         facts = structs.replace(
             with_work(facts, Delivery(branch=None, head=None)),  # counted here, once the branch is fetched
@@ -278,7 +278,7 @@ class HostReports:
             thread_id=self._id(facts.thread_id),
             turn_count=self._turn if self._turn_begun else self._turn - 1,
             model=None if facts.model is None else self._name(facts.model),
-            cost_usd=cost.cost_usd if isinstance(cost, TurnEnded) else None,
+            cost_usd=cost.cost_usd if isinstance(cost, TurnEnd) else None,
         )
         self.latest = replace(
             report,

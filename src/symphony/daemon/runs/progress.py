@@ -11,7 +11,7 @@ from symphony.agents.events import (
     AgentEvent,
     InputRequired,
     ItemStarted,
-    TurnEnded,
+    TurnEnd,
 )
 from symphony.agents.run_stats import Pricing, RunStats, unpriced
 from symphony.domain import Cost, Redaction, RunFacts
@@ -20,7 +20,7 @@ from symphony.workspaces import Delivery
 
 INTERVAL_S: Final = 0.25
 # Minutes of silence may follow the start of an item, so it is reported at once.
-_MILESTONES = (ItemStarted, TurnEnded, InputRequired)
+_MILESTONES = (ItemStarted, TurnEnd, InputRequired)
 # A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
 _URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
 

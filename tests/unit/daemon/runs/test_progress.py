@@ -13,14 +13,14 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
 from symphony.daemon.runs.progress import ProgressReporter
 from symphony.domain import MASK, Redaction, Tokens
 from symphony.scheduler import RunReport, RunStage
-from symphony.workspaces import Changes, Delivery, FileChange
+from symphony.workspaces import ChangedFiles, Delivery, FileChange
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,7 +29,7 @@ STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
 TOOL = ToolCalled(name="board_move", success=True)
 MILESTONES: list[AgentEvent] = [
     ItemStarted(kind="commandExecution", summary="make"),
-    TurnEnded(status=TurnStatus.COMPLETED),
+    TurnEnd(status=TurnStatus.COMPLETED),
     InputRequired(reason="which one?"),
 ]
 
@@ -227,5 +227,5 @@ async def test_what_the_agent_says_is_masked() -> None:
 async def test_the_work_on_the_branch_is_reported_when_it_was_counted() -> None:
     desk = Desk()
     files = (FileChange(path="a", insertions=1, deletions=0), FileChange(path="b", insertions=0, deletions=2))
-    desk.reporter.on_delivered(Delivery(branch="b", head="h", commits=3, changes=Changes(files=files)))
+    desk.reporter.on_delivered(Delivery(branch="b", head="h", commits=3, changes=ChangedFiles(files=files)))
     assert (desk.last.facts.commits, desk.last.facts.files_changed) == (3, 2)

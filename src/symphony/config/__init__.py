@@ -66,6 +66,7 @@ from symphony.config.settings import AgentRule as AgentRule
 from symphony.config.settings import AgentSection as AgentSection
 from symphony.config.settings import AgentSettings as AgentSettings
 from symphony.config.settings import BudgetSettings as BudgetSettings
+from symphony.config.settings import CarrierSettings as CarrierSettings
 from symphony.config.settings import ClaudeSettings as ClaudeSettings
 from symphony.config.settings import CodexSettings as CodexSettings
 from symphony.config.settings import CommandSettings as CommandSettings

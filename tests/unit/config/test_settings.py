@@ -161,6 +161,7 @@ DEFAULTS: dict[str, object] = {
     "worker.ssh.python": None,
     "worker.ssh.remote_root": ".local/share/symphony-worker",
     "worker.ssh.lease_ms": 30_000,
+    "worker.carrier": None,
     "worker.ray.address": None,
     "worker.ray.namespace": "symphony",
     "worker.ray.slots_resource": "agent_slot",

@@ -93,6 +93,7 @@ from symphony.config.settings import TrackerSettings as TrackerSettings
 from symphony.config.settings import Variables as Variables
 from symphony.config.settings import WorkerSettings as WorkerSettings
 from symphony.config.settings import WorkspaceSettings as WorkspaceSettings
+from symphony.config.settings import live as live
 from symphony.config.settings import requested_agents as requested_agents
 from symphony.config.settings import sections as sections
 from symphony.config.settings import session as session

@@ -1,4 +1,4 @@
-"""Promise: trackers, agents and carriers can be added by a package, and a broken package harms no other one."""
+"""Promise: a package can add trackers, agents and carriers, and a package that is broken harms no other."""
 
 import json
 import re

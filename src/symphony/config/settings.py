@@ -231,6 +231,11 @@ class WorkspaceSettings(Section):
         "`origin` [pushes](#where-finished-work-goes) the issue's branch after each attempt; the default "
         "where `forge.open` asks for pull requests",
     )
+    fetch_stall_timeout_ms: Positive = live(
+        120_000,
+        "a fetch without any headway for so long is ended, and costs the attempt; more for a repository that "
+        "git checks longer without a word",
+    )
     push_stall_timeout_ms: Positive = live(
         60_000,
         "a push without any headway for so long is ended and tried again; more for a remote whose hooks "

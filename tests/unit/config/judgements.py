@@ -258,7 +258,7 @@ def _lines(tree: Tree, depth: int = 0) -> Iterator[str]:
 LATER_SECTIONS = frozenset({"forge", "tracing"})
 """Sections that the program did not have when the facts were recorded."""
 
-LATER_KEYS = frozenset({"push_stall_timeout_ms", "ray_labels"})
+LATER_KEYS = frozenset({"carrier", "fetch_stall_timeout_ms", "push_stall_timeout_ms", "ray_labels"})
 """Keys that it did not have, and could not suggest, either."""
 
 

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, object] = {
     "workspace.repo": None,
     "workspace.base_branch": None,
     "workspace.push": "never",
+    "workspace.fetch_stall_timeout_ms": 120_000,
     "workspace.push_stall_timeout_ms": 60_000,
     "workspace.keep_dirty": True,
     "workspace.isolation": "none",

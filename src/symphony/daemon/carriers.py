@@ -182,7 +182,7 @@ class CarrierContext:
 
 
 class Carrier(Generic[S]):
-    """The machines of one configuration; it is closed after its last use. Subclasses implement `host`.
+    """The machines of one configuration; it is closed after its last use.
 
     All of its methods raise `SymphonyError`, `host_unavailable`, with a hint.
 
@@ -213,8 +213,8 @@ class Carrier(Generic[S]):
         return ()
 
     def host(self, name: str) -> RemoteHost:
-        """The machine of one of its names."""
-        raise NotImplementedError
+        """The machine of one of its names; a cluster has `visit` and `place` in its stead."""
+        raise SymphonyError(host_failure(name, "its carrier has no way to a machine by its name"))
 
     @asynccontextmanager
     async def visit(self, name: str) -> AsyncIterator[RemoteHost]:
@@ -253,16 +253,19 @@ class Carrier(Generic[S]):
 # --- kinds -----------------------------------------------------------------------------------------------
 
 
-def _carrier_class(found: object) -> type[Carrier[Any]]:
+def checked_class(found: object) -> type[Carrier[Any]]:
+    """A carrier, as an entry point leads to it. Raises `TypeError` or `ValueError`: it is none."""
     if not (isinstance(found, type) and issubclass(found, Carrier)):
         raise TypeError(f"{found!r:.80} is no subclass of symphony.daemon.carriers.Carrier")
     if not issubclass(getattr(found, "settings_type", object), CarrierSettings):
         raise TypeError(f"{found.__name__}.settings_type is no subclass of CarrierSettings")
+    if not found.is_cluster and found.host is Carrier.host:
+        raise TypeError(f"{found.__name__} is no cluster, and has no method `host`")
     found.settings_type()  # raises unless every key has a default
     return found
 
 
-CARRIERS: Final = AdapterRegistry("symphony.carriers", label="carrier", check=_carrier_class)
+CARRIERS: Final = AdapterRegistry("symphony.carriers", label="carrier", check=checked_class)
 
 
 class ChosenCarrier(NamedTuple):

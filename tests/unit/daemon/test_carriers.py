@@ -1,7 +1,7 @@
 """Which carrier the settings choose, what is no carrier, and which machines are visited."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -38,8 +38,8 @@ def test_a_carrier_that_no_package_offers_is_told() -> None:
     assert "ray, ssh" in (refused.value.failure.hint or "")
 
 
-class NoHost(Carrier[CarrierSettings]):
-    settings_type = CarrierSettings
+class NoHost(Carrier[Any]):
+    settings_type: ClassVar[type[Any]] = CarrierSettings
 
 
 class NoDefault(CarrierSettings):

@@ -14,10 +14,9 @@ from symphony.journal.transcripts import EditedFile, Entry, TranscriptPlanStep
 IN_DEFS: Final = "#/$defs/{name}"
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
-_SENT: Final = dict.fromkeys(kind for row in routes.API for kind in (row.answered, row.body))
-API: Final[tuple[type[models.Document], ...]] = (
-    models.Error,
-    *(kind for kind in _SENT if kind is not models.Document),
+_SENT: Final = {kind for row in routes.API for kind in (row.answered, row.body)} - {models.Document}
+API: Final[tuple[type[models.Document], ...]] = tuple(
+    sorted({*_SENT, models.Error}, key=lambda kind: kind.__name__)
 )
 """The documents that the API sends and receives."""
 

@@ -429,6 +429,6 @@ def needs_of(method: str, path: str) -> Needs:
     for row in (*API, *PAGES):
         if row.matches(path) and (row.needs is Needs.NO_CHECK or (row.verb == "GET") is reads):
             return row.needs
-    if not reads and path.startswith(f"{ACTIONS_PATH}/"):
-        return Needs.FORM
+    if path.startswith("/assets/" if reads else f"{ACTIONS_PATH}/"):
+        return Needs.NOTHING if reads else Needs.FORM
     return Needs.READ if reads else Needs.ORDER

@@ -64,6 +64,7 @@ async def test_without_proof_exactly_those_rows_answer_that_need_nothing() -> No
         ("POST", "/actions/no-such-verb", Needs.FORM),
         ("GET", "/actions/stop", Needs.READ),
         ("POST", "/assets/app.css", Needs.ORDER),
+        ("GET", "/assets/no/such/file", Needs.NOTHING),
         ("POST", "/healthz", Needs.NO_CHECK),
         ("OPTIONS", "/api/v1/refresh", Needs.READ),
     ],

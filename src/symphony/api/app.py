@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from symphony import to_thread
 from symphony.api import library, models, routes
 from symphony.api.access import Access, Caller, root_of
+from symphony.api.explain import explain
 from symphony.api.forms import RETURN_SCRIPT, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
 from symphony.api.history import utc_now
 from symphony.api.http import (
@@ -124,6 +125,7 @@ class _Answers:
             "openapi": self._openapi,
             "issue": lambda request, _: ask.issue(identifier(request)),
             "prompt": lambda request, _: ask.prompt(identifier(request), request.query_params.get("phase")),
+            "explanation": self._explanation,
             "transcript": lambda request, _: ask.transcript(identifier(request), *transcript_part(request)),
             **{verb: partial(self._act, verb) for verb in routes.ON_ISSUE},
             "feedback": self._feedback,
@@ -160,6 +162,10 @@ class _Answers:
     async def _library(self, ask: Callable[..., Document], *given: object) -> Document:
         """What the library answers; it is asked in a thread."""
         return await to_thread.run_sync(ask, self._operator.library(), *given)
+
+    async def _explanation(self, request: Request, _: Document) -> Document | None:
+        issue = await self._operator.issue(identifier(request))
+        return None if issue is None else explain(issue)
 
     async def _refresh(self, _: Request, __: Document) -> Document:
         return self._operator.refresh()

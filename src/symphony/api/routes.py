@@ -301,6 +301,14 @@ API: Final[tuple[Resource[Document], ...]] = (
     ISSUE,
     PROMPT,
     _get(
+        "explanation",
+        f"{_ISSUE_PATH}/explanation",
+        "Why an issue runs or waits, what happens next, and what a person can do.",
+        models.Explanation,
+        *(400, 404),
+        reads=("identifier",),
+    ),
+    _get(
         "transcript",
         f"{_ISSUE_PATH}/transcript",
         "What the agent of a run was sent, said and did.",

@@ -40,7 +40,7 @@ from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
 from symphony.config import Settings
 from symphony.domain import ALL_ISSUES, Issue, Selection, SymphonyError, normalise_state, one_line
 from symphony.journal.jobs import Job
-from symphony.journal.model import Health, RunRecord, UnusableError
+from symphony.journal.model import JournalStatus, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader, past_issue_id, past_runs
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
 from symphony.library.model import LEARNING_RUN, LibraryError
@@ -93,7 +93,7 @@ class Snapshot:
     key: str
     live: bool = True
     moves_to: tuple[str, ...] = ()
-    journal_health: Health | None = None
+    journal_health: JournalStatus | None = None
     pull_requests: PullRequests = field(default_factory=dict)
     owed: tuple[Job, ...] = ()
     targets: tuple[models.NotifyTarget, ...] = ()

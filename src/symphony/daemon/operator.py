@@ -52,7 +52,7 @@ from symphony.domain import (
     plural,
 )
 from symphony.journal.jobs import Job
-from symphony.journal.model import Health, UnusableError
+from symphony.journal.model import JournalStatus, UnusableError
 from symphony.library.model import Rating
 from symphony.scheduler import (
     AgentChoice,
@@ -162,7 +162,7 @@ class ServiceOperator:
         jobs: Callable[[], JobRunner | None] = lambda: None,
         trace_id: Callable[[str], str | None] = lambda _: None,
         traces_failure: Callable[[], str | None] = lambda: None,
-        journal_health: Callable[[], Health | None] = lambda: None,
+        journal_health: Callable[[], JournalStatus | None] = lambda: None,
         journal: Path | None = None,
         people_comments: PeopleCommentReader | None = None,
         on_feedback: Callable[[], None] = lambda: None,

@@ -28,7 +28,8 @@ from symphony.daemon.comments import (
 )
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.core import Core
-from symphony.daemon.hosts.remote_worker import RemoteHosts, RemoteWorker
+from symphony.daemon.hosts.hosts import Hosts
+from symphony.daemon.hosts.session import HostSession
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import owe_move
 from symphony.daemon.runs.session_library import sync_from_host
@@ -128,7 +129,7 @@ class Effects:
         skill_comments: SkillComments,
         people_comments: PeopleCommentReader,
         traces: Traces,
-        hosts: RemoteHosts,
+        hosts: Hosts,
         timeouts: Timeouts = Timeouts(),
     ) -> None:
         self._core = core
@@ -305,7 +306,7 @@ class Effects:
                 pricing=self.pricing(command.agent),
             )
         return partial(
-            RemoteWorker,
+            HostSession,
             on_placed=lambda host: self._post(RunPlaced(run_id=command.run_id, host=host)),
             hosts=self._hosts,
             context=context,

@@ -36,9 +36,7 @@ from symphony.daemon.diagnostics import check_documents, machine_checks, run_che
 from symphony.daemon.effects import Effects
 from symphony.daemon.forge.feedback import ReviewTools
 from symphony.daemon.forge.pull_requests import PullRequests
-from symphony.daemon.hosts.ray_hosts import RayHosts
-from symphony.daemon.hosts.remote_worker import RemoteHosts
-from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock
 from symphony.daemon.jobs import JobRunner
@@ -272,7 +270,7 @@ class Service:
                         log_warnings(context.workflow)
                         await context.workspaces.check_root()
                         await context.workspaces.check_repository()
-                        if not context.settings.worker.remote:
+                        if context.carrier is None:
                             await preflight_agents(context, context.agents)
                         self._fault(FaultPoint.CHECKED)
                     if start.cancel_called:
@@ -343,9 +341,7 @@ class Service:
             now_ms=self._core.now_ms,
         )
         async with (
-            aclosing(SshHosts(self._host, self._core.environment)) as ssh,
-            aclosing(RayHosts(self._host, self._core.environment, self._core.state_dir.path)) as ray,
-            RemoteHosts(ssh, ray, self._core.state_dir.path) as hosts,
+            aclosing(Hosts(self._host, self._core.environment, self._core.state_dir.path)) as hosts,
             tracing as self._parts.traces,
             anyio.create_task_group() as tasks,
         ):
@@ -446,11 +442,11 @@ class Service:
             if self._once:
                 self.post(None)  # it also ends by the time that passes
 
-    async def _keep_hosts(self, reloader: Reloader, hosts: RemoteHosts) -> None:
+    async def _keep_hosts(self, reloader: Reloader, hosts: Hosts) -> None:
         """End the connections to hosts whose settings are no longer in force."""
         while True:
             replaced = reloader.replaced
-            await hosts.keep(self._core.in_force)
+            await hosts.keep(self._core.in_force.carrier)
             await replaced.wait()
 
     async def _watch_tracker(self, reloader: Reloader) -> None:

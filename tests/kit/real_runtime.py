@@ -57,6 +57,7 @@ from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import Moves
+from symphony.daemon.pushes import Pushes
 from symphony.daemon.runs.supervised_run import RunCallbacks
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
@@ -437,6 +438,7 @@ class _Daemon:
                     {
                         "comment": CommentWriter(memory.known_comments, on_written=self._commented),
                         "move": Moves(lambda: self.post(WakeAsked(reason="issue_moved"))),
+                        "push": Pushes(state=lambda: world.state, post=self.post),
                     },
                     memory.jobs,
                     state=lambda: world.state,
@@ -454,7 +456,7 @@ class _Daemon:
                     post=self.post,
                     before_poll=_nothing,
                     review_tools=lambda _issue_id, tools: tools,
-                    recorded=_nothing,
+                    handled=_nothing,
                     on_exit=self._ended,
                     callbacks=RunCallbacks(
                         comments_told=lambda *_: None,

@@ -71,7 +71,7 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
         if push.place != "origin":
             what = f"{push.branch} is not in the repository"
         text = sentence(f"{what}: {push.failure.message}")
-        yield Condition(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+        yield Condition(tone="warn", text=text, hint=push.failure.hint)
     if isinstance(document, models.State):
         yield from _owed(document.outbox)
     yield from _kept(document)

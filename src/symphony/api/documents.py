@@ -578,8 +578,7 @@ class _View:
         )
 
     def failed_pushes(self, result: IssueResult) -> Iterator[models.FailedPush]:
-        """Where a delivered branch could not be brought, and when that is tried again."""
-        due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, result.issue.id))
+        """Where a delivered branch could not be brought."""
         if (delivered := result.delivered) is None:
             return
         failures = {"repository": delivered.branch_failure, "origin": delivered.push_failure}
@@ -590,7 +589,6 @@ class _View:
                     branch=delivered.branch,
                     place=place,
                     failure=_failure_document(failure),
-                    next_try_at=None if due_ms is None else self._moment(due_ms),
                 )
 
     def pushes(self, result: IssueResult) -> Iterator[models.Push]:

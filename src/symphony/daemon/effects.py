@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, assert_never
+from typing import assert_never
 from weakref import WeakValueDictionary
 
 import anyio
@@ -31,6 +31,7 @@ from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.hosts.remote_worker import RemoteHosts, RemoteWorker
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import owe_move
+from symphony.daemon.pushes import owe_push
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, RunCallbacks, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
@@ -66,7 +67,6 @@ from symphony.scheduler import (
     PollFailed,
     PostComment,
     PushBranch,
-    Pushed,
     ReadAnswers,
     Refreshed,
     RefreshFailed,
@@ -82,7 +82,6 @@ from symphony.skills import SkillSet
 from symphony.trackers.base import ToolProvider, TrackerError, skipped_by
 from symphony.workspaces import Removal, WorkspaceRecord
 
-_PUSHES_AT_ONCE: Final = 4
 _log = structlog.get_logger(__name__)
 
 
@@ -92,8 +91,8 @@ class Timeouts:
 
     Attributes:
         tracker_s: for one answer of the tracker with all its pages. Adapters limit each request themselves.
-        exit_s: for comments and removals that are under way when the daemon exits.
-        hurried_exit_s: the same, when the operator wants to stop at once.
+        exit_s: for removals that are under way when the daemon exits.
+        hurried_exit_s: for these and for what is owed, when the operator wants to stop at once.
     """
 
     tracker_s: float = 120.0
@@ -112,7 +111,7 @@ class Effects:
         post: puts an event into the mailbox.
         before_poll: awaited before each poll.
         review_tools: adds to the tools of a run the one that answers reviews of its issue's work.
-        recorded: returns when what was decided so far is in the journal, or cannot be.
+        handled: returns when the mailbox has no event that was put into it before.
         on_exit: called when the daemon may end.
         callbacks: what runs report besides events.
         jobs: carries out what is owed to the tracker.
@@ -135,7 +134,7 @@ class Effects:
         post: Callable[[Event], None],
         before_poll: Callable[[], Awaitable[None]],
         review_tools: Callable[[str, ToolProvider], ToolProvider],
-        recorded: Callable[[], Awaitable[None]],
+        handled: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
         callbacks: RunCallbacks,
         jobs: JobRunner,
@@ -154,7 +153,7 @@ class Effects:
         self._post = post
         self._before_poll = before_poll
         self._review_tools = review_tools
-        self._recorded = recorded
+        self._handled = handled
         self._on_exit = on_exit
         self._callbacks = callbacks
         self._jobs = jobs
@@ -170,8 +169,6 @@ class Effects:
         self._runs: dict[str, SupervisedRun] = {}
         # A run and a removal never meet in the workspace of an issue.
         self._workspace_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._push_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._pushes = anyio.CapacityLimiter(_PUSHES_AT_ONCE)
         self._background_tasks = 0
         self._background_idle = anyio.Event()
         self._exit_scope: anyio.CancelScope | None = None
@@ -201,7 +198,7 @@ class Effects:
             case PostComment():
                 owe_comment(self._jobs, self._context(), draft_of(command))
             case PushBranch():
-                self._tasks.start_soon(self._push, command)
+                owe_push(self._jobs, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
@@ -406,29 +403,6 @@ class Effects:
             )
         return await context.workspaces.remove(record)
 
-    async def _push(self, command: PushBranch) -> None:
-        """Bring a branch where it should be, once that is recorded; the exit of the daemon does not wait."""
-        placed: Failure | None = None
-        pushed: Failure | None = None
-        lock = self._push_locks.setdefault(command.branch, anyio.Lock())
-        async with lock, self._pushes:
-            context = self._context()
-            try:
-                await self._recorded()
-                context.fault(FaultPoint.BEFORE_PUSH)
-                placed = await context.workspaces.place(command.branch)
-                if command.to_origin:
-                    pushed = await context.workspaces.push(command.branch)
-                context.fault(FaultPoint.AFTER_PUSH)
-            except Exception as error:  # noqa: BLE001 - every failure becomes an event
-                pushed = bugs.contained("effect_crashed", error)
-        placed, pushed = (
-            None if each is None else context.redaction.failure(each) for each in (placed, pushed)
-        )
-        self._post(
-            Pushed(issue_id=command.issue_id, head=command.head, failure=pushed, branch_failure=placed)
-        )
-
     def _workspace_lock(self, issue_id: str) -> anyio.Lock:
         return self._workspace_locks.setdefault(issue_id, anyio.Lock())
 
@@ -449,13 +423,21 @@ class Effects:
         self._tasks.start_soon(run)
 
     async def _exit(self) -> None:
-        """Wait for background tasks and for what is owed, for a limited time, and let the daemon end."""
+        """Wait for what is owed and for background tasks, for a limited time, and let the daemon end."""
         limit_s, hurried_s = self._timeouts.exit_s, self._timeouts.hurried_exit_s
         if self._drained_by_ms is not None:  # the time that `agent.drain_timeout_ms` leaves
-            limit_s = min(limit_s, max((self._drained_by_ms - self._now_ms()) / 1000, hurried_s))
+            limit_s = max((self._drained_by_ms - self._now_ms()) / 1000, hurried_s)
         with anyio.move_on_after(hurried_s if self._hurried else limit_s) as self._exit_scope:
-            await self._jobs.finish()
-            while self._background_tasks:
-                self._background_idle = anyio.Event()
-                await self._background_idle.wait()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._settle)
+                with anyio.move_on_after(self._timeouts.exit_s):
+                    while self._background_tasks:
+                        self._background_idle = anyio.Event()
+                        await self._background_idle.wait()
         self._on_exit()
+
+    async def _settle(self) -> None:
+        """Wait for what is owed, and for what follows from it, such as a comment about a push."""
+        await self._jobs.finish()
+        await self._handled()
+        await self._jobs.finish()

@@ -51,10 +51,12 @@ from symphony.daemon.journal_writer import (
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.metrics import Metrics
 from symphony.daemon.moves import Moves
-from symphony.daemon.notify.outbox import Outbox
+from symphony.daemon.notify.delivery import Deliveries
+from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.notify.targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.daemon.preflight import preflight_agents
+from symphony.daemon.pushes import Pushes
 from symphony.daemon.recovery import (
     deliver_interrupted,
     existing_workspaces,
@@ -95,6 +97,7 @@ _RECHECK_S = 1.0
 _DIAGNOSIS_TIMEOUT_S = 5.0
 _LAST_ORPHAN_SWEEPS = 20
 _THREADS = 16
+_Mail = Event | ActionRequest | anyio.Event | None
 _log = structlog.get_logger(__name__)
 
 
@@ -153,7 +156,7 @@ class Service:
         self._wall_ms = wall_ms
         self._fault = fault
         self._notifier = notifier or Notifier()
-        self._mailbox, self._inbox = create_memory_object_stream[Event | ActionRequest | None](math.inf)
+        self._mailbox, self._inbox = create_memory_object_stream[_Mail](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._start_scope: anyio.CancelScope | None = None
         self._exit = anyio.Event()
@@ -162,7 +165,7 @@ class Service:
         self._reloader: Reloader | None = None
         self._effects: Effects | None = None
         self.state: State | None = None
-        self._outbox: Outbox | None = None
+        self._notifications: NotificationObserver | None = None
         self._jobs: JobRunner | None = None
         self._history = History(now_ms=now_ms)
         self._traces: Traces | None = None
@@ -184,7 +187,7 @@ class Service:
             now_ms=now_ms,
             metrics=self._metrics.exposition,
             diagnose=self._diagnose,
-            notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
+            notify_targets=lambda: () if self._notifications is None else self._notifications.targets(),
             jobs=lambda: self._jobs,
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
@@ -211,8 +214,10 @@ class Service:
             *observers,
         )
 
-    def post(self, item: Event | ActionRequest | None) -> None:
+    def post(self, item: _Mail) -> None:
         """Put an event or an operator's action into the mailbox; `None` only makes the loop turn.
+
+        An `anyio.Event` is set when the loop comes to it.
 
         After the end of the daemon the item is dropped.
         """
@@ -220,6 +225,12 @@ class Service:
             self._mailbox.send_nowait(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
+
+    async def _handled(self) -> None:
+        """Return when every event that was posted before is handled."""
+        mark = anyio.Event()
+        self.post(mark)
+        await mark.wait()
 
     def request_shutdown(self, *, now: bool = False) -> None:
         """Drain and exit; with `now`, stop running agents as well. A start that is under way is abandoned."""
@@ -333,25 +344,12 @@ class Service:
         self._reloader = reloader = Reloader(
             context, store=self._store, build=self._build_context, post=self.post, now_ms=self._now_ms
         )
-        self._outbox = outbox = Outbox(
-            state=lambda: self.state,
-            context=lambda: reloader.context,
-            deliverer=Deliverer(self._host, self._environment, context.workflow.path.parent),
-            environment=self._environment,
-            recovered=journal.previous.settings,
-            record=journal.setting_changed,
-            recorded=journal.flush,
-            on_result=self._metrics.notified,
-            now_ms=self._now_ms,
-            wall_ms=self._wall_ms,
-            once=self._once,
-        )
 
         def skills_changed(issue_id: str, run_id: str, skills: Skills) -> None:
             self._history.skills_loaded(issue_id, skills)
             self._metrics.skills_loaded(run_id, skills)
             journal.skills_loaded(run_id, skills)
-            outbox.skills_loaded(skills)
+            notifications.skills_loaded(skills)
 
         def transcript_incomplete(issue: Issue, run_id: str, reason: str) -> None:
             self._history.transcript_incomplete(issue.id, reason)
@@ -361,8 +359,17 @@ class Service:
             self._webhooks.ignore_comment(comment_id)
             journal.comment_written(issue_id, kind, comment_id, fingerprint)
 
+        deliveries = Deliveries(
+            Deliverer(self._host, self._environment, context.workflow.path.parent),
+            environment=self._environment,
+            on_result=self._metrics.notified,
+            now_ms=self._now_ms,
+            wall_ms=self._wall_ms,
+        )
         self._jobs = jobs = JobRunner(
             {
+                "notification": deliveries,
+                "push": Pushes(state=lambda: self.state, post=self.post),
                 "comment": CommentWriter(journal.previous.comments, on_written=comment_written),
                 "move": Moves(on_moved_back=lambda: self.post(WakeAsked(reason="issue_moved"))),
             },
@@ -374,14 +381,25 @@ class Service:
             now_ms=self._now_ms,
             wall_ms=self._wall_ms,
         )
-        self._observers = (journal, outbox, jobs, *self._observers)
+        self._notifications = notifications = NotificationObserver(
+            jobs,
+            deliveries,
+            state=lambda: self.state,
+            context=lambda: reloader.context,
+            recovered=journal.previous.settings,
+            record=journal.setting_changed,
+            now_ms=self._now_ms,
+            wall_ms=self._wall_ms,
+            once=self._once,
+        )
+        self._observers = (journal, notifications, jobs, *self._observers)
         skill_comments = SkillComments(
             jobs,
             journal.previous.skills_comments,
             record=journal.skill_comment_changed,
             recorded=journal.flush,
         )
-        journal.include_pending(lambda: (*jobs.jobs, *outbox.records(), *self._pull_request_records()))
+        journal.include_pending(lambda: (*jobs.jobs, *notifications.records(), *self._pull_request_records()))
 
         tracing = open_traces(
             context,
@@ -406,7 +424,7 @@ class Service:
                 post=self.post,
                 before_poll=reloader.check,
                 review_tools=self._review_tools,
-                recorded=journal.flush,
+                handled=self._handled,
                 on_exit=self._exit.set,
                 callbacks=RunCallbacks(
                     comments_told=partial(self._comments_told, journal),
@@ -425,7 +443,7 @@ class Service:
                 environment=self._environment,
                 now_ms=self._now_ms,
             )
-            for part in (journal, self._timers, self._webhooks, outbox, jobs):
+            for part in (journal, self._timers, self._webhooks, notifications, jobs):
                 tasks.start_soon(part.run)
             tasks.start_soon(self._serve_library, reloader, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
@@ -435,14 +453,14 @@ class Service:
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(self._watch_journal, journal)
             tasks.start_soon(watch_orphans, self._host)
-            tasks.start_soon(self._watch_pull_requests, reloader, journal, outbox)
+            tasks.start_soon(self._watch_pull_requests, reloader, journal, notifications)
             tasks.start_soon(self._metrics.measure_loop_lag)
             tasks.start_soon(keep_bounded, self._state_dir, journal.trim, partial(self._in_use, reloader))
             tasks.start_soon(self._notifier.keep_alive, self.post)
             tasks.start_soon(self._decide, context, self._effects, journal)
             await self._exit.wait()
             self._notifier.stopping()
-            await self._finish(outbox)
+            await self._finish()
             tasks.cancel_scope.cancel()
         for _ in range(_LAST_ORPHAN_SWEEPS):
             if not await self._host.end_orphans():
@@ -472,6 +490,8 @@ class Service:
             if isinstance(item, ActionRequest):
                 before, state = state, self._handle(state, item.event, effects)
                 item.resolve(before)
+            elif isinstance(item, anyio.Event):
+                item.set()
             elif item is not None:
                 state = self._handle(state, item, effects)
             if self._once and state.drain is Drain.NO and run_once_finished(state, self._now_ms()):
@@ -552,14 +572,16 @@ class Service:
             tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
             await self._learner.run()
 
-    async def _watch_pull_requests(self, reloader: Reloader, journal: JournalWriter, outbox: Outbox) -> None:
+    async def _watch_pull_requests(
+        self, reloader: Reloader, journal: JournalWriter, notifications: NotificationObserver
+    ) -> None:
         """Open pull requests of finished work, and watch them."""
 
         def judged(record: PullRequestRecord) -> None:
             message = self._mask(f"{record.message} ({record.code})")
             self._history.pull_request_judged(record.issue.id, message)
             journal.event(record.issue, PULL_REQUEST_JUDGED, message)
-            outbox.pull_request_changed(record)
+            notifications.pull_request_changed(record)
 
         self._pull_requests = PullRequests(
             context=lambda: reloader.context,
@@ -584,12 +606,10 @@ class Service:
         threads, on_reply = partial(pulls.threads, issue_id), partial(pulls.take_reply, issue_id)
         return ReviewTools(tools, threads=threads, on_reply=on_reply)
 
-    async def _finish(self, outbox: Outbox) -> None:
+    async def _finish(self) -> None:
         """Let what works beside the scheduler come to its end, for a limited time."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(outbox.finish)
-            if self._pull_requests is not None:
-                tasks.start_soon(self._pull_requests.finish)
+        if self._pull_requests is not None:
+            await self._pull_requests.finish()
 
     def _pull_request_records(self) -> tuple[PullRequestRecord, ...]:
         return () if self._pull_requests is None else self._pull_requests.records()

@@ -562,7 +562,7 @@ def _recovered_results(
             )
     for issue_id, branch in delivered.items():
         if (result := found.get(issue_id)) is not None and _head(result) != branch.head:
-            found[issue_id] = replace(result, delivered=branch, commented=False, pushes=0)
+            found[issue_id] = replace(result, delivered=branch, commented=False)
     return tuple(found.values())
 
 

@@ -113,7 +113,7 @@ async def at_work(
             post=mailbox.post,
             before_poll=before_poll,
             review_tools=lambda _issue_id, tools: tools,
-            recorded=checkpoint,
+            handled=checkpoint,
             on_exit=exited.set,
             callbacks=RunCallbacks(
                 comments_told=lambda *_: None,

@@ -7,13 +7,14 @@ from pathlib import Path
 import anyio
 import pytest
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from harness.binding import FakeTracker, make_context
 from harness.outbox import Outbox
 from harness.scheduling import make_failure
 from kit.virtual_time import in_virtual_time
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.jobs import KEPT_MS, Attempt
+from symphony.daemon.jobs import KEPT_MS, Attempt, JobKind
 from symphony.domain import Failure, SymphonyError
 from symphony.journal.jobs import GIVE_UP_MS, Job
 from symphony.journal.model import CodecError
@@ -26,7 +27,7 @@ REFUSED = make_failure("no", retryable=False)
 
 
 @dataclass
-class Receiver:
+class Receiver(JobKind):
     """A receiver that may be down, late, or unable to take one payload.
 
     Attributes:
@@ -47,12 +48,14 @@ class Receiver:
     over: set[str] = field(default_factory=set)
     _now: int = 0
 
+    @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         del state, context
         if job.payload == "damaged":
             raise CodecError("damaged")
         return job.key not in self.over
 
+    @override
     async def carry_out(self, attempt: Attempt) -> None:
         self.attempts += 1
         self._now += 1

@@ -148,7 +148,7 @@ class Project:
         self.write(f".symphony/skills/{name}/SKILL.md", text)
 
     def workflow(self, *, command: str | None = None, body: str | None = None, **sections: Any) -> Path:
-        """Write WORKFLOW.md; keyword arguments are merged into the sections of its front matter, lists replace them."""
+        """Write WORKFLOW.md; keyword arguments are merged into its sections, and lists replace them."""
         settings: dict[str, Any] = {
             "tracker": {"kind": "markdown"},
             "polling": {"interval_ms": 300},

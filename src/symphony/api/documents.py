@@ -238,7 +238,7 @@ def issue_document(
 
 def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
     """The pull request of an issue."""
-    pull, retry_ms = record.pull, record.retry_wall_ms
+    pull = record.pull
     state = "wanted" if record.number is None else "open" if pull is None else pull.state.value
     return models.PullRequest(
         number=record.number,
@@ -249,7 +249,6 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
         message=record.message,
         needs_you=record.needs_you,
         failure=_failure(record.failure),
-        next_try_at=None if retry_ms is None else models.wall_text(retry_ms),
     )
 
 

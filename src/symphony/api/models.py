@@ -515,7 +515,6 @@ class PullRequest(Document, frozen=True, kw_only=True):
     message: Annotated[str, _is("The same in one sentence.")]
     needs_you: Annotated[bool, _is("Only a person can go on.")]
     failure: Annotated[Failure | None, _is("Why the last step about it failed.")]
-    next_try_at: Annotated[Moment | None, _is("When that is tried again; null if nothing failed.")]
 
 
 class ReadyRow(Document, frozen=True, kw_only=True):

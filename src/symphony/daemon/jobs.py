@@ -190,10 +190,10 @@ class JobRunner:
         """What waits for a receiver, the oldest first."""
         return [job for job in self._jobs.values() if job.receiver == receiver and _waits(job)]
 
-    def failing(self, key: str) -> Job | None:
-        """The job of a key whose last try failed."""
+    def knows(self, key: str, payload: str) -> bool:
+        """Whether just this is owed under a key, or was given up."""
         job = self._jobs.get(key)
-        return None if job is None or job.failure is None else job
+        return job is not None and job.payload == payload
 
     def owe(
         self,
@@ -247,6 +247,11 @@ class JobRunner:
             receiver.paused_until_ms = 0
         self._keep(tried_again(job, now_wall_ms=self._wall_ms()), 0)
         return True
+
+    def retry_kind(self, kind: str) -> None:
+        """Try again at once everything of a kind that failed."""
+        for job in [job for job in self._jobs.values() if job.kind == kind and job.attempts]:
+            self.retry(job.key)
 
     def drop(self, key: str, reason: str = "a person dropped it") -> bool:
         """Forget a job without doing it; whether there was one."""

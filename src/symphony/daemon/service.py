@@ -227,10 +227,12 @@ class Service:
             return
 
     async def _handled(self) -> None:
-        """Return when every event that was posted before is handled."""
+        """Return when every event that was posted before is handled, also by what works beside the loop."""
         mark = anyio.Event()
         self.post(mark)
         await mark.wait()
+        if self._pull_requests is not None:
+            await self._pull_requests.finish()
 
     def request_shutdown(self, *, now: bool = False) -> None:
         """Drain and exit; with `now`, stop running agents as well. A start that is under way is abandoned."""
@@ -366,8 +368,10 @@ class Service:
             now_ms=self._now_ms,
             wall_ms=self._wall_ms,
         )
+        self._pull_requests = self._make_pull_requests(reloader, journal, lambda: jobs)
         self._jobs = jobs = JobRunner(
             {
+                "pull_request": self._pull_requests.kind,
                 "notification": deliveries,
                 "push": Pushes(state=lambda: self.state, post=self.post),
                 "comment": CommentWriter(journal.previous.comments, on_written=comment_written),
@@ -392,7 +396,7 @@ class Service:
             wall_ms=self._wall_ms,
             once=self._once,
         )
-        self._observers = (journal, notifications, jobs, *self._observers)
+        self._observers = (journal, notifications, jobs, self._pull_requests, *self._observers)
         skill_comments = SkillComments(
             jobs,
             journal.previous.skills_comments,
@@ -443,7 +447,7 @@ class Service:
                 environment=self._environment,
                 now_ms=self._now_ms,
             )
-            for part in (journal, self._timers, self._webhooks, notifications, jobs):
+            for part in (journal, self._timers, self._webhooks, notifications, self._pull_requests, jobs):
                 tasks.start_soon(part.run)
             tasks.start_soon(self._serve_library, reloader, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
@@ -453,14 +457,12 @@ class Service:
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(self._watch_journal, journal)
             tasks.start_soon(watch_orphans, self._host)
-            tasks.start_soon(self._watch_pull_requests, reloader, journal, notifications)
             tasks.start_soon(self._metrics.measure_loop_lag)
             tasks.start_soon(keep_bounded, self._state_dir, journal.trim, partial(self._in_use, reloader))
             tasks.start_soon(self._notifier.keep_alive, self.post)
             tasks.start_soon(self._decide, context, self._effects, journal)
             await self._exit.wait()
             self._notifier.stopping()
-            await self._finish()
             tasks.cancel_scope.cancel()
         for _ in range(_LAST_ORPHAN_SWEEPS):
             if not await self._host.end_orphans():
@@ -572,18 +574,20 @@ class Service:
             tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
             await self._learner.run()
 
-    async def _watch_pull_requests(
-        self, reloader: Reloader, journal: JournalWriter, notifications: NotificationObserver
-    ) -> None:
-        """Open pull requests of finished work, and watch them."""
+    def _make_pull_requests(
+        self, reloader: Reloader, journal: JournalWriter, jobs: Callable[[], JobRunner]
+    ) -> PullRequests:
+        """What opens pull requests of finished work, and watches them."""
 
         def judged(record: PullRequestRecord) -> None:
             message = self._mask(f"{record.message} ({record.code})")
             self._history.pull_request_judged(record.issue.id, message)
             journal.event(record.issue, PULL_REQUEST_JUDGED, message)
-            notifications.pull_request_changed(record)
+            if self._notifications is not None:
+                self._notifications.pull_request_changed(record)
 
-        self._pull_requests = PullRequests(
+        return PullRequests(
+            jobs=jobs,
             context=lambda: reloader.context,
             state=lambda: self.state,
             environment=self._environment,
@@ -595,8 +599,6 @@ class Service:
             post=self.post,
             wall_ms=self._wall_ms,
         )
-        self._observers = (*self._observers, self._pull_requests)
-        await self._pull_requests.run()
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
         """The tools of a run, with the one that answers reviews if they are told."""
@@ -605,11 +607,6 @@ class Service:
             return tools
         threads, on_reply = partial(pulls.threads, issue_id), partial(pulls.take_reply, issue_id)
         return ReviewTools(tools, threads=threads, on_reply=on_reply)
-
-    async def _finish(self) -> None:
-        """Let what works beside the scheduler come to its end, for a limited time."""
-        if self._pull_requests is not None:
-            await self._pull_requests.finish()
 
     def _pull_request_records(self) -> tuple[PullRequestRecord, ...]:
         return () if self._pull_requests is None else self._pull_requests.records()

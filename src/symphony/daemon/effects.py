@@ -114,7 +114,7 @@ class Effects:
         handled: returns when the mailbox has no event that was put into it before.
         on_exit: called when the daemon may end.
         callbacks: what runs report besides events.
-        jobs: carries out what is owed to the tracker.
+        jobs: carries out what is owed to the outside.
         skill_comments: decides about comments on skills.
         people_comments: reads what people write.
         traces: starts the traces of runs.

@@ -165,7 +165,8 @@ class JobRunner:
         for job in left:
             self._jobs[job.key] = job
             wait_ms, was_set_back = job.due_wall_ms - wall_ms(), job.created_wall_ms > wall_ms()
-            if wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:  # else the receiver said when to come again
+            # After a longer wait than that the receiver said when to come again.
+            if job.attempts == 0 or wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:
                 wait_ms = 0
                 self._untried.update({job.key} if _waits(job) else ())
             self._schedule(job, wait_ms)

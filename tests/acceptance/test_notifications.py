@@ -101,7 +101,7 @@ def test_a_burst_reaches_every_target_and_one_that_refuses_gets_it_later(project
     conforms_to("notification", json.loads(note.read_text()))
     warned = [line for line in log if line["event"] == "workflow_warning" and "notify[3]" in line["reason"]]
     assert len(warned) == 2, log
-    assert [line["target"] for line in log if line["event"] == "notification_failed"][:1] == ["chat"]
+    assert [line["key"].split(":")[1] for line in log if line["event"] == "job_failed"][:1] == ["chat"]
 
 
 def test_check_warns_of_each_mistake_and_the_file_stays_usable(project: Project) -> None:

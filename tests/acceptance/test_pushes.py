@@ -83,7 +83,7 @@ def test_a_push_that_hangs_holds_no_slot_and_is_ended_told_and_made_up_for(
         assert "no headway for 6 s" in failed["reason"]
         assert gone(hook)
         (row,) = document(project, "status")["failed_pushes"]
-        assert (row["place"], bool(row["next_try_at"])) == ("origin", True)
+        assert row["place"] == "origin"
         daemon.wait_for("comment_posted", issue_identifier="SYM-1", outcome="edited")
     assert "no headway" in project.comments("SYM-1")[0]
 

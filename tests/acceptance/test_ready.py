@@ -97,7 +97,6 @@ def test_a_push_that_fails_is_shown_told_and_made_up_for_at_the_next_start(proje
         state = document(project, "status")
         (failed,) = state["failed_pushes"]
         assert (failed["branch"], failed["failure"]["code"]) == ("symphony/SYM-1", "push_failed")
-        assert failed["next_try_at"]
         assert state["ready"][0]["push"] == "failed"
         assert "SYM-1 is not pushed" in project.symphony("status").stdout
         daemon.wait_for("comment_posted", issue_identifier="SYM-1")

@@ -28,6 +28,7 @@ from symphony.scheduler import (
     PollFailed,
     PostComment,
     PullRequestJudged,
+    PushBranch,
     ReadAnswers,
     Refreshed,
     RefreshIssues,
@@ -505,9 +506,6 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "lifts a block when a run ends": (lifts_a_block_when_a_run_ends, "block-is-lifted-by-a-person"),
     "lifts a stop by a setting": (lifts_a_stop_by_a_setting, "stop-lasts"),
     "forgets which feedback it took": (forgets_which_feedback_it_took, "feedback-is-taken-once"),
-    "drops the timer of a push": (
-        _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.PUSH),
-        "push-is-tried-again",
-    ),
+    "drops a push": (_drops(PushBranch), "push-is-tried-again"),
     "is no function of its arguments": (remembering(), "replay"),
 }

@@ -64,6 +64,10 @@ AFTERWARDS = {
     FaultPoint.AFTER_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is found by its marker and left"),
     FaultPoint.BEFORE_MOVE: Afterwards(does=f"{_GOES_ON}; the move is made if it still fits"),
     FaultPoint.AFTER_MOVE: Afterwards(does=f"{_GOES_ON}; the issue is found where it is to be"),
+    FaultPoint.BEFORE_NOTIFICATION: Afterwards(does=f"{_GOES_ON}; the target is notified"),
+    FaultPoint.AFTER_NOTIFICATION: Afterwards(
+        does=f"{_GOES_ON}; the target is notified again", again="a notification, with the same id"
+    ),
     FaultPoint.JOB_DONE_PUT: Afterwards(does=f"{_GOES_ON}; what was done is found done"),
     FaultPoint.JOB_DONE_WRITTEN: Afterwards(does=f"{_GOES_ON}; nothing is owed"),
     FaultPoint.BEFORE_CLEAN: Afterwards(

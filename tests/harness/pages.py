@@ -181,7 +181,6 @@ READY = models.ReadyRow(
         message="checks are running: test, lint",
         needs_you=False,
         failure=None,
-        next_try_at=None,
     ),
 )
 

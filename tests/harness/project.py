@@ -148,7 +148,7 @@ class Project:
         self.write(f".symphony/skills/{name}/SKILL.md", text)
 
     def workflow(self, *, command: str | None = None, body: str | None = None, **sections: Any) -> Path:
-        """Write WORKFLOW.md; keyword arguments are merged into the sections of its front matter."""
+        """Write WORKFLOW.md; keyword arguments are merged into its sections, and lists replace them."""
         settings: dict[str, Any] = {
             "tracker": {"kind": "markdown"},
             "polling": {"interval_ms": 300},
@@ -157,7 +157,8 @@ class Project:
             "codex": {"command": command or scripted()},
         }
         for section, values in sections.items():
-            settings[section] = {**settings.get(section, {}), **values}
+            is_list = isinstance(values, list)
+            settings[section] = values if is_list else {**settings.get(section, {}), **values}
         front = json.dumps(settings, indent=2)
         text = body or "{{ issue.identifier }}: {{ issue.title }}\n\n{{ issue.description }}\n"
         return self.write("WORKFLOW.md", f"---\n{front}\n---\n{text}")

@@ -16,7 +16,9 @@ from harness.binding import FakeWorkspaces, MovingTracker, make_context
 from harness.scheduling import Story, make_issue
 from symphony.config import ForgeSettings
 from symphony.daemon.forge.pull_requests import PullRequests
+from symphony.daemon.jobs import JobRunner
 from symphony.domain import Category
+from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Command,
@@ -73,14 +75,21 @@ class Journal:
     """What the daemon recorded, and how often; it dies at the `dies_at`-th write and writes no more."""
 
     records: dict[str, PullRequestRecord] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
     writes: int = 0
     dies_at: int | None = None
 
-    def record(self, record: PullRequestRecord) -> None:
+    def record(self, record: PullRequestRecord | Job | JobDone) -> None:
         self.writes += 1
         if self.dies_at is not None and self.writes >= self.dies_at:
             raise KilledError
-        self.records[record.issue.id] = record
+        match record:
+            case Job():
+                self.jobs[record.key] = record
+            case JobDone():
+                self.jobs.pop(record.key, None)
+            case _:
+                self.records[record.issue.id] = record
 
     async def recorded(self) -> None:
         """Everything is written at once."""
@@ -111,6 +120,7 @@ class Daemon(Story):
         """The next daemon, which knows what the one before left, unless not `recovered` yet."""
         self.journal.dies_at = None
         self.pulls = PullRequests(
+            jobs=lambda: self.jobs,
             context=lambda: self.context,
             state=lambda: self.state,
             environment={},
@@ -123,7 +133,18 @@ class Daemon(Story):
             wall_ms=lambda: self.wall_ms,
             connect=self._connect,
         )
+        self.jobs = JobRunner(
+            {"pull_request": self.pulls.kind},
+            tuple(self.journal.jobs.values()),
+            state=lambda: self.state,
+            context=lambda: self.context,
+            record=self.journal.record,
+            recorded=self.journal.recorded,
+            now_ms=lambda: self.wall_ms,
+            wall_ms=lambda: self.wall_ms,
+        )
         if recovered:
+            self.jobs(self.state, Recovered(), self.state, ())
             self.pulls(self.state, Recovered(), self.state, ())
 
     def _connect(self, settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
@@ -165,9 +186,20 @@ class Daemon(Story):
         """Everything that is due happens."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.pulls.run)
+            tasks.start_soon(self.jobs.run)
             await anyio.lowlevel.checkpoint()  # it looks
-            await self.pulls.finish()  # waits for that, and looks once more
+            for _ in range(3):  # what a look owes may lead to another look
+                await self.pulls.finish()
+                await self.jobs.finish()
+                await self._tried()
             tasks.cancel_scope.cancel()
+
+    async def _tried(self) -> None:
+        """Everything that is due was tried, unless its receiver is left alone."""
+        for _ in range(200):
+            if not any(job.state == "waiting" and job.due_wall_ms <= self.wall_ms for job in self.jobs.jobs):
+                return
+            await anyio.lowlevel.checkpoint()
 
     @property
     def record(self) -> PullRequestRecord:

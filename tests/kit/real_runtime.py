@@ -55,6 +55,7 @@ from symphony.daemon.effects import Effects
 from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import Moves
+from symphony.daemon.pushes import Pushes
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
@@ -440,6 +441,7 @@ class _Daemon:
                     {
                         "comment": CommentWriter(memory.known_comments, on_written=self._commented),
                         "move": Moves(lambda: self.post(WakeAsked(reason="issue_moved"))),
+                        "push": Pushes(state=lambda: world.state, post=self.post),
                     },
                     memory.jobs,
                     state=lambda: world.state,
@@ -454,6 +456,7 @@ class _Daemon:
                     tasks=self.tasks,
                     before_poll=_nothing,
                     review_tools=lambda _issue_id, tools: tools,
+                    handled=_nothing,
                     on_exit=self._ended,
                     jobs=self._jobs,
                     skill_comments=SkillComments(self._jobs, record=lambda _: None, recorded=_nothing),

@@ -71,7 +71,7 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
         if push.place != "origin":
             what = f"{push.branch} is not in the repository"
         text = sentence(f"{what}: {push.failure.message}")
-        yield Condition(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+        yield Condition(tone="warn", text=text, hint=push.failure.hint)
     if isinstance(document, models.State):
         yield from _owed(document.outbox)
     yield from _kept(document)
@@ -81,14 +81,14 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
 
 
 def _owed(outbox: models.OutboxCounts) -> Iterator[Condition]:
-    """What does not arrive at the tracker."""
+    """What does not arrive outside."""
     reason = f": {outbox.failure}" if outbox.failure else ""
     if outbox.given_up:
-        text = f"{outbox.given_up:,} of the comments and moves for the tracker were given up{reason}"
+        text = f"{outbox.given_up:,} jobs of the outbox were given up{reason}"
         hint = "symphony outbox list names them, symphony outbox retry tries them again"
         yield Condition(tone="error", text=sentence(text), hint=hint)
     elif outbox.failing:
-        text = f"{outbox.failing:,} of the comments and moves for the tracker did not arrive yet{reason}"
+        text = f"{outbox.failing:,} jobs of the outbox did not arrive yet{reason}"
         hint = "they are tried again until they do: symphony outbox list"
         yield Condition(tone="warn", text=sentence(text), hint=hint)
 

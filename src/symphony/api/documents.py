@@ -238,7 +238,7 @@ def issue_document(
 
 def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
     """The pull request of an issue."""
-    pull, retry_ms = record.pull, record.retry_wall_ms
+    pull = record.pull
     state = "wanted" if record.number is None else "open" if pull is None else pull.state.value
     return models.PullRequest(
         number=record.number,
@@ -249,7 +249,6 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
         message=record.message,
         needs_you=record.needs_you,
         failure=_failure(record.failure),
-        next_try_at=None if retry_ms is None else models.wall_text(retry_ms),
     )
 
 
@@ -575,8 +574,7 @@ class _View:
         )
 
     def failed_pushes(self, result: IssueResult) -> Iterator[models.FailedPush]:
-        """Where a delivered branch could not be brought, and when that is tried again."""
-        due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, result.issue.id))
+        """Where a delivered branch could not be brought."""
         if (delivered := result.delivered) is None:
             return
         failures = {"repository": delivered.branch_failure, "origin": delivered.push_failure}
@@ -587,7 +585,6 @@ class _View:
                     branch=delivered.branch,
                     place=place,
                     failure=_failure_document(failure),
-                    next_try_at=None if due_ms is None else self._moment(due_ms),
                 )
 
     def pushes(self, result: IssueResult) -> Iterator[models.Push]:

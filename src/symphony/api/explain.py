@@ -226,7 +226,7 @@ def _pull_request(pull: models.PullRequest) -> str:
     name = "its pull request" if pull.number is None else f"pull request {pull.number} ({pull.code})"
     text = f"{name}: {pull.message}"
     if pull.failure is not None:
-        text += f" (the last step failed: {pull.failure.message}; tried again at {pull.next_try_at})"
+        text += f" (the last step failed: {pull.failure.message}; it is tried again)"
     return text
 
 

@@ -492,7 +492,6 @@ class PullRequest(Document, frozen=True, kw_only=True):
     message: Annotated[str, _is("The same in one sentence.")]
     needs_you: Annotated[bool, _is("Only a person can go on.")]
     failure: Annotated[Failure | None, _is("Why the last step about it failed.")]
-    next_try_at: Annotated[Moment | None, _is("When that is tried again; null if nothing failed.")]
 
 
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):
@@ -548,10 +547,6 @@ class FailedPush(Document, frozen=True, kw_only=True):
         _is("origin, which workspace.push asks for, or repository, the local one of workspace.repo."),
     ]
     failure: Failure
-    next_try_at: Annotated[
-        Moment | None,
-        _is("When it is pushed again; null during a push, and if only a delivery or a restart pushes again."),
-    ]
 
 
 class PastRun(RunFacts, Document, frozen=True, kw_only=True):
@@ -704,10 +699,10 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
 
 
 class OwedJob(Document, frozen=True, kw_only=True):
-    """Something that the daemon owes to the outside: a comment or a move."""
+    """Something that the daemon owes to the outside."""
 
     key: Annotated[str, _is("What it is about; of two with the same key the newer one counts.")]
-    kind: Annotated[str, _is("comment or move.")]
+    kind: Annotated[str, _is("comment, move, notification, push, pull_request and so on.")]
     issue_id: IssueId
     issue_identifier: Identifier
     state: Annotated[str, _is("waiting: it is tried when it is due, or given_up.")]

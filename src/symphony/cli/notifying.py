@@ -91,7 +91,7 @@ async def _test(
     except TargetError as error:
         reason, hint = str(error), error.hint
     except DeliveryError as error:
-        reason, hint = str(error), "see whether the address is right and can be reached from here"
+        reason, hint = error.failure.message, "see whether the address is right and can be reached from here"
         if settings.kind == "command":
             hint = "run the command by hand with a JSON document on its standard input"
     return NotifyTest(

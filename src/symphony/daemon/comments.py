@@ -19,7 +19,7 @@ from typing_extensions import override
 from symphony import skills, to_thread
 from symphony.api.observer import Observer
 from symphony.daemon.context import RuntimeContext, tracker_key
-from symphony.daemon.jobs import Attempt, JobRunner
+from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.domain import (
     NO_COMMENTS,
     FaultPoint,
@@ -85,7 +85,7 @@ class CommentDraft:
     verify: bool = False
 
 
-class CommentWriter:
+class CommentWriter(JobKind):
     """Creates and updates comments: the kind `comment` of the outbox.
 
     Comments that are known to be up to date cost no request. That knowledge is optional: without it the
@@ -109,11 +109,13 @@ class CommentWriter:
         self._digests: FIFOCache[tuple[str, str], str] = FIFOCache(max_known)
         self._digests.update(((one.issue_id, one.kind), one.fingerprint) for one in reversed(known))
 
+    @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the comment is still true, and its tracker in use: a block may be over by now."""
         is_over = decode(job.payload, CommentDraft).kind == _BLOCKED and job.issue_id not in state.blocked
         return not is_over and job.receiver == tracker_key(context)
 
+    @override
     async def carry_out(self, attempt: Attempt) -> None:
         """Create or update a comment.
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, assert_never
+from typing import assert_never
 from weakref import WeakValueDictionary
 
 import anyio
@@ -32,6 +32,7 @@ from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.hosts.session import HostSession
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import owe_move
+from symphony.daemon.pushes import owe_push
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
@@ -65,7 +66,6 @@ from symphony.scheduler import (
     PollFailed,
     PostComment,
     PushBranch,
-    Pushed,
     ReadAnswers,
     Refreshed,
     RefreshFailed,
@@ -81,7 +81,6 @@ from symphony.skills import SkillSet
 from symphony.trackers.base import ToolProvider, TrackerError, skipped_by
 from symphony.workspaces import Removal, WorkspaceRecord
 
-_PUSHES_AT_ONCE: Final = 4
 _log = structlog.get_logger(__name__)
 
 
@@ -91,8 +90,8 @@ class Timeouts:
 
     Attributes:
         tracker_s: for one answer of the tracker with all its pages. Adapters limit each request themselves.
-        exit_s: for comments and removals that are under way when the daemon exits.
-        hurried_exit_s: the same, when the operator wants to stop at once.
+        exit_s: for removals that are under way when the daemon exits.
+        hurried_exit_s: for these and for what is owed, when the operator wants to stop at once.
     """
 
     tracker_s: float = 120.0
@@ -108,8 +107,9 @@ class Effects:
         tasks: the group of all tasks.
         before_poll: awaited before each poll.
         review_tools: adds to the tools of a run the one that answers reviews of its issue's work.
+        handled: returns when the mailbox has no event that was put into it before.
         on_exit: called when the daemon may end.
-        jobs: carries out what is owed to the tracker.
+        jobs: carries out what is owed to the outside.
         skill_comments: decides about comments on skills.
         people_comments: reads what people write.
         traces: starts the traces of runs.
@@ -124,6 +124,7 @@ class Effects:
         tasks: TaskGroup,
         before_poll: Callable[[], Awaitable[None]],
         review_tools: Callable[[str, ToolProvider], ToolProvider],
+        handled: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
         jobs: JobRunner,
         skill_comments: SkillComments,
@@ -137,6 +138,7 @@ class Effects:
         self._tasks = tasks
         self._before_poll = before_poll
         self._review_tools = review_tools
+        self._handled = handled
         self._on_exit = on_exit
         self._jobs = jobs
         self._skill_comments = skill_comments
@@ -149,8 +151,6 @@ class Effects:
         self._runs: dict[str, SupervisedRun] = {}
         # A run and a removal never meet in the workspace of an issue.
         self._workspace_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._push_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._pushes = anyio.CapacityLimiter(_PUSHES_AT_ONCE)
         self._background_tasks = 0
         self._background_idle = anyio.Event()
         self._exit_scope: anyio.CancelScope | None = None
@@ -180,7 +180,7 @@ class Effects:
             case PostComment():
                 owe_comment(self._jobs, self._core.in_force, draft_of(command))
             case PushBranch():
-                self._tasks.start_soon(self._push, command)
+                owe_push(self._jobs, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
@@ -384,29 +384,6 @@ class Effects:
             )
         return await context.workspaces.remove(record)
 
-    async def _push(self, command: PushBranch) -> None:
-        """Bring a branch where it should be, once that is recorded; the exit of the daemon does not wait."""
-        placed: Failure | None = None
-        pushed: Failure | None = None
-        lock = self._push_locks.setdefault(command.branch, anyio.Lock())
-        async with lock, self._pushes:
-            context = self._core.in_force
-            try:
-                await self._core.recorded()
-                context.fault(FaultPoint.BEFORE_PUSH)
-                placed = await context.workspaces.place(command.branch)
-                if command.to_origin:
-                    pushed = await context.workspaces.push(command.branch)
-                context.fault(FaultPoint.AFTER_PUSH)
-            except Exception as error:  # noqa: BLE001 - every failure becomes an event
-                pushed = bugs.contained("effect_crashed", error)
-        placed, pushed = (
-            None if each is None else context.redaction.failure(each) for each in (placed, pushed)
-        )
-        self._post(
-            Pushed(issue_id=command.issue_id, head=command.head, failure=pushed, branch_failure=placed)
-        )
-
     def _workspace_lock(self, issue_id: str) -> anyio.Lock:
         return self._workspace_locks.setdefault(issue_id, anyio.Lock())
 
@@ -427,13 +404,21 @@ class Effects:
         self._tasks.start_soon(run)
 
     async def _exit(self) -> None:
-        """Wait for background tasks and for what is owed, for a limited time, and let the daemon end."""
+        """Wait for what is owed and for background tasks, for a limited time, and let the daemon end."""
         limit_s, hurried_s = self._timeouts.exit_s, self._timeouts.hurried_exit_s
         if self._drained_by_ms is not None:  # the time that `agent.drain_timeout_ms` leaves
-            limit_s = min(limit_s, max((self._drained_by_ms - self._core.now_ms()) / 1000, hurried_s))
+            limit_s = max((self._drained_by_ms - self._core.now_ms()) / 1000, hurried_s)
         with anyio.move_on_after(hurried_s if self._hurried else limit_s) as self._exit_scope:
-            await self._jobs.finish()
-            while self._background_tasks:
-                self._background_idle = anyio.Event()
-                await self._background_idle.wait()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._settle)
+                with anyio.move_on_after(self._timeouts.exit_s):
+                    while self._background_tasks:
+                        self._background_idle = anyio.Event()
+                        await self._background_idle.wait()
         self._on_exit()
+
+    async def _settle(self) -> None:
+        """Wait for what is owed, and for what follows from it, such as a comment about a push."""
+        await self._jobs.finish()
+        await self._handled()
+        await self._jobs.finish()

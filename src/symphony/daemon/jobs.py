@@ -9,7 +9,7 @@ restart loses it. A daemon that is killed between the answer of a receiver and t
 kinds of jobs recognise what is already there, by a marker or by a fresh look.
 
 A receiver that fails is left alone for a while, and then one job asks whether it is back. Jobs of one issue
-come one after the other.
+come one after the other at each receiver.
 """
 
 import logging
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import anyio
 import structlog
@@ -40,7 +40,6 @@ from symphony.journal.model import CodecError
 from symphony.scheduler import MAX_THROTTLE_MS, Command, Event, Recovered, State
 
 TIMEOUT_S: Final = 30.0
-AT_ONCE: Final = 8
 MAX_JOBS: Final = 20_000
 MAX_GIVEN_UP: Final = 1_000
 KEPT_MS: Final = 30 * 24 * 3_600_000
@@ -50,30 +49,57 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try of a job.
+    """One try of a job, or of several that go together.
 
     Attributes:
         context: the context in force.
-        job: what is tried.
+        jobs: what is tried.
         is_late: it is not tried at once, so that the world may have changed since it was decided.
         still_owed: whether nothing newer was decided meanwhile; to be asked after a wait.
     """
 
     context: RuntimeContext
-    job: Job
+    jobs: tuple[Job, ...]
     is_late: bool
     still_owed: Callable[[], bool]
 
+    @property
+    def job(self) -> Job:
+        """What is tried, or the first of it."""
+        return self.jobs[0]
+
+
+class NotYetError(Exception):
+    """The receiver is to get nothing for `wait_s` seconds, which is no failure."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"not for {wait_s:g} s")
+        self.wait_s = wait_s
+
 
 class JobKind(Protocol):
-    """Carries out the jobs of one kind."""
+    """Carries out the jobs of one kind.
+
+    Attributes:
+        at_once: how many are tried at the same time at one receiver.
+        timeout_s: how long one try may take.
+        together: one try takes everything that waits for a receiver.
+    """
+
+    at_once: ClassVar[int] = 8
+    timeout_s: ClassVar[float] = TIMEOUT_S
+    together: ClassVar[bool] = False
 
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the job still makes sense. Raises `CodecError` if its payload cannot be read."""
         ...
 
     async def carry_out(self, attempt: Attempt) -> None:
-        """Do it, once even if it is tried twice. Raises if it did not succeed; it is then tried again."""
+        """Do it, once even if it is tried twice. Raises if it did not succeed; it is then tried again.
+
+        Raises:
+            NotYetError: it is tried later, as if it had not been tried.
+        """
         ...
 
 
@@ -86,6 +112,8 @@ class _Receiver:
 
     due: list[_Entry] = field(default_factory=list)
     at_work: int = 0
+    issues_at_work: dict[str, list[_Entry]] = field(default_factory=dict)
+    """With what waits for the job that is tried."""
     failures: int = 0
     failure: str | None = None
     paused_until_ms: int = 0
@@ -130,16 +158,17 @@ class JobRunner:
         self._jobs: dict[str, Job] = {}
         self._receivers: dict[str, _Receiver] = {}
         self._untried: set[str] = set()  # by this daemon
-        self._issues_at_work: dict[str, list[_Entry]] = {}  # with what waits for the one that is tried
+        self._finishing = False
         self._numbers = count()
         self._started = anyio.Event()
         self._changed = anyio.Event()
         for job in left:
             self._jobs[job.key] = job
             wait_ms, was_set_back = job.due_wall_ms - wall_ms(), job.created_wall_ms > wall_ms()
-            if wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:  # else the receiver said when to come again
+            # After a longer wait than that the receiver said when to come again.
+            if job.attempts == 0 or wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:
                 wait_ms = 0
-                self._untried.update({job.key} if job.state is JobState.WAITING else ())
+                self._untried.update({job.key} if _waits(job) else ())
             self._schedule(job, wait_ms)
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
@@ -158,11 +187,34 @@ class JobRunner:
         """Everything that is owed or was given up, the oldest first."""
         return tuple(self._jobs.values())
 
+    def waiting(self, receiver: str) -> list[Job]:
+        """What waits for a receiver, the oldest first."""
+        return [job for job in self._jobs.values() if job.receiver == receiver and _waits(job)]
+
+    def knows(self, key: str, payload: str) -> bool:
+        """Whether just this is owed under a key, or was given up."""
+        job = self._jobs.get(key)
+        return job is not None and job.payload == payload
+
     def owe(
-        self, *, kind: str, key: str, receiver: str, issue_id: str, issue_identifier: str, payload: str
+        self,
+        *,
+        kind: str,
+        key: str,
+        receiver: str,
+        issue_id: str,
+        issue_identifier: str,
+        payload: str,
+        wait_ms: int = 0,
     ) -> None:
-        """Owe something from now on; it replaces what was owed under the same key. Returns at once."""
+        """Owe something from now on; it replaces what was owed under the same key. Returns at once.
+
+        It is tried after `wait_ms`, or when the daemon ends.
+        """
         now = self._wall_ms()
+        known = self._jobs.get(f"{kind}:{key}")
+        if known is not None and _waits(known):
+            wait_ms = max(min(wait_ms, known.due_wall_ms - now), 0)
         wanted = Job(
             key=f"{kind}:{key}",
             kind=kind,
@@ -171,21 +223,20 @@ class JobRunner:
             issue_identifier=issue_identifier,
             payload=payload,
             created_wall_ms=now,
-            due_wall_ms=now,
+            due_wall_ms=now + wait_ms,
         )
-        before = self._jobs.get(wanted.key)
-        job = newest(before, wanted)
-        if job is not before:
+        job = newest(known, wanted)
+        if job is not known:
             self._jobs.pop(job.key, None)  # the newest stands last
             self._untried.add(job.key)
-            self._keep(job, 0)
+            self._keep(job, wait_ms)
         if len(self._jobs) > self._max_jobs:
             self._drop(next(iter(self._jobs.values())), "too much is owed")
 
     def is_waiting(self, key: str) -> bool:
         """Whether something is owed under this key that is still tried."""
         job = self._jobs.get(key)
-        return job is not None and job.state is JobState.WAITING
+        return job is not None and _waits(job)
 
     def retry(self, key: str) -> bool:
         """Try a job again at once, also one that was given up; whether there is one."""
@@ -198,12 +249,17 @@ class JobRunner:
         self._keep(tried_again(job, now_wall_ms=self._wall_ms()), 0)
         return True
 
-    def drop(self, key: str) -> bool:
-        """Forget a job because a person says so; whether there was one."""
+    def retry_kind(self, kind: str) -> None:
+        """Try again at once everything of a kind that failed."""
+        for job in [job for job in self._jobs.values() if job.kind == kind and job.attempts]:
+            self.retry(job.key)
+
+    def drop(self, key: str, reason: str = "a person dropped it") -> bool:
+        """Forget a job without doing it; whether there was one."""
         job = self._jobs.get(key)
         if job is None:
             return False
-        self._drop(job, "a person dropped it")
+        self._drop(job, reason)
         return True
 
     def _keep(self, job: Job, wait_ms: int) -> None:
@@ -212,7 +268,7 @@ class JobRunner:
         self._schedule(job, wait_ms)
 
     def _schedule(self, job: Job, wait_ms: int) -> None:
-        if job.state is JobState.WAITING:
+        if _waits(job):
             entry = (self._now_ms() + min(max(wait_ms, 0), MAX_THROTTLE_MS), next(self._numbers), job)
             heappush(self._receivers.setdefault(job.receiver, _Receiver()).due, entry)
             self._changed.set()
@@ -259,74 +315,109 @@ class JobRunner:
 
     async def finish(self) -> None:
         """Wait until each job was tried once whose receiver answers; the next daemon gets the rest."""
+        self._finishing = True
+        self._changed.set()
         while any(not self._receivers[self._jobs[key].receiver].failures for key in self._untried):
             await self._changed.wait()
 
     def _start_due(self, tasks: TaskGroup, receiver: _Receiver) -> float:
         """Start what is due for a receiver; how long to wait for the next one in seconds."""
         now_ms = self._now_ms()
-        while receiver.due and receiver.at_work < (1 if receiver.failures else AT_ONCE):
-            due_ms = max(receiver.due[0][0], receiver.paused_until_ms)
+        while receiver.due:
+            due_ms, _, job = entry = receiver.due[0]
+            if self._jobs.get(job.key) is not job:
+                heappop(receiver.due)  # something newer replaced it
+                continue
+            kind = self._kinds.get(job.kind)
+            if receiver.at_work >= (1 if receiver.failures or kind is None else kind.at_once):
+                break
+            if self._finishing and job.key in self._untried:
+                due_ms = 0
+            due_ms = max(due_ms, receiver.paused_until_ms)
             if due_ms > now_ms:
                 return (due_ms - now_ms) / 1000
-            entry = heappop(receiver.due)
-            job = entry[2]
-            if self._jobs.get(job.key) is not job:
-                continue  # something newer replaced it
-            if (waiting := self._issues_at_work.get(job.issue_id)) is not None:
-                waiting.append(entry)
-            elif self._is_owed(job):
-                receiver.at_work += 1
-                self._issues_at_work[job.issue_id] = []
-                tasks.start_soon(self._try, receiver, job)
+            heappop(receiver.due)
+            if (waiting := receiver.issues_at_work.get(job.issue_id)) is None:
+                self._start(tasks, receiver, job)
             else:
-                self._forget(job)
+                waiting.append(entry)
         return float("inf")
 
-    async def _try(self, receiver: _Receiver, job: Job) -> None:
-        context = self._context()
-        late_ms = self._wall_ms() - job.created_wall_ms
+    def _start(self, tasks: TaskGroup, receiver: _Receiver, job: Job) -> None:
+        """Try a job, with all others of the receiver if they go together."""
+        kind, wanted = self._kinds.get(job.kind), [job]
+        if kind is not None and kind.together:
+            wanted += [each for _, _, each in receiver.due if self._jobs.get(each.key) is each]
+            receiver.due.clear()
+        owed = tuple(each for each in wanted if self._is_owed(each))
+        for each in wanted:
+            if each not in owed:
+                self._forget(each)
+        if owed:
+            receiver.at_work += 1
+            receiver.issues_at_work[job.issue_id] = []
+            tasks.start_soon(self._try, receiver, job, owed)
+
+    async def _try(self, receiver: _Receiver, first: Job, jobs: tuple[Job, ...]) -> None:
+        context, kind = self._context(), self._kinds[jobs[0].kind]
+        late_ms = self._wall_ms() - jobs[0].created_wall_ms
         attempt = Attempt(
             context=context,
-            job=job,
-            is_late=job.attempts > 0 or not 0 <= late_ms < LATE_MS,
-            still_owed=lambda: self._is_owed(job),
+            jobs=jobs,
+            is_late=jobs[0].attempts > 0 or not 0 <= late_ms < LATE_MS,
+            still_owed=lambda: self._is_owed(jobs[0]),
         )
         try:
             await self._recorded()
-            with anyio.fail_after(TIMEOUT_S):
-                await self._kinds[job.kind].carry_out(attempt)
+            with anyio.fail_after(kind.timeout_s):
+                await kind.carry_out(attempt)
+        except NotYetError as error:
+            wait_ms = round(error.wait_s * 1000)
+            receiver.paused_until_ms = self._now_ms() + wait_ms
+            for job in jobs:
+                self._untried.discard(job.key)
+                self._schedule(job, wait_ms)
         except Exception as error:  # noqa: BLE001 - a job must not cost a run
-            self._failed(receiver, job, context.redaction.failure(self._failure(job, error)))
+            self._failed(receiver, jobs, context.redaction.failure(self._failure(jobs[0], error)))
         else:
-            receiver.failures, receiver.failure = 0, None
-            self._forget(job)
+            self._answered(receiver, jobs[0])
+            for job in jobs:
+                self._forget(job)
         finally:
             receiver.at_work -= 1
-            for entry in self._issues_at_work.pop(job.issue_id):
-                heappush(self._receivers[entry[2].receiver].due, entry)
+            for entry in receiver.issues_at_work.pop(first.issue_id):
+                heappush(receiver.due, entry)
             self._changed.set()
 
-    def _failed(self, receiver: _Receiver, job: Job, failure: Failure) -> None:
-        known = failure.line in {job.failure, receiver.failure}
+    def _answered(self, receiver: _Receiver, job: Job) -> None:
+        if receiver.failures:
+            _log.info("receiver_recovered", receiver=job.receiver, failures=receiver.failures)
+        receiver.failures, receiver.failure = 0, None
+
+    def _failed(self, receiver: _Receiver, jobs: tuple[Job, ...], failure: Failure) -> None:
+        known = failure.line == receiver.failure
         if not failure.retryable:  # it answered
-            receiver.failures, receiver.failure = 0, None
+            self._answered(receiver, jobs[0])
         else:
             receiver.failures, receiver.failure = receiver.failures + 1, failure.line
             pause_ms = max(backoff_ms(receiver.failures, LONGEST_RETRY_MS), failure.retry_after_ms or 0)
             receiver.paused_until_ms = self._now_ms() + min(pause_ms, MAX_THROTTLE_MS)
-        if self._jobs.get(job.key) is not job:
-            return  # something newer replaced it
-        now = self._wall_ms()
-        after = after_failure(job, failure, now_wall_ms=now)
-        given_up = after.state is JobState.GIVEN_UP
-        self._untried.discard(job.key)
-        level = logging.DEBUG if known else logging.WARNING
-        _log.log(level, "job_failed", reason=failure.line, hint=failure.hint, **_fields(job))
-        self._keep(after, after.due_wall_ms - now)
+        now, given_up = self._wall_ms(), False
+        for job in jobs:
+            if self._jobs.get(job.key) is not job:
+                continue  # something newer replaced it
+            known = known or failure.line == job.failure
+            after = after_failure(job, failure, now_wall_ms=now)
+            self._untried.discard(job.key)
+            level = logging.DEBUG if known else logging.WARNING
+            _log.log(level, "job_failed", reason=failure.line, hint=failure.hint, **_fields(job))
+            self._keep(after, after.due_wall_ms - now)
+            if not _waits(after):
+                given_up = True
+                level = logging.DEBUG if known and not job.attempts else logging.WARNING
+                _log.log(level, "job_given_up", reason=failure.line, attempts=after.attempts, **_fields(job))
+            known = True
         if given_up:
-            level = logging.DEBUG if known and not job.attempts else logging.WARNING
-            _log.log(level, "job_given_up", reason=failure.line, attempts=after.attempts, **_fields(job))
             self._forget_given_up()
 
     def _failure(self, job: Job, error: Exception) -> Failure:
@@ -338,7 +429,9 @@ class JobRunner:
         return Failure(
             category=Category.TRACKER_REQUEST,
             blame=Blame.TRACKER,
-            message=f"no answer within {TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
+            message=f"no answer within {self._kinds[job.kind].timeout_s:g} s"
+            if slow
+            else f"internal error: {error!r}",
         )
 
     def _forget_given_up(self) -> None:
@@ -349,6 +442,10 @@ class JobRunner:
         for number, job in enumerate(given_up):
             if number < excess or job.created_wall_ms < oldest_ms or not self._is_owed(job):
                 self._forget(job)
+
+
+def _waits(job: Job) -> bool:
+    return job.state is JobState.WAITING
 
 
 def _fields(job: Job) -> dict[str, str]:

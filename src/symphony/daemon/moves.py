@@ -10,9 +10,10 @@ from typing import Final
 
 import anyio
 import structlog
+from typing_extensions import override
 
 from symphony.daemon.context import RuntimeContext, tracker_key
-from symphony.daemon.jobs import Attempt, JobRunner
+from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, normalise_state
 from symphony.journal.jobs import Job
 from symphony.journal.model import decode, encode
@@ -36,7 +37,7 @@ class Move:
     seen: str
 
 
-class Moves:
+class Moves(JobKind):
     """Makes the moves that the scheduler decides: the kind `move` of the outbox.
 
     A move that is late is made only from a state that the daemon knows of: the one that it saw, or one that
@@ -49,6 +50,7 @@ class Moves:
     def __init__(self, on_moved_back: Callable[[], None]) -> None:
         self._on_moved_back = on_moved_back
 
+    @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the reason of the move still holds."""
         if job.receiver != tracker_key(context):
@@ -62,6 +64,7 @@ class Moves:
             case MoveReason.BACK:
                 return blocked is not None and blocked.unblock_reason is not None
 
+    @override
     async def carry_out(self, attempt: Attempt) -> None:
         """Move an issue, unless the move does not fit any more.
 

@@ -44,7 +44,7 @@ from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import JournalWriter
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.moves import move_now
-from symphony.daemon.notify.outbox import Outbox
+from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.runs.tracing import Traces
@@ -108,7 +108,7 @@ class Parts:
 
     journal: JournalWriter | None = None
     jobs: JobRunner | None = None
-    outbox: Outbox | None = None
+    notifications: NotificationObserver | None = None
     traces: Traces | None = None
     learner: Learner | None = None
     pull_requests: PullRequests | None = None
@@ -386,7 +386,7 @@ class ServiceOperator(Observer):
 
     def _targets(self) -> tuple[models.NotifyTarget, ...]:
         """Where people are notified."""
-        return () if self._parts.outbox is None else self._parts.outbox.targets()
+        return () if self._parts.notifications is None else self._parts.notifications.targets()
 
     def _trace_id(self, run_id: str) -> str | None:
         return None if self._parts.traces is None else self._parts.traces.trace_id(run_id)

@@ -49,10 +49,12 @@ from symphony.daemon.journal_writer import (
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.metrics import Metrics
 from symphony.daemon.moves import Moves
-from symphony.daemon.notify.outbox import Outbox
+from symphony.daemon.notify.delivery import Deliveries
+from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.notify.targets import Deliverer
 from symphony.daemon.operator import Parts, ServiceOperator
 from symphony.daemon.preflight import preflight_agents
+from symphony.daemon.pushes import Pushes
 from symphony.daemon.recovery import (
     deliver_interrupted,
     existing_workspaces,
@@ -91,6 +93,7 @@ _RECHECK_S = 1.0
 _DIAGNOSIS_TIMEOUT_S = 5.0
 _LAST_ORPHAN_SWEEPS = 20
 _THREADS = 16
+_Mail = Event | ActionRequest | anyio.Event | None
 _log = structlog.get_logger(__name__)
 
 
@@ -137,7 +140,7 @@ class Service:
         self._step = step
         self._fault = fault
         self._notifier = notifier or Notifier()
-        self._mailbox, self._inbox = create_memory_object_stream[Event | ActionRequest | None](math.inf)
+        self._mailbox, self._inbox = create_memory_object_stream[_Mail](math.inf)
         self._core = core = Core(
             state_dir=state_dir, environment=environment, post=self.post, now_ms=now_ms, wall_ms=wall_ms
         )
@@ -189,8 +192,10 @@ class Service:
         """The state of the scheduler; `None` before the first step."""
         return self._core.state
 
-    def post(self, item: Event | ActionRequest | None) -> None:
+    def post(self, item: _Mail) -> None:
         """Put an event or an operator's action into the mailbox; `None` only makes the loop turn.
+
+        An `anyio.Event` is set when the loop comes to it.
 
         After the end of the daemon the item is dropped.
         """
@@ -198,6 +203,14 @@ class Service:
             self._mailbox.send_nowait(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
+
+    async def _handled(self) -> None:
+        """Return when every event that was posted before is handled, also by what works beside the loop."""
+        mark = anyio.Event()
+        self.post(mark)
+        await mark.wait()
+        if self._parts.pull_requests is not None:
+            await self._parts.pull_requests.finish()
 
     def request_shutdown(self, *, now: bool = False) -> None:
         """Drain and exit; with `now`, stop running agents as well. A start that is under way is abandoned."""
@@ -294,25 +307,23 @@ class Service:
         core = self._core
         core.context, core.recorded = context, journal.flush
         self._reloader = reloader = Reloader(core, store=self._store, build=self._build_context)
-        self._parts.outbox = outbox = Outbox(
-            state=lambda: core.state,
-            context=lambda: core.in_force,
-            deliverer=Deliverer(self._host, self._core.environment, context.workflow.path.parent),
-            environment=self._core.environment,
-            recovered=journal.previous.settings,
-            record=journal.setting_changed,
-            recorded=journal.flush,
-            on_result=self._metrics.notified,
-            now_ms=self._core.now_ms,
-            wall_ms=self._core.wall_ms,
-            once=self._once,
-        )
 
         def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
             core.publish(lambda one: one.comment_written(issue_id, kind, comment_id, fingerprint))
 
+        deliveries = Deliveries(
+            Deliverer(self._host, core.environment, context.workflow.path.parent),
+            environment=core.environment,
+            on_result=self._metrics.notified,
+            now_ms=core.now_ms,
+            wall_ms=core.wall_ms,
+        )
+        self._parts.pull_requests = pull_requests = self._make_pull_requests(journal, lambda: jobs)
         self._parts.jobs = jobs = JobRunner(
             {
+                "pull_request": pull_requests.kind,
+                "notification": deliveries,
+                "push": Pushes(state=lambda: core.state, post=self.post),
                 "comment": CommentWriter(journal.previous.comments, on_written=comment_written),
                 "move": Moves(on_moved_back=lambda: self.post(WakeAsked(reason="issue_moved"))),
             },
@@ -324,14 +335,25 @@ class Service:
             now_ms=self._core.now_ms,
             wall_ms=self._core.wall_ms,
         )
-        core.observers = (journal, outbox, jobs, *core.observers)
+        self._parts.notifications = notifications = NotificationObserver(
+            jobs,
+            deliveries,
+            state=lambda: core.state,
+            context=lambda: core.in_force,
+            recovered=journal.previous.settings,
+            record=journal.setting_changed,
+            now_ms=core.now_ms,
+            wall_ms=core.wall_ms,
+            once=self._once,
+        )
+        core.observers = (journal, notifications, jobs, pull_requests, *core.observers)
         skill_comments = SkillComments(
             jobs,
             journal.previous.skills_comments,
             record=journal.skill_comment_changed,
             recorded=journal.flush,
         )
-        journal.include_pending(lambda: (*jobs.jobs, *outbox.records(), *self._pull_request_records()))
+        journal.include_pending(lambda: (*jobs.jobs, *notifications.records(), *self._pull_request_records()))
 
         tracing = open_traces(
             context,
@@ -351,6 +373,7 @@ class Service:
                 tasks=tasks,
                 before_poll=reloader.check,
                 review_tools=self._review_tools,
+                handled=self._handled,
                 on_exit=self._exit.set,
                 jobs=jobs,
                 skill_comments=skill_comments,
@@ -358,7 +381,7 @@ class Service:
                 traces=self._parts.traces,
                 hosts=hosts,
             )
-            for part in (journal, core.timers, self._webhooks, outbox, jobs):
+            for part in (journal, core.timers, self._webhooks, notifications, pull_requests, jobs):
                 tasks.start_soon(part.run)
             tasks.start_soon(self._serve_library, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
@@ -368,14 +391,12 @@ class Service:
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(self._watch_journal, journal)
             tasks.start_soon(watch_orphans, self._host)
-            tasks.start_soon(self._watch_pull_requests, journal)
             tasks.start_soon(self._metrics.measure_loop_lag)
             tasks.start_soon(keep_bounded, self._core.state_dir, journal.trim, self._in_use)
             tasks.start_soon(self._notifier.keep_alive, self.post)
             tasks.start_soon(self._decide, context, self._effects, journal)
             await self._exit.wait()
             self._notifier.stopping()
-            await self._finish(outbox)
             tasks.cancel_scope.cancel()
         for _ in range(_LAST_ORPHAN_SWEEPS):
             if not await self._host.end_orphans():
@@ -405,6 +426,8 @@ class Service:
             if isinstance(item, ActionRequest):
                 before, state = state, self._handle(state, item.event, effects)
                 item.resolve(before)
+            elif isinstance(item, anyio.Event):
+                item.set()
             elif item is not None:
                 state = self._handle(state, item, effects)
             if self._once and state.drain is Drain.NO and run_once_finished(state, self._core.now_ms()):
@@ -477,18 +500,19 @@ class Service:
             tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
             await self._parts.learner.run()
 
-    async def _watch_pull_requests(self, journal: JournalWriter) -> None:
-        """Open pull requests of finished work, and watch them."""
+    def _make_pull_requests(self, journal: JournalWriter, jobs: Callable[[], JobRunner]) -> PullRequests:
+        """What opens pull requests of finished work, and watches them."""
         core = self._core
 
         def judged(record: PullRequestRecord) -> None:
             message = core.mask(f"{record.message} ({record.code})")
             core.publish(lambda observer: observer.pull_request_judged(record, message))
 
-        self._parts.pull_requests = PullRequests(
+        return PullRequests(
+            jobs=jobs,
             context=lambda: core.in_force,
             state=lambda: core.state,
-            environment=self._core.environment,
+            environment=core.environment,
             recovered=journal.previous.pull_requests,
             record=journal.put,
             recorded=journal.flush,
@@ -497,8 +521,6 @@ class Service:
             post=self.post,
             wall_ms=self._core.wall_ms,
         )
-        self._core.observers = (*self._core.observers, self._parts.pull_requests)
-        await self._parts.pull_requests.run()
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
         """The tools of a run, with the one that answers reviews if they are told."""
@@ -507,13 +529,6 @@ class Service:
             return tools
         threads, on_reply = partial(pulls.threads, issue_id), partial(pulls.take_reply, issue_id)
         return ReviewTools(tools, threads=threads, on_reply=on_reply)
-
-    async def _finish(self, outbox: Outbox) -> None:
-        """Let what works beside the scheduler come to its end, for a limited time."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(outbox.finish)
-            if self._parts.pull_requests is not None:
-                tasks.start_soon(self._parts.pull_requests.finish)
 
     def _pull_request_records(self) -> tuple[PullRequestRecord, ...]:
         return () if self._parts.pull_requests is None else self._parts.pull_requests.records()

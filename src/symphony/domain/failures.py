@@ -96,6 +96,7 @@ class Category(StrEnum):
     JOURNAL = "journal"
     LIBRARY = "library"
     FORGE = "forge"
+    NOTIFICATION = "notification"
     HTTP_SERVER = "http_server"
     CLOCK_NOT_SET = "clock_not_set"
     COMMAND = "command"

@@ -342,8 +342,7 @@ class PullRequestRecord:
         pull: as it was last observed.
         ledger: what was done about it; `None` until it is observed.
         code: what it waits for, as a stable code, and `message` in words.
-        failure: why the last step did not succeed, after so many `failures` in a row.
-        retry_wall_ms: when it is tried again.
+        failure: why the last step did not succeed.
     """
 
     issue: Issue
@@ -360,8 +359,6 @@ class PullRequestRecord:
     code: str = "opening"
     message: str = "it is about to be opened"
     failure: Failure | None = None
-    failures: int = 0
-    retry_wall_ms: int | None = None
     at_wall_ms: int = 0
 
     @property

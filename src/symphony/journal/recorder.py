@@ -559,7 +559,7 @@ def _recovered_results(
     for issue_id, branch in delivered.items():
         result = found.get(issue_id)
         if result is not None and (result.delivered is None or result.delivered.head != branch.head):
-            found[issue_id] = replace(result, delivered=branch, commented=False, pushes=0)
+            found[issue_id] = replace(result, delivered=branch, commented=False)
     return tuple(found.values())
 
 

@@ -139,7 +139,7 @@ def _is_stale(event: messages.TimerFired, state: State) -> bool:
     return armed is None or armed.token != event.token
 
 
-def _on_timer_fired(step: Step, timer: messages.Timer) -> None:  # noqa: C901, PLR0912 - one case for each kind of timer
+def _on_timer_fired(step: Step, timer: messages.Timer) -> None:  # noqa: C901 - one case for each kind of timer
     overdue_ms = step.overdue_ms(timer)
     step.clear_timer(timer)
     runs.on_overdue_timer(step, overdue_ms)
@@ -166,8 +166,6 @@ def _on_timer_fired(step: Step, timer: messages.Timer) -> None:  # noqa: C901, P
             hosts.on_rest_over(step, timer.id)
             runs.refresh_due_retries(step)
             polling.fill_slots(step)
-        case messages.TimerKind.PUSH:
-            results.on_push_due(step, timer.id)
         case messages.TimerKind.TRACKER_PAUSE:
             pass  # the refresh that waited for it is sent at the end of the step
         case _:

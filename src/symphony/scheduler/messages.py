@@ -293,11 +293,6 @@ class DeliveredBranch:
         return tuple(each for each in (self.branch_failure, self.push_failure) if each is not None)
 
     @property
-    def is_untried(self) -> bool:
-        """Whether the branch is to be pushed, and no push of it has failed."""
-        return self.to_push and self.push_failure is None
-
-    @property
     def is_owed(self) -> bool:
         """Whether the branch is to get somewhere where it is not."""
         return self.to_push or bool(self.failures)
@@ -371,8 +366,7 @@ class IssueResult:
         left: as in the `Outcome` of its last run.
         summary: the agent's last message in the last run.
         turns: a total of all runs, likewise `usage`.
-        pushes: consecutive failed attempts to bring `delivered` where it should be.
-        pushing_since_ms: the start of the attempt that is in progress.
+        pushing_since_ms: since when `delivered` is being brought where it should be; `None` after an attempt.
         thread: the conversation of the last run that had one.
         feedback: the key of the last `FeedbackGiven` that was taken.
         restarts: how often work on the issue began again for another reason than feedback.
@@ -389,7 +383,6 @@ class IssueResult:
     summary: str | None = None
     turns: int = 0
     usage: Usage = NO_USAGE
-    pushes: int = 0
     pushing_since_ms: int | None = None
     thread: Thread | None = None
     feedback: str | None = None
@@ -471,7 +464,6 @@ class TimerKind(StrEnum):
     TRACKER_PAUSE = "tracker_pause"
     LIMIT = "limit"
     HOST = "host"
-    PUSH = "push"
 
 
 @dataclass(frozen=True, slots=True)
@@ -925,15 +917,11 @@ class ReadAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushBranch:
-    """Bring a delivered branch whose tip is `head` where it should be; answered by `Pushed`.
+    """Bring a delivered branch whose tip is `head` where it should be; each attempt answers with `Pushed`."""
 
-    `to_origin` is whether it is to be pushed. The repository of `workspace.repo` gets it in any case.
-    """
-
-    issue_id: str
+    issue: Issue
     branch: str
     head: str
-    to_origin: bool = True
 
 
 class MoveReason(StrEnum):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symphony.domain import Issue
-from symphony.scheduler import agents, hosts, policy, results
+from symphony.scheduler import agents, hosts, policy
 from symphony.scheduler.policy import Eligible, ReasonCode
 from symphony.scheduler.state import Cycle, Drain, Retry, State
 
@@ -28,7 +28,7 @@ class Left:
 
 
 def run_once_finished(state: State, now_ms: int) -> bool:
-    """Whether `run --once` ends: nothing is left but retries that it gives up, and pushes that failed.
+    """Whether `run --once` ends: nothing is left but retries that it gives up.
 
     Those are retries whose last failure does not resolve itself, retries that failed
     `max_attempts_without_progress` times in a row, retries whose agent has been limited for
@@ -45,8 +45,6 @@ def run_once_finished(state: State, now_ms: int) -> bool:
         and not state.ids_to_refresh
         and not state.pending_candidates
         and not state.running
-        and not results.is_pushing(state)
-        and not results.awaits_push(state)
         and not any(blocked.answer_check.in_progress for blocked in state.blocked.values())
         and not any(_may_start(issue, state, now_ms) for issue in state.candidates.values())
     )

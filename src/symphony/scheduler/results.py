@@ -7,10 +7,9 @@ whose issue no longer exists. Issues that are ready are refreshed like those of 
 every wake, to notice what people do with them.
 
 A delivered branch is pushed as soon as its run has ended, beside everything else: a push holds no slot. It is
-recorded with the result before it starts, so a later daemon takes it up. A failed push is retried while the
-issue waits for something. While an agent works on it, the end of that run pushes. A branch that the local
-repository did not take is treated likewise. The number of results is limited: the oldest are dropped, ended
-ones first.
+recorded with the result before it starts, and tried until it succeeds or is given up; the end of a run and a
+later daemon take it up again. A branch that the local repository did not take is treated likewise. The number
+of results is limited: the oldest are dropped, ended ones first.
 """
 
 import shlex
@@ -28,18 +27,13 @@ from symphony.scheduler.messages import (
     PushBranch,
     Pushed,
     ResultStatus,
-    Timer,
-    TimerKind,
 )
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import thread_of
-from symphony.scheduler.state import Claim, Drain, Running, State, Step, claim_of
+from symphony.scheduler.state import Claim, Running, State, Step, claim_of
 
 MAX_RESULTS: Final = 1_000
 _MAX_REFRESHED_AT_WAKE = 50
-_FIRST_PUSH_DELAY_MS = 30_000
-_MAX_PUSH_DELAY_MS = 1_800_000
-_MAX_EXPONENT = 6
 MAY_CHANGE: Final = frozenset({ResultStatus.OPEN, ResultStatus.READY})
 """Results of these are not over."""
 
@@ -67,17 +61,6 @@ def unpushed_results(state: State) -> tuple[IssueResult, ...]:
         for result in results_with_status(state, *ResultStatus)
         if result.delivered is not None and result.delivered.is_owed
     )
-
-
-def is_pushing(state: State) -> bool:
-    """Whether a push is in progress."""
-    return any(result.pushing_since_ms is not None for result in state.results.values())
-
-
-def awaits_push(state: State) -> bool:
-    """Whether a branch is to be pushed that was not tried yet."""
-    branches = (result.delivered for result in state.results.values())
-    return any(delivered is not None and delivered.is_untried for delivered in branches)
 
 
 def unclaimed_issues(state: State) -> frozenset[str]:
@@ -136,18 +119,13 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
             result,
             delivered=delivered,
             commented=outcome.commented,
-            pushes=int(bool(delivered.failures)),
             pushing_since_ms=None if is_new else before.pushing_since_ms,
         )
         if is_new or not delivered.pushed:
             _log_push(step, issue, delivered)
     store(step, result)
-    if result.pushing_since_ms is None:
-        latest = result.delivered
-        if latest is not None and latest.to_push and (delivered is not None or latest.is_untried):
-            _push(step, result)
-        else:
-            _schedule_push(step, result)
+    if result.pushing_since_ms is None and result.delivered is not None and result.delivered.is_owed:
+        _push(step, result)
     failure = outcome.failure
     if failure is not None and failure.category is Category.DELIVERY_FAILED:
         reason = fence(one_line(failure.message))
@@ -199,7 +177,7 @@ def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
     )
     if before.delivered is not None and before.delivered.head == event.delivered.head:
         return
-    result = replace(before, delivered=event.delivered, pushes=0, pushing_since_ms=None)
+    result = replace(before, delivered=event.delivered, pushing_since_ms=None)
     _log_push(step, result.issue, event.delivered)
     store(step, result)
     _push(step, result)
@@ -222,7 +200,7 @@ def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
         if result.status is ResultStatus.READY:
             _announce(step, result)
         if result.delivered is not None and result.delivered.is_owed:
-            step.set_timer(Timer(TimerKind.PUSH, issue_id), step.now_ms)
+            _push(step, result)
 
 
 def _is_obsolete(result: IssueResult) -> bool:
@@ -245,87 +223,42 @@ def store(step: Step, result: IssueResult) -> None:
 
 
 def _drop(step: Step, issue_id: str) -> None:
-    step.clear_timer(Timer(TimerKind.PUSH, issue_id))
     step.update(results={key: result for key, result in step.state.results.items() if key != issue_id})
 
 
 # --- pushes ----------------------------------------------------------------------------------------------
 
 
-def on_push_due(step: Step, issue_id: str) -> None:
-    """Retry a failed push, unless a run is in progress."""
-    result = step.state.results.get(issue_id)
-    if result is None or result.delivered is None or issue_id in step.state.running:
-        return
-    if step.state.drain is Drain.NO:
-        _push(step, result)
-
-
 def _push(step: Step, result: IssueResult) -> None:
-    """Bring a delivered branch where it should be, unless the daemon ends and waits for nothing any more."""
+    """Bring a delivered branch where it should be."""
     delivered = result.delivered
-    if delivered is None or step.state.drain not in {Drain.NO, Drain.DRAINING}:
+    if delivered is None:
         return
-    step.clear_timer(Timer(TimerKind.PUSH, result.issue.id))
     store(step, replace(result, pushing_since_ms=step.now_ms))
-    command = PushBranch(
-        issue_id=result.issue.id,
-        branch=delivered.branch,
-        head=delivered.head,
-        to_origin=delivered.to_push,
-    )
-    step.emit(command)
+    step.emit(PushBranch(issue=result.issue, branch=delivered.branch, head=delivered.head))
     step.notify("info", "push_started", result.issue, branch=delivered.branch, commit=delivered.head)
 
 
 def on_pushed(step: Step, event: Pushed) -> None:
-    """Take over the outcome of a push; that of an older commit is ignored."""
-    result = step.state.results.get(event.issue_id)
-    if (
-        result is None
-        or result.delivered is None
-        or result.delivered.head != event.head
-        or result.pushing_since_ms is None
-    ):
+    """Take over the outcome of an attempt to push; that of an older commit is ignored."""
+    before = step.state.results.get(event.issue_id)
+    if before is None or before.delivered is None or before.delivered.head != event.head:
         return
-    delivered = replace(result.delivered, branch_failure=event.branch_failure)
+    delivered = replace(before.delivered, branch_failure=event.branch_failure)
     if delivered.to_push:
         pushed = event.failure is None
         delivered = replace(delivered, pushed=pushed, to_push=not pushed, push_failure=event.failure)
-    failed_before = result.pushes > 0
-    pushes = result.pushes + 1 if delivered.failures else 0
-    result = replace(result, delivered=delivered, pushing_since_ms=None, pushes=pushes)
-    _log_push(step, result.issue, delivered)
+    result = replace(before, delivered=delivered, pushing_since_ms=None)
+    if result == before:
+        return  # it failed again as before
+    if delivered != before.delivered:
+        _log_push(step, result.issue, delivered)
     if _is_obsolete(result):
         _drop(step, event.issue_id)
         return
     store(step, result)
-    _schedule_push(step, result)
     if result.status in {ResultStatus.READY, ResultStatus.ENDED}:
-        _announce(step, result, failed_before=failed_before)
-
-
-def abandon_pushes(step: Step) -> None:
-    """Wait for no push any more: the next daemon makes up for those that are cut off."""
-    for result in step.state.results.values():
-        if result.pushing_since_ms is not None:
-            store(step, replace(result, pushing_since_ms=None))
-
-
-def _schedule_push(step: Step, result: IssueResult) -> None:
-    """Set when a branch that is not where it should be is brought there again.
-
-    One with a failure that does not resolve itself waits for the next delivery or restart. During a shutdown
-    it is left to the next daemon.
-    """
-    timer = Timer(TimerKind.PUSH, result.issue.id)
-    failures = () if result.delivered is None else result.delivered.failures
-    if not any(each.retryable for each in failures) or step.state.drain is not Drain.NO:
-        step.clear_timer(timer)
-        return
-    exponent = min(max(result.pushes - 1, 0), _MAX_EXPONENT)
-    delay_ms = min(_FIRST_PUSH_DELAY_MS * int(2**exponent), _MAX_PUSH_DELAY_MS)
-    step.set_timer(timer, step.now_ms + delay_ms)
+        _announce(step, result, failed_before=bool(before.delivered.failures))
 
 
 def _log_push(step: Step, issue: Issue, delivered: DeliveredBranch) -> None:

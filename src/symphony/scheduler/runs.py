@@ -613,14 +613,13 @@ def stop_all(step: Step) -> None:
     """End everything now."""
     if step.state.drain is not Drain.EXITED:
         step.update(drain=Drain.STOPPING)
-    results.abandon_pushes(step)
     for run in tuple(step.state.running.values()):
         stop(step, run, StopReason.DRAINING)
 
 
 def exit_when_drained(step: Step) -> None:
-    """Let the daemon end once nothing runs and nothing is pushed any more."""
+    """Let the daemon end once nothing runs any more."""
     draining = step.state.drain in {Drain.DRAINING, Drain.STOPPING}
-    if draining and not step.state.running and not results.is_pushing(step.state):
+    if draining and not step.state.running:
         step.update(drain=Drain.EXITED)
         step.emit(Exit())

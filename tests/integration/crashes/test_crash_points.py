@@ -27,6 +27,7 @@ _WORK: list[dict[str, Any]] = [
 ]
 _FAIL_ONCE = {"run": "test -e ../../tried || { touch ../../tried; exit 1; }"}
 _RETRIED = {FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN}
+_NOTES = """umask 077; exec >"$0/note.$$" && cat"""
 _MALFORMED = "---\nname: broken\n---\n# No description\n"
 
 
@@ -48,6 +49,14 @@ def project(tmp_path: Path) -> Iterator[Project]:
     hook.write_text("#!/bin/sh\ncat >> pushes\n")
     hook.chmod(0o755)
     made.workflow(
+        notify=[
+            {
+                "name": "note",
+                "kind": "command",
+                "command": ["sh", "-c", _NOTES, str(tmp_path)],
+                "gather_ms": 0,
+            }
+        ],
         command=scripted("--pid-file", str(tmp_path / "pids")),
         workspace={"push": "origin"},
         tracker={"on_start": "In Progress"},
@@ -84,12 +93,20 @@ def sessions(project: Project) -> int:
     return sum(one["role"] == "agent" and not one["run_id"].endswith("-preflight") for one in facts)
 
 
+def notified(project: Project) -> list[str]:
+    """The ids of the notifications that a target was given."""
+    notes = [json.loads(path.read_text()) for path in project.root.glob("note.*")]
+    return sorted(each["id"] for note in notes for each in note["notifications"])
+
+
 _COMMENTED = frozenset({FaultPoint.BEFORE_COMMENT, FaultPoint.AFTER_COMMENT})
 _OWED = _COMMENTED | {
     FaultPoint.JOB_PUT,
     FaultPoint.JOB_WRITTEN,
     FaultPoint.BEFORE_MOVE,
     FaultPoint.AFTER_MOVE,
+    FaultPoint.BEFORE_NOTIFICATION,
+    FaultPoint.AFTER_NOTIFICATION,
     FaultPoint.JOB_DONE_PUT,
     FaultPoint.JOB_DONE_WRITTEN,
 }
@@ -97,7 +114,14 @@ _BESIDE_THE_RUN = _OWED | {FaultPoint.CLAIM_WRITTEN, FaultPoint.RETRY_WRITTEN}
 
 
 # A point before the work, in it, at its end and after it; in the simulator the daemon dies at every one.
-_SHARE = (FaultPoint.CLAIM_WRITTEN, FaultPoint.BEFORE_TOOL, FaultPoint.TURN_ENDED, FaultPoint.AFTER_COMMENT)
+_TOLD_TWICE = {FaultPoint.AFTER_NOTIFICATION, FaultPoint.JOB_DONE_PUT}
+_SHARE = (
+    FaultPoint.CLAIM_WRITTEN,
+    FaultPoint.AFTER_NOTIFICATION,
+    FaultPoint.BEFORE_TOOL,
+    FaultPoint.TURN_ENDED,
+    FaultPoint.AFTER_COMMENT,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +152,9 @@ def test_a_daemon_that_dies_there_is_made_up_for(
     done_before = point in _BESIDE_THE_RUN and started == 0
     assert deliveries in ({0, 1} if done_before else {1})
     assert len(project.comments("SYM-1")) == skills + deliveries, "no comment of another kind"
+    ids = notified(project)
+    assert len(set(ids)) == 1, "the skill that cannot be used"
+    assert len(ids) in ({1, 2} if point in _TOLD_TWICE else {1})
     assert not (project.workspaces / "SYM-1").exists()
     places = project.workspaces / ".symphony"
     assert [path.name for name in ("records", "trash") for path in (places / name).iterdir()] == []

@@ -54,7 +54,7 @@ class Left:
         state: all that the scheduler knew.
         counted: tokens that were counted so far, by issue, whatever was forgiven since.
         answers: what persons answered and no turn has heard.
-        pushes: issue id -> the commit whose push is under way.
+        pushes: issue id -> the commit whose push is tried until it succeeds.
         max_wait_ms: the longest that a recovered retry may wait.
         clock_set: somebody set the wall clock since the daemon began that wrote this.
     """
@@ -124,7 +124,7 @@ class Books:
                 return known
             case Pushed():
                 known = self.pushes.get(fact.issue_id) == fact.head
-                if known:
+                if known and fact.failure is None and fact.branch_failure is None:
                     self.pushes = {key: head for key, head in self.pushes.items() if key != fact.issue_id}
             case Polled() | PollFailed():
                 known = fact.request in self.polls
@@ -182,7 +182,7 @@ class Books:
                 case SetTimer():
                     self.timers[command.timer] = command
                 case PushBranch():
-                    self.pushes = {**self.pushes, command.issue_id: command.head}
+                    self.pushes = {**self.pushes, command.issue.id: command.head}
                 case Exit():
                     self.exits += 1
                 case _:

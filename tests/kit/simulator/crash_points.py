@@ -114,11 +114,18 @@ _JOURNAL = frozenset(
 )
 """The writes of the real journal: here one point, `step:kept`, and the dice say how much was written."""
 
-_MOVES = frozenset({FaultPoint.BEFORE_MOVE, FaultPoint.AFTER_MOVE})
-"""The boards of these worlds are moved by agents and people alone."""
+_ELSEWHERE = frozenset(
+    {
+        FaultPoint.BEFORE_MOVE,
+        FaultPoint.AFTER_MOVE,
+        FaultPoint.BEFORE_NOTIFICATION,
+        FaultPoint.AFTER_NOTIFICATION,
+    }
+)
+"""The boards of these worlds are moved by agents and people alone, and nobody is notified."""
 
 ALL_POINTS: tuple[CrashPoint, ...] = (
-    *(point for point in FaultPoint if point not in _JOURNAL | _MOVES),
+    *(point for point in FaultPoint if point not in _JOURNAL | _ELSEWHERE),
     *StepPoint,
 )
 

@@ -47,6 +47,7 @@ _STALE_TIMER = 0.1
 _ANNOUNCED_MS = 50
 _DAY_MS = 86_400_000
 _PUSH_MS = 700
+_PUSH_AGAIN_MS = 20_000
 
 
 class Daemon:
@@ -203,11 +204,20 @@ class Daemon:
             case PostComment():
                 self._notes.post(command, partial(self._lives, self.life))
             case PushBranch():
-                self._clock.after(_PUSH_MS, self._deliver, self._workers.pushed(command))
+                self._clock.after(_PUSH_MS, self._push, self.life, command)
             case Exit():
                 self._clock.after(0, self._exit, self.life)
             case _:
                 pass  # words for people
+
+    def _push(self, life: int, command: PushBranch) -> None:
+        """Push, and again while it is refused and nothing newer is to be pushed."""
+        if life != self.life or self._referee.books.pushes.get(command.issue.id) != command.head:
+            return
+        pushed = self._workers.pushed(command)
+        if pushed.failure is not None:
+            self._clock.after(_PUSH_AGAIN_MS, self._push, life, command)
+        self._tell_in(life, pushed)
 
     def _clean(self, command: CleanWorkspace) -> None:
         if self._crashes.reach(FaultPoint.BEFORE_CLEAN):

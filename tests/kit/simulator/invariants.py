@@ -470,18 +470,15 @@ def _stop_lasts(moment: Moment) -> Broken | None:
 
 @_invariant("push-is-tried-again", "ours")
 def _push_again(moment: Moment) -> Broken | None:
-    """A push that is owed, and may be tried, is under way or due, or a run that is at work will push."""
+    """A push that is owed is tried until it succeeds."""
     if moment.after.results is moment.before.results or moment.after.drain is not Drain.NO:
         return None
     for key, result in moment.after.results.items():
         delivered = result.delivered
         if delivered is None or not delivered.is_owed or key in moment.after.running:
             continue
-        if delivered.failures and not any(failure.retryable for failure in delivered.failures):
-            continue
-        under_way = result.pushing_since_ms is not None and moment.books.pushes.get(key) == delivered.head
-        if not under_way and not moment.armed(Timer(TimerKind.PUSH, key)):
-            return Broken("a push that is owed is neither under way nor due", key)
+        if moment.books.pushes.get(key) != delivered.head:
+            return Broken("a push that is owed is not tried", key)
     return None
 
 

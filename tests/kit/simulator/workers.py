@@ -136,7 +136,7 @@ class Workers:
     def pushed(self, command: PushBranch) -> Pushed:
         """How a push goes; some remotes refuse it."""
         failure = _push_failure(f"{command.head} {self.clock.now_ms}")
-        return Pushed(issue_id=command.issue_id, head=command.head, failure=failure)
+        return Pushed(issue_id=command.issue.id, head=command.head, failure=failure)
 
     def stop(self, run_id: str) -> None:
         """End in mid-turn."""

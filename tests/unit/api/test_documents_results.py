@@ -94,21 +94,19 @@ def test_an_issue_costs_what_all_its_runs_cost_and_the_live_one_once() -> None:
     assert (document.cost_usd, document.unpriced_tokens) == (1.5, 7)
 
 
-def test_a_failed_push_is_a_condition_with_the_time_of_the_next_try() -> None:
+def test_a_failed_push_is_a_condition() -> None:
     story = told(push_failure=REFUSED)
     document = story.document()
     conforms(document, "State")
     (failed,) = document["failed_pushes"]
     assert (failed["issue_identifier"], failed["branch"]) == ("SYM-1", "symphony/SYM-1")
-    assert (failed["failure"]["message"], failed["next_try_at"]) == ("no route", "2026-03-01T12:00:30Z")
+    assert failed["failure"]["message"] == "no route"
     assert document["ready"][0]["push"] == "failed"
     status = status_of({**document, "source": "daemon", "daemon": DAEMON})
     shown = drawn(status_view(status, workflow="W", width=160), width=160)
-    assert "SYM-1 is not pushed: no route. It is tried again in 28 s." in shown
+    assert "SYM-1 is not pushed: no route." in shown
     assert "mend it" in shown
     assert "no route" in explain_issue(known(story.issue("SYM-1"))).answer
-    story.advance(28_000)
-    assert story.document()["failed_pushes"][0]["next_try_at"] is None, "it is under way"
 
 
 def test_status_has_a_section_for_it() -> None:
@@ -159,7 +157,7 @@ def test_a_pull_request_is_shown_with_what_it_waits_for() -> None:
         issue=make_issue(), forge="github a/b", branch="symphony/SYM-1", head="abc", number=7, pull=pull,
         code="turns_used", message="the agent had 3 turns",
     )  # fmt: skip
-    late = replace(record, pull=None, number=None, failure=REFUSED, retry_wall_ms=0, code="opening")
+    late = replace(record, pull=None, number=None, failure=REFUSED, code="opening")
 
     def shown(one: PullRequestRecord) -> tuple[dict[str, Any], str, str]:
         moment: Any = {"now_ms": story.now, "now": story.wall(), "pull_requests": {"1": one}}
@@ -179,6 +177,5 @@ def test_a_pull_request_is_shown_with_what_it_waits_for() -> None:
     assert "turns_used" in explained
     row, picture, explained = shown(late)
     assert (row["pull_request_url"], row["pull_request"]["state"]) == (None, "wanted")
-    assert row["pull_request"]["next_try_at"] == "1970-01-01T00:00:00Z"
     assert "no route" in picture
     assert "no route" in explained

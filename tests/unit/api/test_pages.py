@@ -196,7 +196,6 @@ async def test_the_board_says_what_a_pull_request_waits_for(
         number=None,
         message=HOSTILE,
         failure=structs.replace(state.blocked[1].failure, message="no answer"),
-        next_try_at=state.generated_at,
     )
     operator.document = structs.replace(state, ready=(structs.replace(state.ready[0], pull_request=failed),))
     page = check(await client.get("/"))

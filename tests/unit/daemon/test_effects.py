@@ -108,6 +108,7 @@ async def at_work(
             tasks=tasks,
             before_poll=before_poll,
             review_tools=lambda _issue_id, tools: tools,
+            handled=checkpoint,
             on_exit=exited.set,
             jobs=(outbox := Outbox(core.context)).jobs,
             skill_comments=SkillComments(outbox.jobs, record=lambda _: None, recorded=checkpoint),

@@ -3,17 +3,19 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import pytest
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from harness.binding import FakeTracker, make_context
 from harness.outbox import Outbox
 from harness.scheduling import make_failure
 from kit.virtual_time import in_virtual_time
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.jobs import KEPT_MS, Attempt
+from symphony.daemon.jobs import KEPT_MS, Attempt, JobKind, NotYetError
 from symphony.domain import Failure, SymphonyError
 from symphony.journal.jobs import GIVE_UP_MS, Job
 from symphony.journal.model import CodecError
@@ -26,7 +28,7 @@ REFUSED = make_failure("no", retryable=False)
 
 
 @dataclass
-class Receiver:
+class Receiver(JobKind):
     """A receiver that may be down, late, or unable to take one payload.
 
     Attributes:
@@ -47,12 +49,14 @@ class Receiver:
     over: set[str] = field(default_factory=set)
     _now: int = 0
 
+    @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         del state, context
         if job.payload == "damaged":
             raise CodecError("damaged")
         return job.key not in self.over
 
+    @override
     async def carry_out(self, attempt: Attempt) -> None:
         self.attempts += 1
         self._now += 1
@@ -81,7 +85,9 @@ def outbox(tmp_path: Path, receiver: Receiver) -> Outbox:
     return Outbox(make_context(tmp_path, FakeTracker()), kinds={"note": receiver})
 
 
-def owe(outbox: Outbox, payload: str, *, key: str = "1", issue: str | None = None, to: str = "r") -> None:
+def owe(
+    outbox: Outbox, payload: str, *, key: str = "1", issue: str | None = None, to: str = "r", wait_ms: int = 0
+) -> None:
     outbox.jobs.owe(
         kind="note",
         key=key,
@@ -89,6 +95,7 @@ def owe(outbox: Outbox, payload: str, *, key: str = "1", issue: str | None = Non
         issue_id=issue or key,
         issue_identifier=f"SYM-{issue or key}",
         payload=payload,
+        wait_ms=wait_ms,
     )
 
 
@@ -281,6 +288,78 @@ async def test_a_receiver_that_says_when_to_come_again_is_obeyed(outbox: Outbox,
         receiver.outage = None
         await anyio.sleep(20)
     assert sorted(receiver.payloads) == ["one", "two"]
+
+
+class Together(Receiver):
+    """Takes everything that waits at once; `not_yet_s` is how long it takes nothing."""
+
+    together: ClassVar[bool] = True
+    not_yet_s = 0.0
+
+    @override
+    async def carry_out(self, attempt: Attempt) -> None:
+        if self.not_yet_s:
+            raise NotYetError(self.not_yet_s)
+        batch = " ".join(sorted(job.payload for job in attempt.jobs))
+        await super().carry_out(replace(attempt, jobs=(replace(attempt.job, payload=batch),)))
+
+
+class TestWhatGoesTogether:
+    @in_virtual_time
+    async def test_it_is_gathered_tried_and_done_together(self, outbox: Outbox) -> None:
+        receiver = Together(outage=DOWN)
+        outbox = Outbox(outbox.context, kinds={"note": receiver})
+        async with outbox.at_work():
+            for number in "123":
+                owe(outbox, number, key=number, wait_ms=5_000)
+                await anyio.sleep(2)
+            assert (receiver.attempts, len(outbox.journal)) == (1, 3)
+            assert {job.attempts for job in outbox.jobs.jobs} == {1}
+            receiver.outage = None
+            await anyio.sleep(60)
+        assert receiver.payloads == ["1 2 3"]
+        assert outbox.journal == {}
+
+    @in_virtual_time
+    async def test_the_end_and_the_next_daemon_do_not_wait_until_it_is_gathered(self, outbox: Outbox) -> None:
+        receiver = Together()
+        outbox = Outbox(outbox.context, kinds={"note": receiver})
+        owe(outbox, "1", key="1", wait_ms=3_600_000)
+        later = outbox.successor(kinds={"note": receiver})
+        async with later.at_work():
+            await anyio.sleep(1)
+            assert receiver.payloads == ["1"]
+            owe(later, "2", key="2", wait_ms=3_600_000)
+            await later.jobs.finish()
+        assert receiver.payloads == ["1", "2"]
+
+    @in_virtual_time
+    async def test_a_receiver_that_is_to_get_nothing_now_has_not_failed(self, outbox: Outbox) -> None:
+        receiver = Together()
+        receiver.not_yet_s = 600
+        outbox = Outbox(outbox.context, kinds={"note": receiver})
+        owe(outbox, "1", key="1")
+        async with outbox.at_work():
+            await outbox.jobs.finish()
+            assert [job.attempts for job in outbox.jobs.jobs] == [0]
+            receiver.not_yet_s = 0
+            await anyio.sleep(599)
+            assert receiver.payloads == []
+            await anyio.sleep(2)
+        assert receiver.payloads == ["1"]
+
+    @in_virtual_time
+    async def test_an_answer_that_comes_late_ends_nothing_newer(self, outbox: Outbox) -> None:
+        receiver = Together(takes_s=20)
+        outbox = Outbox(outbox.context, kinds={"note": receiver})
+        async with outbox.at_work():
+            owe(outbox, "old")
+            await anyio.sleep(1)
+            owe(outbox, "new")
+            await anyio.sleep(20)
+            assert [job.payload for job in outbox.jobs.jobs] == ["new"]
+            await anyio.sleep(60)
+        assert receiver.payloads == ["old", "new"]
 
 
 class TestTheEndOfTheDaemon:

@@ -27,9 +27,6 @@ from symphony.scheduler import (
     ResultStatus,
     RunEnded,
     StopAsked,
-    Timer,
-    TimerFired,
-    TimerKind,
     WakeAsked,
     not_active_text,
     refusal,
@@ -268,53 +265,36 @@ def test_a_push_is_logged_once_for_each_commit() -> None:
     assert not story.said(PushBranch)
 
 
-def test_a_failed_push_is_retried_at_growing_intervals() -> None:
+def test_attempts_to_push_are_told_once_for_each_outcome() -> None:
     story = reviewed(delivered=delivered(to_push=True))
     assert "being pushed" in story.said(PostComment)[0].body
     _pushed(story, REFUSED)
     assert "no route" in story.said(PostComment)[-1].body
-    waits = []
-    for _ in range(9):
-        story.forget()
-        before = story.now
-        while not story.said(PushBranch):
-            story.advance(1_000)
-        waits.append(round((story.now - before) / 1000))
-        assert result(story).pushing_since_ms is not None
-        _pushed(story, REFUSED)
-        assert len(story.notices("push_failed")) == 1
-        assert results.unpushed_results(story.state) == (result(story),)
-    assert waits == [30, 60, 120, 240, 480, 960, 1_800, 1_800, 1_800]
-    story.advance(1_800_000).forget()
+    assert len(story.notices("push_failed")) == 1
+    assert results.unpushed_results(story.state) == (result(story),)
+    state = story.forget().state
+    _pushed(story, REFUSED)
+    assert story.state == state, "it failed again as before"
+    assert not story.notices("push_failed")
     _pushed(story, None)
     assert story.notices("branch_pushed")
     assert "pushed to `origin`" in story.said(PostComment)[0].body
     done = result(story).delivered
     assert done is not None
-    assert (done.pushed, done.push_failure, result(story).pushes) == (True, None, 0)
-    assert Timer(TimerKind.PUSH, "1") not in story.state.timers
+    assert (done.pushed, done.push_failure) == (True, None)
 
 
-def test_a_push_with_a_non_retryable_failure_waits_for_the_next_delivery() -> None:
-    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
-    story.advance(30_000)
-    _pushed(story, replace(REFUSED, retryable=False))
-    assert Timer(TimerKind.PUSH, "1") not in story.state.timers
-
-
-def test_no_push_is_retried_during_a_run() -> None:
+def test_the_end_of_a_run_and_the_next_daemon_take_up_a_push_that_failed() -> None:
     story = ends(working(state="In Progress"), delivered=delivered(to_push=True))
-    _pushed(story, REFUSED)
+    _pushed(story, replace(REFUSED, retryable=False))
     story.advance(1_500).streams().forget()
-    story.advance(60_000)
-    assert not story.said(PushBranch)
     ends(story, delivered=None)
-    assert Timer(TimerKind.PUSH, "1") in story.state.timers
+    assert [command.head for command in story.said(PushBranch)] == ["abc"]
 
 
 def test_a_delivered_branch_is_pushed_beside_the_next_run_and_its_slot_is_free() -> None:
     story = ends(working(state="In Progress"), delivered=delivered(to_push=True))
-    assert [(command.head, command.to_origin) for command in story.said(PushBranch)] == [("abc", True)]
+    assert [command.head for command in story.said(PushBranch)] == ["abc"]
     assert not story.state.running
     story.advance(1_500).streams().forget()
     assert result(story).pushing_since_ms == 0
@@ -336,20 +316,15 @@ def test_a_branch_that_the_repository_did_not_take_is_told_even_if_the_agent_com
     (note,) = story.said(PostComment)
     assert all(text in note.body for text in ("`symphony/SYM-1` of the repository", "is taken", "rename it"))
     assert [notice.fields["hint"] for notice in story.notices("branch_not_placed")] == ["rename it"]
-    story.forget().advance(30_000)
-    assert [command.to_origin for command in story.said(PushBranch)] == [False]
+    assert [command.head for command in story.said(PushBranch)] == ["abc"]
     story.tell(Pushed(issue_id="1", head="abc"))
     done = result(story).delivered
     assert done == delivered()
     assert "is on the branch `symphony/SYM-1`" in story.said(PostComment)[-1].body
-    assert Timer(TimerKind.PUSH, "1") not in story.state.timers
 
 
-@pytest.mark.parametrize(
-    "failure", [{"branch_failure": replace(TAKEN, retryable=False)}, {"branch_failure": None}]
-)
-def test_a_branch_that_needs_no_other_try_gets_none(failure: dict[str, Any]) -> None:
-    story = reviewed(delivered=delivered(**failure))
+def test_a_branch_that_is_where_it_should_be_is_not_pushed() -> None:
+    story = reviewed(delivered=delivered())
     story.advance(120_000)
     assert not story.said(PushBranch)
 
@@ -383,10 +358,8 @@ def test_a_push_of_a_blocked_issue_is_retried_without_a_comment() -> None:
 
 def test_the_outcome_of_an_older_push_is_ignored() -> None:
     story = reviewed(delivered=delivered(to_push=True))
-    _pushed(story, REFUSED)
     before = story.state
     for fact in (
-        Pushed(issue_id="1", head="abc"),
         Pushed(issue_id="9", head="abc"),
         Pushed(issue_id="1", head="of another delivery"),
     ):
@@ -410,40 +383,20 @@ def test_pushes_of_ended_and_deleted_issues_are_retried() -> None:
     assert not story.said(PostComment)
 
 
-def test_nothing_is_pushed_during_a_shutdown() -> None:
-    story = reviewed(delivered=delivered(to_push=True))
-    _pushed(story, REFUSED)
-    token = story.state.timers[Timer(TimerKind.PUSH, "1")].token
-    story.tell(DrainAsked())
-    story.forget().tell(TimerFired(timer=Timer(TimerKind.PUSH, "1"), token=token))
-    assert not story.said(PushBranch)
-
-
-def test_draining_waits_for_a_push_until_its_limit_and_no_longer() -> None:
+def test_no_push_keeps_the_scheduler_from_its_end() -> None:
     story = reviewed(delivered=delivered(to_push=True))
     story.tell(DrainAsked())
-    story.advance(29_000)
-    assert not story.said(Exit)
-    story.advance(2_000)
     assert len(story.said(Exit)) == 1
-    kept = result(story)
-    assert (kept.pushing_since_ms, kept.delivered) == (None, delivered(to_push=True)), (
-        "the next daemon pushes"
-    )
-
-    story = reviewed(delivered=delivered(to_push=True))
-    story.tell(DrainAsked())
     _pushed(story, None)
-    assert len(story.said(Exit)) == 1
+    assert "pushed to `origin`" in story.said(PostComment)[-1].body, "the outbox waits for it"
 
 
-def test_a_run_that_ends_while_the_daemon_stops_leaves_its_push_to_the_next_daemon() -> None:
+def test_a_run_that_ends_while_the_daemon_stops_owes_its_push() -> None:
     story = working()
     story.tell(StopAsked())
     ends(story, kind=OutcomeKind.CANCELED, delivered=delivered(to_push=True))
-    assert not story.said(PushBranch)
+    assert [command.head for command in story.said(PushBranch)] == ["abc"]
     assert len(story.said(Exit)) == 1
-    assert (result(story).delivered or delivered()).to_push
 
 
 # --- orders ----------------------------------------------------------------------------------------------
@@ -505,7 +458,7 @@ def test_the_next_daemon_keeps_ready_work_and_notices_changes() -> None:
 
 def test_the_next_daemon_retries_a_failed_push_at_once() -> None:
     story = Story(make_issue(state="Human Review"))
-    kept = _remembered(delivered=delivered(to_push=True, push_failure=REFUSED), pushing_since_ms=5, pushes=7)
+    kept = _remembered(delivered=delivered(to_push=True, push_failure=REFUSED), pushing_since_ms=5)
     story.tell(Recovered(results=(kept,)))
     story.advance(0)
     assert [command.head for command in story.said(PushBranch)] == ["abc"]

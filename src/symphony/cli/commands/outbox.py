@@ -1,4 +1,4 @@
-"""`symphony outbox`: comments and moves that the daemon owes to the tracker."""
+"""`symphony outbox`: what the daemon owes to the outside."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from symphony.cli.options import json_option, print_json, workflow_option
 
 outbox = LazyGroup(
     "outbox",
-    help="Show the comments and moves that did not arrive at the tracker yet, and try them again.",
+    help="Show what did not arrive at trackers, forges, targets and origin yet, and try it again.",
     short_help="Show what the daemon owes to the tracker, and try it again.",
     epilog="""\b
 Examples:
@@ -61,7 +61,7 @@ def list_(*, as_json: bool, workflow: Path) -> None:
     for job in shown.jobs:
         when = "given up" if job.due_at is None else f"due {job.due_at}"
         tries = f", tried {job.attempts} times" if job.attempts else ""
-        click.echo(printable(f"{job.issue_identifier}  {job.key}  since {job.since}, {when}{tries}"))
+        click.echo(printable(f"{job.issue_identifier or '-'}  {job.key}  since {job.since}, {when}{tries}"))
         if job.failure is not None:
             click.echo(printable(f"  {job.failure}"))
 

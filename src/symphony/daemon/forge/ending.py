@@ -49,11 +49,11 @@ class Ender:
         self._post = post
 
     async def merged(
-        self, forge: Forge, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings
+        self, forge: Forge, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings, tries: int
     ) -> None:
         """Record that it is merged; move its issue and delete its branch, if that is wanted.
 
-        An issue with new work is not moved: that would stop the run.
+        An issue with new work is not moved: that would stop the run. `tries` is how often this has failed.
 
         Raises:
             SymphonyError: something is to be tried again.
@@ -71,14 +71,16 @@ class Ender:
             if before is not None and normalise_state(before) != normalise_state(settings.merged_state):
                 self._post(WakeAsked(reason="issue_moved"))
         if settings.delete_branch:
-            await self._delete_branch(forge, record, pull)
+            await self._delete_branch(forge, record, pull, tries)
 
     def _is_finished(self, issue: Issue) -> bool:
         """Whether nobody gave the issue new work, as the tracker has it now."""
         state = self._state()
         return state is None or not has_new_work(state, issue)
 
-    async def _delete_branch(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> None:
+    async def _delete_branch(
+        self, forge: Forge, record: PullRequestRecord, pull: PullRequest, tries: int
+    ) -> None:
         """Delete the branch, unless another person may need it or has a part in it."""
         removed, reason = False, await self._reason_to_keep(forge, record, pull)
         if reason is None:
@@ -86,7 +88,7 @@ class Ender:
                 removal = await self._context().workspaces.delete_branch(record.branch, record.head)
                 removed, reason = removal.removed, removal.kept_reason
             except SymphonyError as error:
-                if record.failures < _BRANCH_TRIES - 1:
+                if tries < _BRANCH_TRIES - 1:
                     raise
                 reason = self._context().redaction.failure(error.failure).message
         if removed:

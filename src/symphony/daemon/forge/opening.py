@@ -30,7 +30,7 @@ from symphony.daemon.forge.records import (
 )
 from symphony.domain import Blame, Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import IssueResult, ResultStatus
+from symphony.scheduler import IssueResult, ResultStatus, State
 from symphony.services.pulls import Forge
 
 _MAX_SEARCHES: Final = 1_000
@@ -54,6 +54,7 @@ class Opener:
     Args:
         records: what is known of them.
         context: the context in force.
+        state: the present state of the scheduler.
         wall_ms: the wall clock.
         on_open: called after one was opened or found.
     """
@@ -63,11 +64,13 @@ class Opener:
         records: PullRequestRecords,
         *,
         context: Callable[[], RuntimeContext],
+        state: Callable[[], State | None],
         wall_ms: Callable[[], int],
         on_open: Callable[[], None],
     ) -> None:
         self._records = records
         self._context = context
+        self._state = state
         self._wall_ms = wall_ms
         self._on_open = on_open
         self._searches: dict[str, _Search] = {}
@@ -93,12 +96,11 @@ class Opener:
             return ended_too or result.status is ResultStatus.READY
         return record.head != delivered.head and result.status is ResultStatus.READY
 
-    def due_ms(self, result: IssueResult) -> int:
-        """When it is to be done, in Unix time."""
-        record, search = self._records.get(result.issue.id), self._searches.get(result.issue.id)
-        retry_ms = 0 if record is None else record.retry_wall_ms or 0
+    def search_due_ms(self, result: IssueResult) -> int:
+        """When one that another person opens is looked for, in Unix time."""
+        search = self._searches.get(result.issue.id)
         is_same = search is not None and result.delivered is not None and search.head == result.delivered.head
-        return max(retry_ms, search.due_ms if search is not None and is_same else 0)
+        return search.due_ms if search is not None and is_same else 0
 
     def want(self, result: IssueResult, settings: ForgeSettings) -> PullRequestRecord:
         """Record that the delivered commit of a result is to have a pull request."""
@@ -123,23 +125,21 @@ class Opener:
 
     # --- one issue ---------------------------------------------------------------------------------------
 
-    async def attempt(
-        self, result: IssueResult, settings: ForgeSettings, connect: Callable[[], Forge]
-    ) -> None:
-        """Do what is wanted of one issue; a failure is recorded, and tried again later."""
+    def searches(self, result: IssueResult, settings: ForgeSettings) -> bool:
+        """Whether one that another person opens is looked for, and none is written."""
         record = self._records.get(result.issue.id)
-        if not settings.opens and (record is None or not record.is_open):
-            with about(_fresh(result, settings)):
-                await self._search(result, settings, connect)
-            return
-        self.want(result, settings)
-        await self._records.recorded()
-        await self._records.attempt(result.issue.id, self._go_on(result, settings, connect))
+        return not settings.opens and (record is None or not record.is_open)
 
-    async def _go_on(
-        self, result: IssueResult, settings: ForgeSettings, connect: Callable[[], Forge]
-    ) -> None:
-        issue_id, forge = result.issue.id, connect()
+    async def go_on(self, issue_id: str, settings: ForgeSettings, forge: Forge) -> None:
+        """Open the pull request that is wanted for an issue, or bring it up to date.
+
+        Raises:
+            SymphonyError: it is not what it is to be.
+        """
+        state = self._state()
+        result = None if state is None else state.results.get(issue_id)
+        if result is None:
+            return
         if not self._records[issue_id].is_open:
             await self._open(forge, result, settings)
         record = self._records[issue_id]
@@ -151,7 +151,7 @@ class Opener:
 
     # --- one that is there -------------------------------------------------------------------------------
 
-    async def _search(
+    async def search(
         self, result: IssueResult, settings: ForgeSettings, connect: Callable[[], Forge]
     ) -> None:
         """Look for one that an agent or a person opens; the longer there is none, the rarer.
@@ -167,7 +167,8 @@ class Opener:
             if found is not None:
                 await self._take_over(fresh, found, ours=False)
 
-        failure = await failure_of(look())
+        with about(fresh):
+            failure = await failure_of(look())
         if failure is None:
             wait_ms = min(settings.poll_interval_ms << min(search.times, 10), LONGEST_RETRY_MS)
             search = replace(search, times=search.times + 1, failures=0)
@@ -291,7 +292,8 @@ class Opener:
         if pull is not None and record.text is not None and digest(pull.body) == record.text:
             _, body = _text(settings, result, base=pull.base_branch, marker=self._marker(result))
             await forge.update(pull, title=pull.title, body=self._context().redaction.text(body))
-            self._records.change(record.issue.id, text=None)
+            shown = (await forge.observe([pull.number], fresh=True)).get(pull.number)
+            self._records.change(record.issue.id, text=None if shown is None else digest(shown.body))
         self._records.change(record.issue.id, described=record.head)
 
 

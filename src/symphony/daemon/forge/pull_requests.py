@@ -9,9 +9,12 @@ import anyio
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.ending import Ender
+from symphony.daemon.forge.jobs import ForgeJobs
 from symphony.daemon.forge.opening import Opener
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.forge.watching import Watcher
+from symphony.daemon.forge.writes import KIND, Step, owe_write
+from symphony.daemon.jobs import JobRunner
 from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
@@ -34,6 +37,7 @@ class PullRequests:
     """Opens and watches pull requests; an observer of the scheduler.
 
     Args:
+        jobs: takes what is written to the forge.
         context: the context in force.
         state: the present state of the scheduler.
         environment: variables of the daemon.
@@ -50,6 +54,7 @@ class PullRequests:
     def __init__(
         self,
         *,
+        jobs: Callable[[], JobRunner],
         context: Callable[[], RuntimeContext],
         state: Callable[[], State | None],
         environment: Mapping[str, str],
@@ -68,18 +73,30 @@ class PullRequests:
         self._wall_ms = wall_ms
         self._connect = connect
         self._records = PullRequestRecords(
-            recovered, record=record, recorded=recorded, context=context, wall_ms=wall_ms
+            recovered, jobs=jobs, record=record, recorded=recorded, context=context, wall_ms=wall_ms
         )
         self._watcher = Watcher(
             self._records,
             context=context,
             state=state,
+            jobs=jobs,
             ender=Ender(self._records, context=context, state=state, on_merged=on_merged, post=post),
             on_changed=on_changed,
             post=post,
             wall_ms=wall_ms,
         )
-        self._opener = Opener(self._records, context=context, wall_ms=wall_ms, on_open=self._observe_now)
+        self._opener = Opener(
+            self._records, context=context, state=state, wall_ms=wall_ms, on_open=self._observe_now
+        )
+        self._jobs = jobs
+        self.kind: Final = ForgeJobs(
+            self._records,
+            opener=self._opener,
+            watcher=self._watcher,
+            connect=self._connection,
+            on_tried=self.wake,
+        )
+        """Carries out what is written to the forge."""
         self._forge: Forge | None = None
         self._connected: ForgeSettings | None = None
         self._settings: ForgeSettings | None = None
@@ -116,7 +133,7 @@ class PullRequests:
     def look_soon(self, *, by_person: bool = False) -> None:
         """Observe all soon: the forge reports a change, or a person asks."""
         if by_person:
-            self._records.retry_now()
+            self._jobs().retry_kind(KIND)
         self._watcher.observe_soon(by_person=by_person)
         self._opener.search_soon(by_person=by_person)
         self.wake()
@@ -172,23 +189,35 @@ class PullRequests:
         self._records.trim(state.results)
         if settings != self._settings:  # a start, or a correction: nothing waits for a next try
             self._settings = settings
-            self._records.retry_now()
+            self._jobs().retry_kind(KIND)
             self._opener.search_soon(by_person=True)
             self._observe_now()
 
         def connect() -> Forge:
             return self._connection(settings)
 
-        wanted = [result for result in state.results.values() if self._opener.is_wanted(result, settings)]
-        for result in wanted:
-            if self._opener.due_ms(result) <= self._wall_ms():
-                await self._opener.attempt(result, settings, connect)
-        due = [self._opener.due_ms(result) for result in wanted if self._opener.is_wanted(result, settings)]
+        due = await self._open(state, settings, connect)
         if self._watcher.watches_any(settings):
             if self._watcher.due_ms <= self._wall_ms():
                 await self._watcher.observe(settings, connect)
             due.append(self._watcher.due_ms)
         return max(min(due) - self._wall_ms(), 0) / 1000 if due else None
+
+    async def _open(self, state: State, settings: ForgeSettings, connect: Callable[[], Forge]) -> list[int]:
+        """Owe what is wanted, and look for what others open; when to look again, in Unix time."""
+        due = list[int]()
+        for result in state.results.values():
+            if not self._opener.is_wanted(result, settings):
+                continue
+            if not self._opener.searches(result, settings):
+                record = self._opener.want(result, settings)
+                owe_write(self._jobs(), record, Step.OPEN, about=record.head)
+                continue
+            if self._opener.search_due_ms(result) <= self._wall_ms():
+                await self._opener.search(result, settings, connect)
+            if self._opener.is_wanted(result, settings):
+                due.append(self._opener.search_due_ms(result))
+        return due
 
     def _observe_now(self) -> None:
         self._watcher.due_ms = 0

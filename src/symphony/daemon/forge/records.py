@@ -10,6 +10,8 @@ import anyio
 import structlog
 
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.forge.writes import KIND
+from symphony.daemon.jobs import JobRunner
 from symphony.domain import (
     Blame,
     Category,
@@ -25,9 +27,9 @@ from symphony.observability import bugs
 
 FIRST_RETRY_MS: Final = 30_000
 LONGEST_RETRY_MS: Final = 1_800_000
+STEP_S: Final = 300.0
 MAX_RECORDS: Final = 1_000
 _MAX_DOUBLINGS: Final = 6
-_STEP_S: Final = 300.0
 _MAX_LIST: Final = 500
 _MAX_FILES: Final = 3_000
 _MAX_COMMENT_CHARS: Final = 4_000
@@ -39,6 +41,7 @@ class PullRequestRecords:
 
     Args:
         recovered: what the previous daemon recorded.
+        jobs: what is owed to the forge.
         record: puts a record into the journal.
         recorded: returns when everything that was put is written, or cannot be.
         context: the context in force.
@@ -49,12 +52,14 @@ class PullRequestRecords:
         self,
         recovered: Sequence[PullRequestRecord],
         *,
+        jobs: Callable[[], JobRunner],
         record: Callable[[PullRequestRecord], None],
         recorded: Callable[[], Awaitable[None]],
         context: Callable[[], RuntimeContext],
         wall_ms: Callable[[], int],
     ) -> None:
         self._records = {record.issue.id: record for record in recovered}
+        self._jobs = jobs
         self._record = record
         self.recorded = recorded
         self._context = context
@@ -93,30 +98,38 @@ class PullRequestRecords:
         """Keep a changed record: of what it is now, as others may have changed it during a request."""
         return self.put(replace(self._records[issue_id], **changes))
 
-    def retry_now(self) -> None:
-        """Let nothing wait for its next try."""
-        self._records = {key: replace(record, retry_wall_ms=None) for key, record in self._records.items()}
+    def _may_clear(self, issue_id: str, key: str = "") -> bool:
+        """Whether no other step of a pull request than the one of this key has failed."""
+        steps = (job for job in self._jobs().jobs if job.kind == KIND and job.issue_id == issue_id)
+        return not any(job.attempts and job.key != key for job in steps)
 
-    async def attempt(self, issue_id: str, step: Awaitable[None], *, clears: bool = True) -> None:
-        """Do something about a pull request; a failure is recorded, and tried again later.
+    async def take(self, issue_id: str, key: str, step: Awaitable[None]) -> None:
+        """Take the step of a job of a pull request; a failure is recorded, and cleared by success.
 
-        Success clears it, unless it may be that of another step.
+        Raises:
+            SymphonyError: the failure.
         """
         with about(self._records[issue_id]):
             failure = await failure_of(step)
-            if failure is None and clears:
-                self.change(issue_id, failure=None, failures=0, retry_wall_ms=None)
-            elif failure is not None:
-                self._failed(issue_id, self._context().redaction.failure(failure))
+            if failure is not None:
+                failure = self._context().redaction.failure(failure)
+            if failure is not None or self._may_clear(issue_id, key):
+                self.change(issue_id, failure=failure)
+            if failure is not None:
+                raise SymphonyError(failure)
 
-    def _failed(self, issue_id: str, failure: Failure) -> None:
-        record = self._records[issue_id]
-        wait_ms = retry_wait_ms(failure, record.failures + 1)
-        repeated = record.failure is not None and record.failure.message == failure.message
-        level = logging.DEBUG if repeated else logging.WARNING
-        _log.log(level, "pull_request_failed", reason=failure.message, hint=failure.hint, retry_in_ms=wait_ms)
-        retry_wall_ms = self._wall_ms() + wait_ms
-        self.change(issue_id, failure=failure, failures=record.failures + 1, retry_wall_ms=retry_wall_ms)
+    async def look(self, issue_id: str, step: Awaitable[None]) -> None:
+        """Do what the next look at the pull request repeats: a failure is recorded, logged, and cleared."""
+        with about(self._records[issue_id]):
+            failure = await failure_of(step)
+            before = self._records[issue_id].failure
+            if failure is not None:
+                failure = self._context().redaction.failure(failure)
+                repeated = before is not None and before.message == failure.message
+                level = logging.DEBUG if repeated else logging.WARNING
+                _log.log(level, "pull_request_failed", reason=failure.message, hint=failure.hint)
+            if failure is not None or self._may_clear(issue_id):
+                self.change(issue_id, failure=failure)
 
 
 def about(record: PullRequestRecord) -> AbstractContextManager[None]:
@@ -129,10 +142,10 @@ def about(record: PullRequestRecord) -> AbstractContextManager[None]:
 async def failure_of(step: Awaitable[None]) -> Failure | None:
     """Take a step; why it failed, if it did. A bug costs one step, never the daemon."""
     try:
-        with anyio.fail_after(_STEP_S):
+        with anyio.fail_after(STEP_S):
             await step
     except TimeoutError:
-        return forge_failure(f"no end within {_STEP_S:g} s", Blame.TRACKER)
+        return forge_failure(f"no end within {STEP_S:g} s", Blame.TRACKER)
     except SymphonyError as error:
         return error.failure
     except Exception as error:  # noqa: BLE001 - as said above

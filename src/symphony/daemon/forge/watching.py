@@ -17,9 +17,11 @@ import structlog
 from symphony.config import ForgeSettings, Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.ending import Ender
-from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
+from symphony.daemon.forge.feedback import make_offer, post_reply, reply_marker, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
+from symphony.daemon.forge.writes import Step, owe_write
+from symphony.daemon.jobs import JobRunner
 from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
@@ -62,6 +64,7 @@ class Watcher:
         records: what is known of them.
         context: the context in force.
         state: the present state of the scheduler.
+        jobs: takes what is written to the forge.
         ender: does what follows from a merge.
         on_changed: called with a pull request that waits for something else than before.
         post: puts an event into the mailbox of the scheduler.
@@ -74,6 +77,7 @@ class Watcher:
         *,
         context: Callable[[], RuntimeContext],
         state: Callable[[], State | None],
+        jobs: Callable[[], JobRunner],
         ender: Ender,
         on_changed: Callable[[PullRequestRecord], None],
         post: Callable[[Event], None],
@@ -82,6 +86,7 @@ class Watcher:
         self._records = records
         self._context = context
         self._state = state
+        self._jobs = jobs
         self._ender = ender
         self._on_changed = on_changed
         self._post = post
@@ -152,16 +157,11 @@ class Watcher:
         for number, issue_id in numbers.items():
             record, pull = self._records[issue_id], seen.get(number)
             if number in malformed:
-                await self._records.attempt(issue_id, _fail(malformed[number]))
+                await self._records.look(issue_id, _fail(malformed[number]))
             elif pull is None:
                 self._gone(record)
-            elif not self._rests(record, pull):
-                step = self._take(connect(), issue_id, pull, settings)
-                await self._records.attempt(issue_id, step, clears=record.is_prepared)
-
-    def _rests(self, record: PullRequestRecord, pull: PullRequest) -> bool:
-        """Whether what follows from a merge has failed, and it is not yet time to try again."""
-        return pull.state is PullState.MERGED and (record.retry_wall_ms or 0) > self._wall_ms()
+            else:
+                await self._records.look(issue_id, self._take(connect(), issue_id, pull, settings))
 
     def _not_observed(self, failure: Failure) -> None:
         self._failures += 1
@@ -190,24 +190,24 @@ class Watcher:
         pull, ledger = _observed(record)
         self._block(issue_id, made)
         if must_disarm(pull, ledger, made):
-            await forge.disarm(pull)
-            _, ledger = _observed(self._records[issue_id])
-            self._records.change(issue_id, ledger=replace(ledger, landed_ms=0))
-            _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
+            owe_write(self._jobs(), record, Step.DISARM, about=pull.head_sha)
         match made:
-            case PullRequestEnded(merged=merged):
-                if merged:
-                    await self._ender.merged(forge, record, pull, settings)
+            case PullRequestEnded(merged=True):
+                if record.code != describe(made)[0]:
+                    owe_write(self._jobs(), record, Step.END, about=pull.head_sha)
+            case PullRequestEnded():
                 if record.code != describe(made)[0]:
                     await self._ended(issue_id, made)
             case MergeHead():
-                await self._land(forge, record, settings)
+                owe_write(self._jobs(), record, Step.LAND, about=made.head)
             case FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
                 self._offer(issue_id)
         if not isinstance(made, PullRequestEnded):
-            await self._post_replies(forge, issue_id)
+            for thread in self.unsent(issue_id):
+                about = reply_marker(self._reply(issue_id, thread))
+                owe_write(self._jobs(), record, Step.REPLY, about=about, thread=thread)
 
     async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
         """The verdict on a snapshot; both are recorded, but what is done because of it."""
@@ -316,36 +316,37 @@ class Watcher:
                 FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
             )
 
-    async def _post_replies(self, forge: Forge, issue_id: str) -> None:
-        """Post what the agent answered, unless a run may still change it; one that fails stops no other.
+    def unsent(self, issue_id: str) -> tuple[str, ...]:
+        """The threads in which an answer is to be posted now: not while a run may still change it."""
+        record = self._records.get(issue_id)
+        ledger = None if record is None else record.ledger
+        return () if ledger is None or ledger.working else tuple(each.thread_id for each in ledger.replies)
+
+    def _reply(self, issue_id: str, thread: str | None) -> ThreadReply:
+        _, ledger = _observed(self._records[issue_id])
+        return next(each for each in ledger.replies if each.thread_id == thread)
+
+    async def reply(self, forge: Forge, issue_id: str, thread: str | None) -> None:
+        """Post what the agent answered in a thread.
 
         What was posted is looked up anew: an earlier try may have been carried out although no answer came,
         and not every forge shows that as a change of the pull request.
         """
-        pull, ledger = _observed(self._records[issue_id])
-        if ledger.working or not ledger.replies:
+        pull, reply = _observed(self._records[issue_id])[0], self._reply(issue_id, thread)
+        pull_now = (await forge.observe([pull.number], fresh=True)).get(pull.number)
+        if pull_now is None:
             return
-        seen = await forge.observe([pull.number], fresh=True)
-        if (pull_now := seen.get(pull.number)) is None:
-            return
-        failed: ServiceError | None = None
-        for reply in ledger.replies:
-            try:
-                await post_reply(forge, pull_now, reply, self._context().redaction.text)
-            except ServiceError as error:
-                failed = error
-                continue
-            _, now = _observed(self._records[issue_id])
-            left = tuple(each for each in now.replies if each != reply)
-            self._records.change(issue_id, ledger=replace(now, replies=left))
-            _log.info("review_answered", number=pull.number, thread=reply.thread_id)
-        if failed is not None:
-            raise failed
+        await post_reply(forge, pull_now, reply, self._context().redaction.text)
+        _, now = _observed(self._records[issue_id])
+        left = tuple(each for each in now.replies if each != reply)
+        self._records.change(issue_id, ledger=replace(now, replies=left))
+        _log.info("review_answered", number=pull.number, thread=reply.thread_id)
 
     # --- landing and the end -----------------------------------------------------------------------------
 
-    async def _land(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
+    async def land(self, forge: Forge, issue_id: str, settings: ForgeSettings) -> None:
         """Ask the forge to merge exactly the commit that a fresh snapshot was judged at."""
+        record = self._records[issue_id]
         assert record.number is not None  # noqa: S101 - it is watched
         seen = await forge.observe([record.number], fresh=True)
         pull = seen.get(record.number)
@@ -362,6 +363,22 @@ class Watcher:
         _log.info("pull_request_landing", number=pull.number, commit=made.head, way=done.value)
         if done is Landing.MERGED:
             self.due_ms = 0
+
+    async def disarm(self, forge: Forge, issue_id: str) -> None:
+        """Take back that the forge was asked to merge."""
+        record = self._records[issue_id]
+        pull, _ = _observed(record)
+        await forge.disarm(pull)
+        _, ledger = _observed(self._records[issue_id])
+        self._records.change(issue_id, ledger=replace(ledger, landed_ms=0))
+        _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
+
+    async def end(self, forge: Forge, issue_id: str, settings: ForgeSettings, tries: int) -> None:
+        """Do what follows from a merge, and record it."""
+        record = self._records[issue_id]
+        pull, _ = _observed(record)
+        await self._ender.merged(forge, record, pull, settings, tries)
+        await self._ended(issue_id, PullRequestEnded(merged=True))
 
     async def _ended(self, issue_id: str, made: PullRequestEnded) -> None:
         code, message = describe(made)

@@ -22,7 +22,7 @@ from symphony.agents.environment import child_environment
 from symphony.api import models
 from symphony.config import NotifySettings, reference_name, resolve_secret, signing_key
 from symphony.daemon.notify.notifications import Notification, Subject, describe, headline
-from symphony.domain import Redaction, one_line
+from symphony.domain import Blame, Category, Failure, Redaction, SymphonyError, one_line
 from symphony.http import ExchangeError, HttpxTransport
 from symphony.processes.base import Host
 
@@ -54,12 +54,18 @@ class TargetError(Exception):
         self.hint = hint
 
 
-class DeliveryError(Exception):
-    """A target did not take a batch; the text says why, without an address and without secrets."""
+class DeliveryError(SymphonyError):
+    """A target did not take a batch; the message says why, without an address and without secrets."""
 
     def __init__(self, reason: str, *, retry_after_s: float = 0.0) -> None:
-        super().__init__(reason)
-        self.retry_after_s = retry_after_s
+        super().__init__(
+            Failure(
+                category=Category.NOTIFICATION,
+                blame=Blame.HOST,
+                message=reason,
+                retry_after_ms=round(retry_after_s * 1000) or None,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)

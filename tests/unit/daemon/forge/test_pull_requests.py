@@ -76,9 +76,11 @@ async def test_what_is_wanted_when_the_daemon_ends_is_opened_once_and_nothing_el
     monkeypatch.setattr(pull_requests, "FINISH_S", math.inf)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(daemon.pulls.run)
+        tasks.start_soon(daemon.jobs.run)
         await anyio.wait_all_tasks_blocked()
         daemon.works()
         await daemon.pulls.finish()
+        await daemon.jobs.finish()
         tasks.cancel_scope.cancel()
     assert len(daemon.opened()) == 1
 
@@ -187,7 +189,7 @@ async def test_a_stranger_s_in_the_way_is_told(daemon: Daemon) -> None:
     assert daemon.record.number is None
     assert daemon.record.failure is not None
     assert STRANGER in daemon.record.failure.message
-    assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["pull_request_failed"]
+    assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["job_failed"]
 
 
 async def test_one_of_another_workflow_is_left_alone(daemon: Daemon) -> None:
@@ -309,18 +311,18 @@ async def test_a_failure_is_told_once_and_tried_again_later(daemon: Daemon) -> N
     with capture_logs() as logs:
         await daemon.looks()
         await daemon.looks()
-    told = [log for log in logs if log["event"] == "pull_request_failed"]
+    told = [log for log in logs if log["event"] == "job_failed"]
     assert [log["log_level"] for log in told] == ["warning"]
-    failure, due = daemon.record.failure, daemon.record.retry_wall_ms
-    assert failure is not None
-    assert due is not None
-    assert due - daemon.wall_ms >= 30_000
+    assert daemon.record.failure is not None
+    (job,) = daemon.jobs.jobs
+    assert (job.attempts, job.due_wall_ms > daemon.wall_ms) == (1, True)
     await daemon.looks()
     assert daemon.opened() == []
-    daemon.wall_ms = due
+    daemon.wall_ms = job.due_wall_ms
     await daemon.looks()
     assert len(daemon.opened()) == 1
-    assert (daemon.record.failure, daemon.record.failures, daemon.record.retry_wall_ms) == (None, 0, None)
+    assert daemon.record.failure is None
+    assert not daemon.jobs.jobs
 
 
 @pytest.mark.parametrize("by", ["restart", "correction", "person"])
@@ -356,7 +358,7 @@ async def test_labels_and_reviewers_that_are_refused_hold_nothing_up(desk: Forge
     assert daemon.record.failure is None
 
 
-async def test_labels_that_cannot_be_set_are_tried_more_and_more_rarely(
+async def test_labels_that_cannot_be_set_are_tried_again_and_told_once(
     desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, labels=["agent"])
@@ -367,8 +369,8 @@ async def test_labels_that_cannot_be_set_are_tried_more_and_more_rarely(
         await daemon.looks()
         for _ in range(10):
             await looks_later(daemon, 60_000)
-    told = [log["log_level"] for log in logs if log["event"] == "pull_request_failed"]
-    assert told == ["warning", *["debug"] * 4], "at once, and after 30 s, 60 s, 120 s and 240 s"
+    told = [log["log_level"] for log in logs if log["event"] == "job_failed"]
+    assert told == ["warning", *["debug"] * 10]
     assert daemon.record.pull is not None, "it is watched all the same"
 
 
@@ -583,7 +585,7 @@ async def test_an_issue_that_somebody_gave_new_work_is_not_moved_by_the_merge(
     assert [log["state"] for log in logs if log["event"] == "move_skipped"] == ["Done"]
 
 
-async def test_a_move_that_keeps_failing_is_tried_more_and_more_rarely_and_when_a_person_asks(
+async def test_a_move_that_keeps_failing_is_tried_again_told_once_and_made_when_a_person_asks(
     desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
@@ -594,12 +596,11 @@ async def test_a_move_that_keeps_failing_is_tried_more_and_more_rarely_and_when_
     with capture_logs() as logs:
         for _ in range(10):
             await looks_later(daemon, 60_000)
-    told = [log["log_level"] for log in logs if log["event"] == "pull_request_failed"]
-    assert told == ["warning", *["debug"] * 4], "at once, and after one, two, four and eight minutes"
+    told = [log["log_level"] for log in logs if log["event"] == "job_failed"]
+    assert told == ["warning", *["debug"] * 9]
     daemon.tracker.failure = None
     daemon.pulls.look_soon(by_person=True)
-    assert (await looks_later(daemon, 5_000)).code == "merged"
-    assert daemon.merged.count("SYM-1") == 6
+    assert (await looks_later(daemon, 0)).code == "merged"
 
 
 async def test_the_branch_of_a_merged_one_is_deleted_at_the_commit_that_was_merged(daemon: Daemon) -> None:

@@ -154,7 +154,7 @@ async def hostile_branch(daemon: Daemon) -> None:
 FORBIDDEN = Given(status=403, body={"message": "Resource not accessible by personal access token"})
 LIMITED = Given(status=403, body={"message": "API rate limit exceeded"}, headers={"retry-after": "60"})
 DOWN = Given(status=502, raw=b"down")
-FAILED, UNSEEN = "pull_request_failed", "pull_requests_not_observed"
+FAILED, UNSEEN = "job_failed", "pull_requests_not_observed"
 
 CASES = {
     "token without scope": Case(

@@ -4,22 +4,22 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from anyio import to_thread
 from typing_extensions import override
 
 from harness.binding import FakeTracker, make_context
+from harness.outbox import Outbox
 from harness.receiver import HANG, Receiver, receiving
 from harness.scheduling import Story, make_failure, make_issue
 from harness.shell import word
 from symphony.config import NotifySettings
-from symphony.daemon.notify.outbox import Outbox
+from symphony.daemon.notify.delivery import Deliveries
+from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.notify.targets import Deliverer, DeliveryError, resolve_target
 from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
@@ -29,45 +29,59 @@ pytestmark = pytest.mark.asyncio
 QUESTION = make_failure(category=Category.TURN_INPUT_REQUIRED)
 
 
-@dataclass
-class Journal:
-    """The settings that an outbox records."""
-
-    settings: dict[str, str] = field(default_factory=dict)
-
-    def record(self, name: str, value: str | None) -> None:
-        if value is None:
-            self.settings.pop(name, None)
-        else:
-            self.settings[name] = value
-
-
 class Daemon(Story):
-    """A story with an outbox for targets, whose deliveries are real."""
+    """A story with an outbox for targets, whose deliveries are real.
+
+    Attributes:
+        settings: what the observer recorded.
+        outbox: the jobs, with their journal.
+        results: what became of deliveries.
+    """
 
     def __init__(
-        self, place: Path, *issues: Issue, targets: list[dict[str, Any]], journal: Journal, **options: Any
+        self,
+        place: Path,
+        *issues: Issue,
+        targets: list[dict[str, Any]],
+        before: "Daemon | None" = None,
+        **options: Any,
     ) -> None:
         super().__init__(*issues, max_concurrent_agents=10)
-        self.place = place
-        self.journal = journal
+        self.settings: dict[str, str] = {} if before is None else before.settings
         self.results: list[tuple[str, str, int]] = []
         self.tried = anyio.Event()
-        self.context = make_context(place, FakeTracker(), more=json.dumps({"notify": targets}))
-        self.outbox = Outbox(
-            state=lambda: self.state,
-            context=lambda: self.context,
-            deliverer=Deliverer(LocalHost(), {"PATH": "/usr/bin:/bin"}, place),
+        context = make_context(place, FakeTracker(), more=json.dumps({"notify": targets}))
+        deliveries = Deliveries(
+            Deliverer(LocalHost(), {"PATH": "/usr/bin:/bin"}, place),
             environment={"PATH": "/usr/bin:/bin"},
-            recovered=dict(journal.settings),
-            record=journal.record,
-            recorded=anyio.lowlevel.checkpoint,
             on_result=self.note,
             now_ms=lambda: self.now,
-            wall_ms=lambda: 1_772_366_400_000 + self.now,
-            first_retry_s=0.01,
+            wall_ms=self.wall_ms,
+        )
+        kinds = {"notification": deliveries}
+        if before is None:
+            self.outbox = Outbox(context, kinds=kinds)
+        else:
+            self.outbox = before.outbox.successor(kinds=kinds)
+        self.observer = NotificationObserver(
+            self.outbox.jobs,
+            deliveries,
+            state=lambda: self.state,
+            context=lambda: context,
+            recovered=dict(self.settings),
+            record=self.record,
+            now_ms=lambda: self.now,
+            wall_ms=self.wall_ms,
             **options,
         )
+
+    def wall_ms(self) -> int:
+        return 1_772_366_400_000 + self.now
+
+    def record(self, name: str, value: str | None) -> None:
+        self.settings.pop(name, None)
+        if value is not None:
+            self.settings[name] = value
 
     def note(self, *result: Any) -> None:
         self.results.append(result)
@@ -78,7 +92,8 @@ class Daemon(Story):
     def _step(self, fact: Event) -> tuple[Command, ...]:
         before = self.state
         commands = super()._step(fact)
-        self.outbox(before, fact, self.state, commands)
+        self.outbox.state = self.state
+        self.observer(before, fact, self.state, commands)
         return commands
 
     def asks(self, *names: str) -> "Daemon":
@@ -88,8 +103,8 @@ class Daemon(Story):
 
     @asynccontextmanager
     async def delivering(self) -> AsyncIterator[None]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.outbox.run)
+        async with self.outbox.at_work(), anyio.create_task_group() as tasks:
+            tasks.start_soon(self.observer.run)
             yield
             tasks.cancel_scope.cancel()
 
@@ -112,22 +127,22 @@ def webhook(receiver: Receiver, **values: Any) -> dict[str, Any]:
 
 
 async def test_a_burst_is_one_delivery_and_what_fails_is_tried_until_it_is_taken(tmp_path: Path) -> None:
-    journal = Journal()
-    with receiving((500, {}), (302, {"location": "http://127.0.0.1:1/"}), HANG) as receiver:
+    with receiving((302, {"location": "http://127.0.0.1:1/"})) as receiver:
         issues = [make_issue(str(n)) for n in range(3)]
-        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver, timeout_ms=400)], journal=journal)
+        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver, timeout_ms=5_000)])
         daemon.begin()
         async with daemon.delivering():
             daemon.asks("0", "1", "2")
-            assert len(journal.settings) == 3
+            assert len(daemon.outbox.journal) == 3
             await daemon.until("webhook", "delivered", 3)
-            assert daemon.results[:3] == [("webhook", "failed", 3)] * 3
-    first, *_, last = receiver.bodies
+            assert daemon.results == [("webhook", "failed", 3), ("webhook", "delivered", 3)]
+            await anyio.wait_all_tasks_blocked()
+    first, last = receiver.bodies
     assert first["text"] == "3 issues wait for you"
-    assert {body["id"] for body in receiver.bodies} == {first["id"]}
+    assert last["id"] == first["id"]
     assert [each["message"] for each in last["notifications"]] == [f"Which of {n}?" for n in range(3)]
-    assert journal.settings == {}
-    (target,) = daemon.outbox.targets()
+    assert daemon.outbox.journal == {}
+    (target,) = daemon.observer.targets()
     assert (target.failure, target.pending, bool(target.delivered_at)) == (None, 0, True)
 
 
@@ -137,42 +152,50 @@ async def test_a_target_that_hangs_delays_no_other_and_is_reported(tmp_path: Pat
             webhook(stuck, name="stuck", timeout_ms=20_000, gather_ms=0),
             webhook(good, on=["blocked", "question"]),
         ]
-        daemon = Daemon(tmp_path, make_issue("1"), targets=targets, journal=Journal()).begin()
+        daemon = Daemon(tmp_path, make_issue("1"), targets=targets).begin()
         async with daemon.delivering():
             daemon.asks("1")
             await daemon.until("webhook", "delivered", 1)
             stuck.release.set()
             await daemon.until("webhook", "failed", 1)
-            document = next(each for each in daemon.outbox.targets() if each.name == "stuck")
+            document = next(each for each in daemon.observer.targets() if each.name == "stuck")
             assert document.pending == 1
             assert document.failure is not None
             assert "did not answer" in document.failure
 
 
 async def test_the_next_daemon_delivers_what_is_still_true(tmp_path: Path) -> None:
-    journal = Journal()
     with receiving() as receiver:
-        issues = (make_issue("1"), make_issue("2"))
-        Daemon(tmp_path, *issues, targets=[webhook(receiver)], journal=journal).begin().asks("1", "2")
-        (name,) = [name for name, text in journal.settings.items() if "Which of 1?" in text]
-        journal.settings["notify.pending.broken"] = "{"
-        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver)], journal=journal).begin()
+        issues, targets = (make_issue("1"), make_issue("2")), [webhook(receiver)]
+        before = Daemon(tmp_path, *issues, targets=targets).begin().asks("1", "2")
+        before.settings["notify.reminded.broken"] = "{"
+        daemon = Daemon(tmp_path, *issues, targets=targets, before=before).begin()
         daemon.asks("1")
         async with daemon.delivering():
             await daemon.until("webhook", "delivered", 1)
+            await anyio.wait_all_tasks_blocked()
     (body,) = receiver.bodies
     assert [each["message"] for each in body["notifications"]] == ["Which of 1?"]
-    assert name not in journal.settings
-    assert journal.settings == {}
+    assert (daemon.outbox.journal, daemon.settings) == ({}, {})
+
+
+async def test_nothing_is_sent_in_quiet_hours_and_the_end_does_not_wait_for_them(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        targets = [webhook(receiver, gather_ms=0, quiet_hours="00:00-23:59")]
+        daemon = Daemon(tmp_path, make_issue("1"), targets=targets).begin()
+        daemon.asks("1")
+        await daemon.outbox.once()
+    assert receiver.requests == []
+    (job,) = daemon.outbox.journal.values()
+    assert job.attempts == 0
 
 
 async def test_a_question_without_an_answer_is_told_again_and_not_again_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    journal = Journal()
     with receiving() as receiver:
         targets = [webhook(receiver, gather_ms=0, remind_after_ms=20)]
-        daemon = Daemon(tmp_path, make_issue("1"), targets=targets, journal=journal).begin()
+        daemon = Daemon(tmp_path, make_issue("1"), targets=targets).begin()
         async with daemon.delivering():
             daemon.asks("1")
             await daemon.until("webhook", "delivered", 1)
@@ -180,32 +203,31 @@ async def test_a_question_without_an_answer_is_told_again_and_not_again_after_a_
             daemon.advance(25)
             await daemon.until("webhook", "delivered", 1)
     assert [body["notifications"][0]["reminder"] for body in receiver.bodies] == [False, True]
-    (kept,) = journal.settings.values()
+    (kept,) = daemon.settings.values()
     assert json.loads(kept)["at_wall_ms"] == 1_772_366_400_025
 
 
 async def test_at_the_end_what_waits_is_delivered_at_once(tmp_path: Path) -> None:
     with receiving() as receiver:
         targets = [webhook(receiver, gather_ms=3_600_000)]
-        daemon = Daemon(tmp_path, make_issue("1"), targets=targets, journal=Journal()).begin()
+        daemon = Daemon(tmp_path, make_issue("1"), targets=targets).begin()
         async with daemon.delivering():
             daemon.asks("1")
             await anyio.wait_all_tasks_blocked()
-            await daemon.outbox.finish()
+            await daemon.outbox.jobs.finish()
     assert len(receiver.bodies) == 1
 
 
 async def test_a_target_that_never_answers_costs_bounded_memory_and_its_loss_is_told(tmp_path: Path) -> None:
-    journal = Journal()
     with receiving() as receiver:
         issues = [make_issue(str(n)) for n in range(8)]
-        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver)], journal=journal, max_pending=3)
+        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver)], max_pending=3)
         daemon.begin().asks(*(issue.id for issue in issues))
-        assert len(journal.settings) == 3
+        assert len(daemon.outbox.journal) == 3
         async with daemon.delivering():
             await daemon.until("webhook", "delivered", 3)
     assert receiver.bodies[0]["dropped"] == 5
-    assert journal.settings == {}
+    assert daemon.outbox.journal == {}
 
 
 async def test_a_command_gets_the_document_and_no_secret_and_is_ended_when_it_hangs(tmp_path: Path) -> None:
@@ -255,6 +277,6 @@ async def test_the_wait_that_a_target_asks_for_is_respected_and_bounded(tmp_path
                     secret_names=frozenset(),
                     redaction=make_context(tmp_path, FakeTracker()).redaction,
                 )
-            found.append(raised.value.retry_after_s)
+            found.append((raised.value.failure.retry_after_ms or 0) / 1000)
             assert "K7aPzQ91xWv3" not in str(raised.value)
     assert found == [7.0, 3_600.0, 0.0, 0.0]

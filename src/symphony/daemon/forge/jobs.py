@@ -1,0 +1,102 @@
+"""What is written to a forge: the kind `pull_request` of the outbox.
+
+One step is one job: to open a pull request or bring its text up to date, to have it merged or not merged, to
+answer in a thread, and what follows from a merge. Each looks first what is there already, so that a
+repetition changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from typing_extensions import override
+
+from symphony.config import ForgeSettings
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.forge.opening import Opener, forge_name
+from symphony.daemon.forge.records import STEP_S, PullRequestRecords
+from symphony.daemon.forge.watching import Watcher
+from symphony.daemon.forge.writes import ForgeWrite, Step
+from symphony.daemon.jobs import Attempt, JobKind
+from symphony.domain import PullState
+from symphony.journal.jobs import Job
+from symphony.journal.model import decode
+from symphony.scheduler import State
+from symphony.services.pulls import Forge
+
+
+class ForgeJobs(JobKind):
+    """Carries out what is written to a forge.
+
+    Args:
+        records: what is known of pull requests.
+        opener: opens them.
+        watcher: watches them.
+        connect: the client for some settings.
+        on_tried: called after each try.
+    """
+
+    at_once: ClassVar[int] = 4
+    timeout_s: ClassVar[float] = STEP_S
+
+    def __init__(
+        self,
+        records: PullRequestRecords,
+        *,
+        opener: Opener,
+        watcher: Watcher,
+        connect: Callable[[ForgeSettings], Forge],
+        on_tried: Callable[[], None],
+    ) -> None:
+        self._records = records
+        self._opener = opener
+        self._watcher = watcher
+        self._connect = connect
+        self._on_tried = on_tried
+
+    @override
+    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the step still makes sense at the forge in use."""
+        write, settings = decode(job.payload, ForgeWrite), context.settings.forge
+        record, result = self._records.get(job.issue_id), state.results.get(job.issue_id)
+        if record is None or not settings.watches or job.receiver != forge_name(settings):
+            return False
+        match write.step:
+            case Step.OPEN:
+                return result is not None and self._opener.is_wanted(result, settings)
+            case Step.LAND | Step.DISARM:
+                return record.is_open
+            case Step.REPLY:
+                return write.thread in self._watcher.unsent(job.issue_id)
+            case Step.END:
+                is_merged = record.pull is not None and record.pull.state is PullState.MERGED
+                return is_merged and record.code != "merged"
+
+    @override
+    async def carry_out(self, attempt: Attempt) -> None:
+        """Take the step; a failure is recorded with the pull request too.
+
+        Raises:
+            SymphonyError: it is not known to be done.
+        """
+        issue_id, settings = attempt.job.issue_id, attempt.context.settings.forge
+        write = decode(attempt.job.payload, ForgeWrite)
+        try:
+            await self._records.take(
+                issue_id, attempt.job.key, self._take(issue_id, write, settings, attempt.job.attempts)
+            )
+        finally:
+            self._on_tried()
+
+    async def _take(self, issue_id: str, write: ForgeWrite, settings: ForgeSettings, tries: int) -> None:
+        forge = self._connect(settings)
+        match write.step:
+            case Step.OPEN:
+                await self._opener.go_on(issue_id, settings, forge)
+            case Step.LAND:
+                await self._watcher.land(forge, issue_id, settings)
+            case Step.DISARM:
+                await self._watcher.disarm(forge, issue_id)
+            case Step.REPLY:
+                await self._watcher.reply(forge, issue_id, write.thread)
+            case Step.END:
+                await self._watcher.end(forge, issue_id, settings, tries)

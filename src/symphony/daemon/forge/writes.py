@@ -1,0 +1,47 @@
+"""What is owed to a forge: one step at one pull request."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from symphony.daemon.jobs import JobRunner
+from symphony.journal.model import PullRequestRecord, encode
+
+KIND: Final = "pull_request"
+
+
+class Step(StrEnum):
+    """What is written."""
+
+    OPEN = "open"
+    LAND = "land"
+    DISARM = "disarm"
+    REPLY = "reply"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgeWrite:
+    """One step, and the commit or the answer that it is about. `thread` is that of an answer."""
+
+    step: Step
+    about: str
+    thread: str | None = None
+
+
+def owe_write(
+    jobs: JobRunner, record: PullRequestRecord, step: Step, *, about: str, thread: str | None = None
+) -> None:
+    """Owe a step, unless it is known. One that was given up is tried again when a person asks for it."""
+    name = Step.LAND if step is Step.DISARM else step  # of the two the newer one counts
+    key = ":".join(filter(None, (record.issue.id, name, thread)))
+    payload = encode(ForgeWrite(step=step, about=about, thread=thread))
+    if not jobs.knows(f"{KIND}:{key}", payload):
+        jobs.owe(
+            kind=KIND,
+            key=key,
+            receiver=record.forge,
+            issue_id=record.issue.id,
+            issue_identifier=record.issue.identifier,
+            payload=payload,
+        )

@@ -1,0 +1,198 @@
+"""Decides what people should know, and owes it to the targets of `notify`.
+
+A notification is owed in the same turn of the event loop as the step that caused it, and so written in the
+same transaction: after a crash both are known or neither. Of one issue and event only the newest waits.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import anyio
+import msgspec
+from typing_extensions import override
+
+from symphony.api import models
+from symphony.api.observer import Observer
+from symphony.config import NotifySettings
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.jobs import JobRunner
+from symphony.daemon.notify import notifications
+from symphony.daemon.notify.delivery import Deliveries, receiver_of
+from symphony.daemon.notify.notifications import Notification
+from symphony.domain import DECODE_ERRORS
+from symphony.journal.model import CodecError, PullRequestRecord, SettingRecord, decode, encode
+from symphony.scheduler import Command, Event, State
+
+MAX_PENDING: Final = 500
+_RECHECK_S: Final = 60.0
+_MAX_SKILL_PROBLEMS: Final = 500
+_REMINDED: Final = "notify.reminded."
+_SKILLS: Final = "notify.skills"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reminded:
+    """When a target was last reminded of the question of an issue, as the journal keeps it."""
+
+    target: str
+    issue_id: str
+    at_wall_ms: int
+
+    @property
+    def setting(self) -> str:
+        """The name of its record."""
+        return f"{_REMINDED}{sha256(f'{self.target} {self.issue_id}'.encode()).hexdigest()[:32]}"
+
+
+class NotificationObserver(Observer):
+    """Observes the service, and owes notifications.
+
+    Args:
+        jobs: takes the notifications.
+        deliveries: how they go.
+        state: the present state of the scheduler.
+        context: the context in force.
+        recovered: the settings that the previous daemon left in the journal.
+        record: puts a setting into the journal; `None` deletes it.
+        now_ms: the monotonic clock.
+        wall_ms: the wall clock.
+        once: the daemon ends as soon as nothing is left to do, which is no news.
+        max_pending: how many notifications wait for one target; the oldest are dropped.
+    """
+
+    def __init__(
+        self,
+        jobs: JobRunner,
+        deliveries: Deliveries,
+        *,
+        state: Callable[[], State | None],
+        context: Callable[[], RuntimeContext],
+        recovered: Mapping[str, str],
+        record: Callable[[str, str | None], None],
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        once: bool = False,
+        max_pending: int = MAX_PENDING,
+    ) -> None:
+        self._jobs = jobs
+        self._deliveries = deliveries
+        self._state = state
+        self._context = context
+        self._record = record
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._once = once
+        self._max_pending = max_pending
+        self._reminded: dict[tuple[str, str], Reminded] = {}
+        self._skill_problems: list[str] = []
+        for name, text in recovered.items():
+            try:
+                if name.startswith(_REMINDED):
+                    reminded = decode(text, Reminded)
+                    self._reminded[reminded.target, reminded.issue_id] = reminded
+                elif name == _SKILLS:
+                    self._skill_problems = msgspec.json.decode(text, type=list[str])
+            except (CodecError, *DECODE_ERRORS):
+                self._record(name, None)
+
+    @override
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
+        """Take the notifications of one step."""
+        decided = notifications.decide(before, event, after, commands, at_wall_ms=self._wall_ms())
+        for notification in decided:
+            if not (self._once and notification.event == "daemon_down_soon"):
+                self._owe(notification, self._context().settings.notify)
+        if after.blocked is not before.blocked:
+            for key in [key for key in self._reminded if key[1] not in after.blocked]:
+                self._record(self._reminded.pop(key).setting, None)
+
+    @override
+    def skills_loaded(self, issue_id: str, run_id: str, skills: models.Skills) -> None:
+        """A run lists these skills: tell about files with errors, each version of a file once."""
+        found = {
+            f"{one.path} {one.code} {one.sha256}": one for one in skills.problems if one.severity == "error"
+        }
+        new = [one for key, one in found.items() if key not in self._skill_problems]
+        if new:
+            known = [*self._skill_problems, *(key for key in found if key not in self._skill_problems)]
+            self._skill_problems = known[-_MAX_SKILL_PROBLEMS:]
+            self._record(_SKILLS, msgspec.json.encode(self._skill_problems).decode())
+            notification = notifications.of_skill_problems(new, self._wall_ms())
+            self._owe(notification, self._context().settings.notify)
+
+    @override
+    def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
+        """The pull request of an issue waits for something else than before: tell if that is a person."""
+        if record.needs_you:
+            notification = notifications.of_pull_request(record, self._wall_ms())
+            self._owe(notification, self._context().settings.notify)
+
+    def _owe(self, notification: Notification, targets: Iterable[NotifySettings]) -> None:
+        public = notifications.public(notification, self._context().redaction)
+        issue, (event, about) = public.issue, public.key
+        for target in targets:
+            if notification.event not in target.on:
+                continue
+            receiver = receiver_of(target.name)
+            self._jobs.owe(
+                kind="notification",
+                key=f"{target.name}:{event}:{about}",
+                receiver=receiver,
+                issue_id="" if issue is None else issue.issue_id,
+                issue_identifier="" if issue is None else issue.identifier,
+                payload=encode(public),
+                wait_ms=target.gather_ms,
+            )
+            for job in self._jobs.waiting(receiver)[: -self._max_pending]:
+                self._jobs.drop(job.key, "too much waits for the target")
+                self._deliveries.status(target.name).dropped += 1
+
+    def records(self) -> tuple[SettingRecord, ...]:
+        """All records, for a journal that is recreated."""
+        return (
+            *(SettingRecord(name=each.setting, value=encode(each)) for each in self._reminded.values()),
+            SettingRecord(name=_SKILLS, value=msgspec.json.encode(self._skill_problems).decode()),
+        )
+
+    def targets(self) -> tuple[models.NotifyTarget, ...]:
+        """The targets, and whether they get what is sent."""
+        return tuple(self._document(settings) for settings in self._context().settings.notify)
+
+    def _document(self, settings: NotifySettings) -> models.NotifyTarget:
+        status = self._deliveries.status(settings.name)
+        at_ms = status.delivered_at_ms
+        return models.NotifyTarget(
+            name=settings.name,
+            kind=settings.kind,
+            on=settings.on,
+            problem=status.problem,
+            pending=len(self._jobs.waiting(receiver_of(settings.name))),
+            delivered_at=None if at_ms is None else models.wall_text(at_ms),
+            failure=status.failure,
+        )
+
+    async def run(self) -> None:
+        """Remind of questions without an answer, until cancelled."""
+        while True:
+            waits_s = (each.remind_after_ms / 2_000 for each in self._context().settings.notify)
+            await anyio.sleep(min([_RECHECK_S, *waits_s]))
+            state = self._state()
+            if state is None or not state.blocked:
+                continue
+            now_ms, wall_ms = self._now_ms(), self._wall_ms()
+            for target in self._context().settings.notify:
+                if "question" not in target.on:
+                    continue
+                told = {
+                    key[1]: one.at_wall_ms for key, one in self._reminded.items() if key[0] == target.name
+                }
+                for reminder in notifications.due_reminders(
+                    state, told, remind_after_ms=target.remind_after_ms, now_ms=now_ms, wall_ms=wall_ms
+                ):
+                    self._owe(reminder, [target])
+                    _, issue_id = reminder.key
+                    reminded = Reminded(target=target.name, issue_id=issue_id, at_wall_ms=wall_ms)
+                    self._reminded[target.name, issue_id] = reminded
+                    self._record(reminded.setting, encode(reminded))

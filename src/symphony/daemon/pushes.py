@@ -1,0 +1,92 @@
+"""Brings delivered branches where they should be: the kind `push` of the outbox."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from typing_extensions import override
+
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.jobs import Attempt, JobKind, JobRunner
+from symphony.domain import FaultPoint, SymphonyError
+from symphony.journal.jobs import Job
+from symphony.journal.model import decode, encode
+from symphony.observability import bugs
+from symphony.scheduler import DeliveredBranch, Event, PushBranch, Pushed, State
+
+_RECEIVER: Final = "origin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """What one push has to do: `PushBranch` for the journal."""
+
+    branch: str
+    head: str
+
+
+class Pushes(JobKind):
+    """Pushes branches, and brings them to a local repository.
+
+    Args:
+        state: the present state of the scheduler.
+        post: puts an event into the mailbox.
+    """
+
+    at_once: ClassVar[int] = 4
+    timeout_s: ClassVar[float] = math.inf  # git ends a push that makes no headway for 60 s
+
+    def __init__(self, *, state: Callable[[], State | None], post: Callable[[Event], None]) -> None:
+        self._state = state
+        self._post = post
+
+    @override
+    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the branch is not where it should be, and nothing newer was delivered."""
+        delivered = _delivered(state, job.issue_id)
+        head = decode(job.payload, Push).head
+        return delivered is not None and delivered.is_owed and delivered.head == head
+
+    @override
+    async def carry_out(self, attempt: Attempt) -> None:
+        """Bring a branch where it should be, and tell the scheduler.
+
+        Raises:
+            SymphonyError: it is not there yet.
+        """
+        context, push, issue_id = attempt.context, decode(attempt.job.payload, Push), attempt.job.issue_id
+        state = self._state()
+        delivered = None if state is None else _delivered(state, issue_id)
+        placed, pushed = None, None
+        context.fault(FaultPoint.BEFORE_PUSH)
+        try:
+            placed = await context.workspaces.place(push.branch)
+            if delivered is not None and delivered.to_push:
+                pushed = await context.workspaces.push(push.branch)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an event
+            pushed = bugs.contained("effect_crashed", error)
+        context.fault(FaultPoint.AFTER_PUSH)
+        placed, pushed = (
+            None if each is None else context.redaction.failure(each) for each in (placed, pushed)
+        )
+        self._post(Pushed(issue_id=issue_id, head=push.head, failure=pushed, branch_failure=placed))
+        if failure := pushed or placed:
+            raise SymphonyError(failure)
+
+
+def _delivered(state: State, issue_id: str) -> DeliveredBranch | None:
+    result = state.results.get(issue_id)
+    return None if result is None else result.delivered
+
+
+def owe_push(jobs: JobRunner, command: PushBranch) -> None:
+    """Owe a push; it replaces an earlier one of the issue."""
+    jobs.owe(
+        kind="push",
+        key=command.issue.id,
+        receiver=_RECEIVER,
+        issue_id=command.issue.id,
+        issue_identifier=command.issue.identifier,
+        payload=encode(Push(branch=command.branch, head=command.head)),
+    )

@@ -15,12 +15,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
-from symphony.api.documents import REASON_CODES
 from symphony.api.interface import (
     AGE_PATTERN,
     MAX_ANSWER_CHARS,
     MAX_RUNS,
     MAX_STATE_CHARS,
+    REASON_CODES,
     RUN_OUTCOMES,
     RUN_SUMS,
     RunQuery,

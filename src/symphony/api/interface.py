@@ -7,6 +7,7 @@ from typing import Protocol
 from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
+from symphony.scheduler import ReasonCode
 
 ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "approve", "deny", "move")
 """What an operator may do about an issue."""
@@ -14,6 +15,8 @@ DAEMON_ACTIONS = ("pause", "resume", "drain")
 """What an operator may do about the daemon."""
 OUTBOX_ACTIONS = ("retry", "drop")
 """What an operator may do about what is owed to the outside."""
+REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
+"""The codes by which issues can be selected. Issues that are `ready` wait for a review."""
 RUN_SUMS = ("day", "agent", "issue", "state")
 """What sums of runs can be made by."""
 RUN_OUTCOMES = (

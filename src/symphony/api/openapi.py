@@ -8,12 +8,12 @@ import msgspec
 from msgspec import UNSET, Struct, structs
 
 from symphony.api import models
-from symphony.api.documents import REASON_CODES
 from symphony.api.interface import (
     AGE_PATTERN,
     DAEMON_ACTIONS,
     ISSUE_ACTIONS,
     MAX_RUNS,
+    REASON_CODES,
     RUN_OUTCOMES,
     RUN_SUMS,
 )

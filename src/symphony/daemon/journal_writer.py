@@ -18,6 +18,7 @@ import structlog
 
 from symphony.api.models import Instructions, Skills
 from symphony.daemon.clock import utc_day, wall_ms
+from symphony.daemon.state_dir import JOURNAL_FILE
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
@@ -38,7 +39,6 @@ from symphony.scheduler import (
     WorkspaceRef,
 )
 
-JOURNAL_FILE: Final = "journal.db"
 _FLUSH_TIMEOUT_S: Final = 5.0
 _ALL_RUNS: Final = 100_000
 _ANSWER: Final = "answer "  # and the id of the issue: the name of a setting with a `StoredAnswer`

@@ -43,7 +43,6 @@ from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import (
-    JOURNAL_FILE,
     JournalWriter,
     open_journal_writer,
     told_comments,
@@ -67,7 +66,7 @@ from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.runs.supervised_run import RunCallbacks
 from symphony.daemon.runs.tracing import Traces, open_traces
 from symphony.daemon.sd_notify import Notifier
-from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault

@@ -19,25 +19,21 @@ from rich.text import Text
 
 from symphony.api import models
 from symphony.api.conditions import day_tokens
-from symphony.api.formatting import sentence
-from symphony.cli.documents import Explanation, KnownIssue
-from symphony.cli.formatting import (
+from symphony.api.formatting import (
     ago,
     attempt_of,
-    cell,
-    describe_instructions,
     duration,
     event_words,
-    instruction_problems,
     parse_time,
-    plural,
     seconds_between,
+    sentence,
     stop_words,
     tokens,
-    unbroken,
 )
+from symphony.cli.documents import Explanation, KnownIssue
+from symphony.cli.formatting import cell, describe_instructions, instruction_problems, unbroken
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import Category, one_line, without_codes
+from symphony.domain import Category, one_line, plural, without_codes
 from symphony.scheduler import WAITING_FOR_SLOT
 
 _NEEDS_PERSON: Final = "the agent needs a person: "

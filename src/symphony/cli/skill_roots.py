@@ -26,7 +26,7 @@ from symphony.daemon.admission import judge
 from symphony.daemon.context import skill_options
 from symphony.domain import Failure, SymphonyError
 from symphony.skills import (
-    Block,
+    CatalogBlock,
     FolderElsewhere,
     SkillOptions,
     SkillSet,
@@ -69,9 +69,9 @@ class SkillsContext:
         options = replace(self.options, enabled=True)
         return with_advice(self.workspace, options, load(self.workspace, options))
 
-    def block(self, skill_set: SkillSet) -> Block:
+    def block(self, skill_set: SkillSet) -> CatalogBlock:
         """What a run would list; nothing if `enabled` is off."""
-        return render(skill_set, self.options) if self.options.enabled else Block(text=None)
+        return render(skill_set, self.options) if self.options.enabled else CatalogBlock(text=None)
 
     def elsewhere(self, skill_set: SkillSet) -> tuple[FolderElsewhere, ...]:
         """Folders with skills that sessions do not see; none if `enabled` is off."""

@@ -42,7 +42,7 @@ from symphony.config import load_workflow
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.service import Observer
 from symphony.domain import Issue, SymphonyError, natural_order, one_line, plural
-from symphony.library.model import Change, LibrarySkill, SkillText
+from symphony.library.model import Authorship, LibrarySkill, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 from symphony.scheduler import (
     Blocked,
@@ -453,7 +453,7 @@ class DemoLearning:
 
     def prepare(self) -> None:
         """Put a skill into the library."""
-        self._library.add(_SKILL, Change(author="symphony demo"))
+        self._library.add(_SKILL, Authorship(author="symphony demo"))
 
     def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         """See whether the work is done."""

@@ -60,7 +60,7 @@ from symphony.trackers.markdown import (
     Board,
     BoardConfig,
     CommentStore,
-    Draft,
+    IssueDraft,
     IssueNumbers,
     StoredComment,
     author_name,
@@ -136,7 +136,7 @@ def new(
         for doubt in doubtful_states(config, [*config.active, *config.terminal], board.all().issues):
             if doubt.state == state:
                 warn(doubt.message)
-    draft = Draft(
+    draft = IssueDraft(
         title=title,
         state=state,
         description=description or "",

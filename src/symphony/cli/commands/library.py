@@ -74,7 +74,7 @@ from symphony.domain import SymphonyError, issues_named, one_line, plural
 from symphony.library.gate import REFUSED, gate
 from symphony.library.model import (
     MAX_REASON_CHARS,
-    Change,
+    Authorship,
     Evidence,
     LibraryError,
     LibrarySkill,
@@ -498,7 +498,7 @@ workflow is invalid.
 @library_options
 def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_json: bool) -> int:
     """Take all skills below a folder into the library."""
-    change = Change(author=author(), reason=reason or f"imported from {directory.resolve().name}")
+    change = Authorship(author=author(), reason=reason or f"imported from {directory.resolve().name}")
     options = skill_options(library.settings.skills)
     found = find_importable(directory.absolute(), ((),), options)
     if not found:
@@ -513,7 +513,7 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
 
 
 def _import(
-    source: str, found: Sequence[ImportCandidate], library: LibraryInUse, change: Change
+    source: str, found: Sequence[ImportCandidate], library: LibraryInUse, change: Authorship
 ) -> LibraryImported:
     outcomes: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
     failed: list[FailedFile] = []
@@ -565,7 +565,7 @@ def _print_imported(done: LibraryImported) -> None:
     click.echo(", ".join((*counts, f"{len(done.failed)} failed")), err=True)
 
 
-def _imported(store: Library, text: SkillText, change: Change) -> str:
+def _imported(store: Library, text: SkillText, change: Authorship) -> str:
     """Add a skill or make its next version; what it did.
 
     Raises:
@@ -1082,7 +1082,7 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
     """Take all texts out of the library that agents wrote since a date, at once."""
     store, since_ms = library.in_use.store, max(round(since.timestamp() * 1_000), 0)
     reason = f"purge of what was learned since {since.isoformat()}"
-    change = Change(author="" if dry_run else author(), reason=reason)
+    change = Authorship(author="" if dry_run else author(), reason=reason)
     done = store.purge(since_ms, change, dry_run=True)
     found = len(done.removed) + len(done.reverted) + len(done.rejected)
     if found and not dry_run:

@@ -27,7 +27,7 @@ def worker(*, stdio: bool, end: str | None, list_: bool, remove: bool) -> None:
         if not anyio.run(_end_run, end):
             raise SystemExit(1)
     elif list_ or remove:
-        from symphony.daemon.hosts.worker_program import (  # noqa: PLC0415 - `--end` loads little
+        from symphony.daemon.hosts.worker_program import (  # noqa: PLC0415 - for `--end` little is loaded
             list_workspaces,
             remove_workspace,
         )
@@ -47,7 +47,7 @@ async def _end_run(run_id: str) -> bool:
 
 
 def _serve_stdio() -> None:
-    from symphony.cli.serving import prepare_process  # noqa: PLC0415 - `--end` loads little
+    from symphony.cli.serving import prepare_process  # noqa: PLC0415 - for `--end` little is loaded
     from symphony.daemon.hosts.worker_program import WorkerProgram  # noqa: PLC0415 - as above
 
     stdin, stdout = os.dup(0), os.dup(1)

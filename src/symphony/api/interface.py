@@ -9,12 +9,6 @@ from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
 
-ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "approve", "deny", "move")
-"""What an operator may do about an issue."""
-DAEMON_ACTIONS = ("pause", "resume", "drain")
-"""What an operator may do about the daemon."""
-OUTBOX_ACTIONS = ("retry", "drop")
-"""What an operator may do about what is owed to the outside."""
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
 """The codes by which issues can be selected. Issues that are `ready` wait for a review."""
 RUN_SUMS = ("day", "agent", "issue", "state")
@@ -234,7 +228,7 @@ class Operator(Protocol):
         """Try something that is owed at once, or forget it; what was meant, as it is now or was.
 
         Args:
-            verb: one of `OUTBOX_ACTIONS`.
+            verb: one of `routes.ON_OUTBOX`.
             key: of one, or the identifier of the issue whose ones are meant.
 
         Raises:
@@ -272,7 +266,7 @@ class Operator(Protocol):
         Later questions already show the effect, but that of a move comes with the poll that it asks for.
 
         Args:
-            verb: one of `ISSUE_ACTIONS` with an identifier, or of `DAEMON_ACTIONS` without.
+            verb: one of `routes.ON_ISSUE` with an identifier, or of `routes.ON_DAEMON` without.
             identifier: the issue.
             text: the answer to a question, or the state to move to.
 

@@ -1512,3 +1512,16 @@ def utc_text(moment: datetime) -> str:
 def wall_text(wall_ms: int) -> str:
     """Unix time in milliseconds as the API shows it."""
     return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))
+
+
+class Explanation(ClosedDocument, frozen=True, kw_only=True):
+    """The answer to "why is it (not) running?"."""
+
+    running: Annotated[bool, _is("Whether an agent is at work on it.")]
+    code: Annotated[
+        str, _is("Stable: running, retrying, blocked, ready, ended, or the code of what it waits for.")
+    ]
+    answer: Annotated[str, _is("One sentence.")]
+    since: Annotated[Moment | None, _is("When that began; null where it is not known.")]
+    next: Annotated[str, _is("What happens without anybody doing anything.")]
+    advice: Annotated[str | None, _is("What a person can do; null where nothing is needed.")]

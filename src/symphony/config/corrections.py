@@ -322,7 +322,7 @@ class _Finder:
                 yield from self._provider(value)
             elif key in below and isinstance(value, dict):
                 yield from self._section(place, value, below[key])
-            elif key not in known:
+            elif key not in known and not (at == ("worker",) and key == values.get("carrier")):
                 yield from self._unknown(place, value, known)
 
     def _provider(self, values: Mapping[str, Any]) -> Iterator[Correction]:

@@ -450,13 +450,14 @@ def _warn_unknown(
     at: Location,
     others: Collection[str] = (),
 ) -> None:
-    """Warn about unknown keys. `others` are sections that `check_agents` checks."""
+    """Warn about unknown keys. `others` are sections of other packages, whose keys others check."""
     known, below = {*model.model_fields, *others}, sections(model)
     for key, value in raw.items():
         if key not in known:
             review.warn_unknown((*at, key), known, hint=None if at else _section_below(key, below))
         elif isinstance(value, dict) and key in below:
-            _warn_unknown(review, value, below[key], (*at, key))
+            other = (str(value.get("carrier")),) if (*at, key) == ("worker",) else ()
+            _warn_unknown(review, value, below[key], (*at, key), other)
 
 
 def _check_tracker_kind(review: ProblemCollector, raw: Mapping[str, Any], kinds: Collection[str]) -> bool:
@@ -675,13 +676,24 @@ def _check_instructions(review: ProblemCollector, settings: Settings | None) -> 
 
 
 def _check_hosts(review: ProblemCollector, settings: Settings | None) -> None:
-    """Runs go to a Ray cluster, or to hosts by ssh."""
-    if settings and settings.worker.ray.address is not None and settings.worker.ssh_hosts:
+    """Runs go one way: to a Ray cluster, to hosts by ssh, or by a carrier of another package."""
+    if settings is None:
+        return
+    worker, hosts, cluster = settings.worker, "worker.ssh_hosts", "worker.ray.address"
+    given = {"ssh": hosts if worker.ssh_hosts else None, "ray": cluster if worker.ray.address else None}
+    if given["ssh"] and given["ray"]:
         review.fail(
             ("worker", "ray", "address"),
-            "is set, and so is worker.ssh_hosts: runs go to a Ray cluster, or to hosts by ssh",
+            f"is set, and so is {hosts}: runs go to a Ray cluster, or to hosts by ssh",
             hint="leave one of them out; a host can be a node of the cluster",
         )
+    elif other := next((key for kind, key in given.items() if key and kind != worker.carrier_kind), None):
+        problem = f"is {quoted(str(worker.carrier))}, and {other} is set: runs go one way"
+        review.fail(("worker", "carrier"), problem, hint="leave one of them out")
+    elif worker.carrier in given and given[worker.carrier] is None:
+        needed = hosts if worker.carrier == "ssh" else cluster
+        problem = f"is {worker.carrier}, and {needed} is not set"
+        review.fail(("worker", "carrier"), problem, hint=f"set {needed}, or leave the carrier out")
 
 
 def _check_pull_requests(review: ProblemCollector, settings: Settings | None) -> None:

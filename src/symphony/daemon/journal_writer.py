@@ -40,7 +40,6 @@ from symphony.scheduler import (
 )
 
 _FLUSH_TIMEOUT_S: Final = 5.0
-_ALL_RUNS: Final = 100_000
 _ANSWER: Final = "answer "  # and the id of the issue: the name of a setting with a `StoredAnswer`
 _log = structlog.get_logger(__name__)
 
@@ -65,24 +64,6 @@ def recovery_event(
         max_wait_ms=max(settings.max_retry_backoff_ms, MAX_THROTTLE_MS),
     )
     return recovered_event(previous, start, workspaces=workspaces, delivered=delivered)
-
-
-def past_issue_id(journal: Path, identifier: str) -> str | None:
-    """The id of the issue that has or had this identifier; `None` if the journal has none. Blocking."""
-    try:
-        with open_reader(journal) as reader:
-            return reader.issue_id(identifier)
-    except model.UnusableError:
-        return None
-
-
-def past_runs(journal: Path, identifier: str, issue_id: str | None = None) -> tuple[model.RunRecord, ...]:
-    """The runs of an issue, the newest first; empty if the journal cannot be read. Blocking."""
-    try:
-        with open_reader(journal) as reader:
-            return reader.runs(identifier, issue_id=issue_id, limit=_ALL_RUNS)
-    except model.UnusableError:
-        return ()
 
 
 def listed_skills(journal: Path, run_id: str) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from symphony.journal.skill_outcomes import (
 )
 
 _BUSY_S = 1.0
+_ALL_RUNS = 100_000
 _T = TypeVar("_T")
 Parameters = Sequence[str | int | None] | Mapping[str, str | int | None]
 
@@ -314,6 +315,24 @@ def open_reader(path: Path) -> Iterator[JournalReader]:
         yield reader
     finally:
         reader.connection.close()
+
+
+def past_issue_id(journal: Path, identifier: str) -> str | None:
+    """The id of the issue that has or had this identifier; `None` if the journal has none. Blocking."""
+    try:
+        with open_reader(journal) as reader:
+            return reader.issue_id(identifier)
+    except model.UnusableError:
+        return None
+
+
+def past_runs(journal: Path, identifier: str, issue_id: str | None = None) -> tuple[model.RunRecord, ...]:
+    """The runs of an issue, the newest first; empty if the journal cannot be read. Blocking."""
+    try:
+        with open_reader(journal) as reader:
+            return reader.runs(identifier, issue_id=issue_id, limit=_ALL_RUNS)
+    except model.UnusableError:
+        return ()
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -24,7 +24,6 @@ from symphony.scheduler.breaker import breaker_wait_ms as breaker_wait_ms
 from symphony.scheduler.breaker import circuit_state as circuit_state
 from symphony.scheduler.breaker import requests_paused_until as requests_paused_until
 from symphony.scheduler.budgets import budget_failure as budget_failure
-from symphony.scheduler.hosts import CLUSTER as CLUSTER
 from symphony.scheduler.hosts import FAILURES_BEFORE_REST as FAILURES_BEFORE_REST
 from symphony.scheduler.hosts import MAX_REST_MS as MAX_REST_MS
 from symphony.scheduler.hosts import WAITING_FOR_SLOT as WAITING_FOR_SLOT
@@ -34,6 +33,7 @@ from symphony.scheduler.hosts import runs_by_host as runs_by_host
 from symphony.scheduler.hosts import slots_of as slots_of
 from symphony.scheduler.machine import StepFunction as StepFunction
 from symphony.scheduler.machine import step as step
+from symphony.scheduler.messages import CLUSTER as CLUSTER
 from symphony.scheduler.messages import NOT_IN_HISTORY as NOT_IN_HISTORY
 from symphony.scheduler.messages import AgentInfo as AgentInfo
 from symphony.scheduler.messages import AgentReported as AgentReported

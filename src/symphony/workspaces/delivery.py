@@ -25,7 +25,7 @@ from symphony.domain import BRANCH_PREFIX, Blame, Category, Failure
 from symphony.workspaces import git, model
 from symphony.workspaces.files import temporary_directory
 from symphony.workspaces.layout import Layout, resolve
-from symphony.workspaces.mirror import FETCH, FETCH_INTO_MIRROR, Mirror
+from symphony.workspaces.mirror import FETCH, FETCH_FAR, UNCHECKED, Mirror
 from symphony.workspaces.shadow import RefSnapshot, Shadow, open_shadow, read_ref_snapshot
 
 _FETCH: Final = (*FETCH, "--no-tags")
@@ -460,21 +460,20 @@ class Publisher:
         """
         options = ("--no-tags", "--refmap=", "--recurse-submodules=no")
         source, kept = f"refs/heads/{branch}", f"{FETCHED_BASES}{branch}"
-        network = self._git.network_timeout_ms
         if self._local is None:
-            fetch = ("-C", self._mirror.path, *FETCH_INTO_MIRROR, *options)
+            fetch = ("-C", self._mirror.path, *UNCHECKED, *FETCH_FAR, *options)
             remote, refspec = self._mirror.repository, f"+{source}:{kept}"
-            await self._git.trusted(*fetch, remote, refspec, timeout_ms=network, login=self._git.login)
+            await self._git.fetch(*fetch, remote, refspec, login=self._git.login)
         else:
             url = await self._git.trusted("-C", self._local, "remote", "get-url", "origin")
             address, login = model.split_login(url.decode("utf-8", "surrogateescape").strip())
             remote = "origin" if login is None else address
             tracking = f"refs/remotes/origin/{branch}"
             refspec = f"+{source}:{tracking}"
-            update = ("-C", self._local, *FETCH, *options)
-            await self._git.trusted(*update, remote, refspec, timeout_ms=network, login=login)
+            update = ("-C", self._local, *FETCH_FAR, *options)
+            await self._git.fetch(*update, remote, refspec, login=login)
             await self._git.trusted(
-                "-C", self._mirror.path, *FETCH_INTO_MIRROR, *options, self._local, f"+{tracking}:{kept}"
+                "-C", self._mirror.path, *UNCHECKED, *FETCH, *options, self._local, f"+{tracking}:{kept}"
             )
         commit = await to_thread.run_sync(git.read_ref, self._mirror.path, kept)
         if commit is None:
@@ -518,8 +517,7 @@ class Publisher:
         where, ref = self._local or self._mirror.path, f"refs/heads/{branch}"
         for remote, login in await self._destinations():
             look = ("ls-remote", "--", remote, ref)
-            timeout_ms = self._git.network_timeout_ms
-            shown = await self._git.trusted("-C", where, *look, timeout_ms=timeout_ms, login=login)
+            shown = await self._git.over_network("-C", where, *look, login=login)
             if not shown:
                 continue
             try:

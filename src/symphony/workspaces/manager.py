@@ -154,6 +154,7 @@ class WorkspaceManager:
             environment,
             secret_names,
             network_timeout_ms=network_timeout_ms,
+            fetch_stall_ms=settings.fetch_stall_timeout_ms,
             redaction=redaction,
             login=login,
         )

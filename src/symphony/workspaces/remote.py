@@ -18,7 +18,7 @@ from symphony import to_thread
 from symphony.domain import Blame, Category, is_disk_full
 from symphony.workspaces.delivery import FETCHED_BASES, Publisher, delivery_failure
 from symphony.workspaces.git import Git, GitError, all_refs, common_dir, hint_of, read_ref
-from symphony.workspaces.mirror import FETCH, Mirror
+from symphony.workspaces.mirror import FETCH_FAR, Mirror
 from symphony.workspaces.model import Delivery, WorkspaceError, local_repository
 from symphony.workspaces.shadow import copy_lfs_objects
 
@@ -40,7 +40,7 @@ _PUSH: Final = (
     *("-c", "remote.origin.mirror=false"),
     *("-c", "push.pushOption="),
     *("-c", "core.bigFileThreshold=1m"),  # a search for deltas of large files costs minutes
-    *("push", "--quiet", "--force", "--no-verify", "--no-follow-tags", "--no-signed"),
+    *("push", "--progress", "--force", "--no-verify", "--no-follow-tags", "--no-signed"),
     "--recurse-submodules=no",
 )
 
@@ -145,7 +145,7 @@ class Courier:
             wanted |= {f"refs/heads/{name}": commit for name, commit in further.items()}
             if wanted.items() <= there.items():
                 return
-            await self._git.trusted(
+            await self._git.over_network(
                 "-C",
                 self._mirror.path,
                 *_PUSH,
@@ -155,7 +155,6 @@ class Courier:
                 "+refs/tags/*:refs/tags/*",
                 f"+{FETCHED_BASES}*:{FETCHED_BASES}*",
                 *(f"+{commit}:refs/heads/{name}" for name, commit in further.items()),
-                timeout_ms=self._git.network_timeout_ms,
                 env=source.environment,
             )
         except (GitError, OSError) as error:
@@ -192,16 +191,15 @@ class Courier:
         """
         path, landing = self._mirror.path, f"refs/symphony/landing/{branch}"
         try:
-            await self._git.trusted(
+            await self._git.fetch(
                 "-C",
                 path,
                 "-c",
                 "fetch.fsckObjects=true",
-                *FETCH,
+                *FETCH_FAR,
                 "--no-tags",
                 source.address,
                 f"+refs/heads/{branch}:{landing}",
-                timeout_ms=self._git.network_timeout_ms,
                 env=source.environment,
             )
         except GitError as error:

@@ -46,6 +46,7 @@ from symphony.config import (
     read_workflow_file,
 )
 from symphony.daemon.admission import judge
+from symphony.daemon.carriers import CARRIERS, carrier_class
 from symphony.daemon.context import provider_redaction, redaction_for, skill_options
 from symphony.domain import (
     BRANCH_PREFIX,
@@ -122,6 +123,10 @@ def _print_keys(*, as_json: bool) -> None:
     for kind in SECTIONS.keys() - {key.name.partition(".")[0] for key in keys}:
         with suppress(SymphonyError):  # an adapter package that cannot be loaded is reported where it is used
             keys += keys_of(SECTIONS[kind], f"{kind}.")
+    for kind in CARRIERS.names:
+        with suppress(SymphonyError):
+            found = keys_of(carrier_class(kind).settings_type, f"worker.{kind}.")
+            keys += [key for key in found if key.name not in KEYS]
     if as_json:
         print_json([asdict(key) for key in keys])
         return

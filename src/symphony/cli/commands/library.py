@@ -26,6 +26,7 @@ from symphony.api.models import (
     LibraryRevert,
     LibrarySave,
 )
+from symphony.api.routes import Edit
 from symphony.cli.commands.skills import Moved, exported, outcome_code, print_moves
 from symphony.cli.documents import (
     FailedFile,
@@ -68,9 +69,9 @@ from symphony.cli.render.library import (
 from symphony.cli.repository import git
 from symphony.cli.skill_roots import repository_top
 from symphony.daemon.context import skill_options
-from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.state_dir import journal_path
 from symphony.domain import SymphonyError, issues_named, one_line, plural
+from symphony.journal.reader import past_runs
 from symphony.library.gate import REFUSED, gate
 from symphony.library.model import (
     MAX_REASON_CHARS,
@@ -151,9 +152,7 @@ def reason_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--reason", metavar="TEXT", callback=check, help="Why; it is kept.")(command)
 
 
-def change_library(
-    library: OpenLibrary, edit: api_library.Edit, by: str, *, as_json: bool, name: str = ""
-) -> None:
+def change_library(library: OpenLibrary, edit: Edit, by: str, *, as_json: bool, name: str = "") -> None:
     """Change the library as the API does, and print what was done.
 
     Args:

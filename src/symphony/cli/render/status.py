@@ -18,11 +18,12 @@ from rich.text import Text
 
 from symphony.api import models
 from symphony.api.conditions import day_tokens, placed
+from symphony.api.explain import failure_before, remedy
 from symphony.api.formatting import ago, attempt_of, duration, seconds_between, stop_words, tokens
 from symphony.cli.documents import Status
 from symphony.cli.formatting import arrow, cell, instruction_problems, table
 from symphony.cli.render.conditions import condition_lines
-from symphony.cli.render.explain import failure_before, question_to_show, remedy
+from symphony.cli.render.explain import question_to_show
 from symphony.domain import Category, Failure, natural_order, plural, without_codes
 
 _Column = tuple[str, Literal["left", "right"]]

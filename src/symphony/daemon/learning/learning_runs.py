@@ -30,12 +30,13 @@ from symphony.agents.events import InputRequired, TurnEnd, TurnStatus, Usage
 from symphony.agents.run_stats import Pricing, RunStats
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.journal_writer import listed_skills, past_runs
+from symphony.daemon.journal_writer import listed_skills
 from symphony.daemon.runs.transcript import RunTranscript
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, library_key
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal import transcripts
 from symphony.journal.model import RunRecord
+from symphony.journal.reader import past_runs
 from symphony.library.drafts import FoundDrafts, GivenSkill, read_drafts
 from symphony.library.gate import needs_no_person
 from symphony.library.model import (

@@ -36,14 +36,14 @@ def test_prices_hold_live_and_sums_outlive_the_daemon(project: Project) -> None:
         assert daemon.end() == 0
     document = asked(project, "runs", "--by", "issue")
     sums = {row["key"]: row for row in document["groups"]}
-    assert sums["SYM-1"]["cost_usd"] == sums["SYM-1"]["total_tokens"] == first["cost_usd"] > 0
+    assert sums["SYM-1"]["cost_usd"] == sums["SYM-1"]["tokens"]["total_tokens"] == first["cost_usd"] > 0
     assert sums["SYM-1"]["unpriced_tokens"] == 0
     assert sums["SYM-2"]["cost_usd"] is None
-    assert sums["SYM-2"]["unpriced_tokens"] == sums["SYM-2"]["total_tokens"] > 0
+    assert sums["SYM-2"]["unpriced_tokens"] == sums["SYM-2"]["tokens"]["total_tokens"] > 0
     assert {row["model"] for row in document["runs"]} == {"none"}
     total = document["total"]
     assert total["cost_usd"] == sums["SYM-1"]["cost_usd"]
-    usage = {"issue_count": 2, "session_count": 2, "total": total["total_tokens"]}
+    usage = {"issue_count": 2, "session_count": 2, "total": total["tokens"]["total_tokens"]}
     assert usage.items() <= alive["token_usage"].items()
     assert alive["budgets"]["day_cost_usd"] == total["cost_usd"]
 

@@ -101,7 +101,7 @@ def judge(events: list[AgentEvent], failed: AgentError | None) -> None:
             case _:
                 pass
     told = progress.snapshot()
-    assert all(0 <= count <= MAX_TOKENS_PER_TURN for count in msgspec.to_builtins(told.tokens).values())
+    assert all(0 <= count <= MAX_TOKENS_PER_TURN for count in msgspec.to_builtins(told.facts.tokens).values())
     assert failed is None or failed.failure.line
     if failed is None:
         assert any(isinstance(event, TurnEnd | InputRequired) for event in events)
@@ -342,7 +342,7 @@ def test_words_that_nobody_takes_are_bounded_and_tokens_are_not_lost() -> None:
         progress.add(event)
         chars += len(event.message) if isinstance(event, Text) else 0
     assert chars <= MAX_QUEUED_CHARS + 100_000
-    assert progress.snapshot().tokens.total_tokens == 2_000
+    assert progress.facts.tokens.total_tokens == 2_000
 
 
 @pytest.mark.asyncio

@@ -71,7 +71,7 @@ async def used(kind: str, *said: object) -> tuple[RunStats, list[Any]]:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_count_that_no_turn_can_use_is_refused_and_said_once(kind: str, tokens: int) -> None:
     progress, told = await used(kind, using(kind, tokens), using(kind, tokens + 1))
-    assert progress.snapshot().tokens.total_tokens <= MAX_TOKENS_PER_TURN
+    assert progress.facts.tokens.total_tokens <= MAX_TOKENS_PER_TURN
     assert [log["what"] for log in told] == ["usage"]
 
 
@@ -79,7 +79,7 @@ async def test_a_count_that_no_turn_can_use_is_refused_and_said_once(kind: str, 
 @pytest.mark.parametrize("kind", ["codex", "claude"])
 async def test_a_refused_count_does_not_hide_those_that_follow(kind: str) -> None:
     progress, told = await used(kind, using(kind, HUGE), using(kind, 40))
-    assert progress.snapshot().tokens.input_tokens == 40
+    assert progress.facts.tokens.input_tokens == 40
     assert len(told) == 1
 
 
@@ -88,7 +88,7 @@ async def test_a_refused_count_does_not_hide_those_that_follow(kind: str) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_no_count_adds_nothing(kind: str, tokens: object) -> None:
     progress, _ = await used(kind, using(kind, tokens))
-    assert progress.snapshot().tokens.input_tokens == 0
+    assert progress.facts.tokens.input_tokens == 0
 
 
 def test_one_turn_uses_no_more_however_often_it_reports() -> None:
@@ -101,14 +101,14 @@ def test_one_turn_uses_no_more_however_often_it_reports() -> None:
         queue.new_turn()
     for event in queue.drain():
         progress.add(event)
-    assert progress.snapshot().tokens.total_tokens == 3 * half
+    assert progress.facts.tokens.total_tokens == 3 * half
 
 
 def test_the_totals_of_a_resumed_thread_count_from_where_it_was() -> None:
     before = 5 * MAX_TOKENS_PER_TURN
     usage = Usage(absolute=True, tokens=Tokens(before + 7, 0, before + 7))
     resumed, fresh = EventQueue(), EventQueue()
-    resumed.resume_from(Thread(thread_id="t", input_tokens=before, total_tokens=before))
+    resumed.resume_from(Thread(thread_id="t", tokens=Tokens(before, 0, before)))
     resumed.emit(usage)
     fresh.emit(usage)
     assert usage in resumed.drain()
@@ -182,7 +182,7 @@ def test_no_number_is_more_than_the_journal_can_hold() -> None:
         story.report("1", total_tokens=MAX_COUNT)
     assert story.state.day_tokens == MAX_COUNT
     story.ends("1")
-    assert story.state.totals.tokens.total_tokens == MAX_COUNT
+    assert story.state.totals.usage.tokens.total_tokens == MAX_COUNT
 
 
 def test_what_an_absurd_report_used_up_is_used_up_after_a_restart_too() -> None:

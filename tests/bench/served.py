@@ -45,7 +45,12 @@ class Recorder:
             case RunEnded():
                 for run in before.running.values():
                     if run.run_id == fact.run_id:
-                        self._note("ended", run.issue.id, run.report.event_count, run.report.total_tokens)
+                        self._note(
+                            "ended",
+                            run.issue.id,
+                            run.report.event_count,
+                            run.report.facts.tokens.total_tokens,
+                        )
             case _:
                 pass
         for command in commands:

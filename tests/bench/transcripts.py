@@ -61,7 +61,7 @@ async def _take_in(data: bytes, path: Path | None) -> None:  # noqa: C901 - a se
         transcript = RunTranscript(
             TranscriptWriter(path),
             redaction,
-            tokens=lambda: stats.tokens,
+            tokens=lambda: stats.facts.tokens,
             pending_message=lambda: pending.text,
         )
     for start in range(0, len(data), _READ_BYTES):

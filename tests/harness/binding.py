@@ -12,9 +12,10 @@ import anyio.lowlevel
 from symphony.agents.base import AgentSkillRoots
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.operator import ActionRequest
+from symphony.daemon.core import ActionRequest, Core
+from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Issue, Redaction, SymphonyError, ToolResult, ToolSpec
-from symphony.scheduler import Event
+from symphony.scheduler import Event, State
 from symphony.trackers.base import Comment
 from symphony.workspaces import KeptWorkspace, Patch, Removal, WorkspaceRecord
 
@@ -202,3 +203,41 @@ def make_context(
         secret_names=frozenset(),
         redaction=Redaction([SECRET]),
     )
+
+
+class StoryCore(Core):
+    """A core whose state and context are those of a test at any time."""
+
+    def __init__(
+        self,
+        place: Path,
+        *,
+        state: Callable[[], State | None],
+        context: Callable[[], RuntimeContext | None],
+        post: Callable[[Event | ActionRequest], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._state, self._context = state, context
+        super().__init__(
+            state_dir=StateDirectory(place / "state"),
+            environment={},
+            post=post,
+            now_ms=now_ms,
+            wall_ms=lambda: 0,
+        )
+
+    @property  # type: ignore[explicit-override]  # mypy does not see it where there is a setter
+    def state(self) -> State | None:
+        return self._state()
+
+    @state.setter
+    def state(self, _: State | None) -> None:
+        pass
+
+    @property  # type: ignore[explicit-override]  # mypy does not see it where there is a setter
+    def context(self) -> RuntimeContext | None:
+        return self._context()
+
+    @context.setter
+    def context(self, _: RuntimeContext | None) -> None:
+        pass

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kit.simulator import make_settings
-from symphony.domain import Category
+from symphony.domain import NO_TOKENS, Category
 from symphony.scheduler import (
     AgentReported,
     AnswersRead,
@@ -315,7 +315,7 @@ def _resumes(change: Callable[[Resume], Resume]) -> Broken:
 
 
 def _anew(resume: Resume) -> Resume:
-    return replace(resume, thread=replace(resume.thread, total_tokens=0) if resume.thread else None)
+    return replace(resume, thread=replace(resume.thread, tokens=NO_TOKENS) if resume.thread else None)
 
 
 def goes_on_and_starts_cold(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:

@@ -78,7 +78,7 @@ def populated() -> Chronicle:
     ).begin()
     story.advance(1_500)
     for issue_id in ("1", "2", "3"):
-        story.history.skills_loaded(issue_id, SKILLS)
+        story.history.skills_loaded(issue_id, "r", SKILLS)
         story.streams(
             issue_id,
             session_id=f"t-{issue_id}",

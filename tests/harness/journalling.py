@@ -22,6 +22,7 @@ from symphony.domain import (
     Review,
     ReviewState,
     ReviewThread,
+    Tokens,
 )
 from symphony.journal.jobs import Job
 from symphony.journal.model import (
@@ -133,7 +134,7 @@ def full_claim() -> ClaimRecord:
         where="a:1",
         retry_after_ms=5,
     )
-    thread = Thread(thread_id="t", input_tokens=1, output_tokens=2, total_tokens=3)
+    thread = Thread(thread_id="t", tokens=Tokens(1, 2, 3))
     return ClaimRecord(
         issue=issue,
         kind=ClaimKind.BLOCKED,

@@ -18,7 +18,7 @@ from harness.asking import FakeOperator
 from symphony.api import models
 from symphony.api.interface import BranchDiff, RunQuery
 from symphony.api.models import utc_text
-from symphony.domain import ALL_ISSUES, Selection
+from symphony.domain import ALL_ISSUES, Selection, Tokens
 from symphony.journal.transcripts import (
     CommandEntry,
     EditedFile,
@@ -105,7 +105,7 @@ def running_row(
         last_message=last_message or None,
         started_at=ago(minutes=11 + number % 7),
         last_event_at=ago(seconds=silent_s),
-        tokens=models.Tokens(input_tokens=total * 9 // 10, output_tokens=total // 10, total_tokens=total),
+        tokens=Tokens(input_tokens=total * 9 // 10, output_tokens=total // 10, total_tokens=total),
         cost_usd=total * 3.1e-6 if total else None,
         resumed_from=None,
     )
@@ -163,7 +163,7 @@ READY = models.ReadyRow(
     insertions=214,
     deletions=38,
     turns=4,
-    total_tokens=486_000,
+    tokens=Tokens(total_tokens=486_000),
     cost_usd=2.14,
     summary="Reports can be downloaded as CSV; the export streams, so that large reports need no memory.",
     pull_request_url="https://forge.example/web/pulls/418",
@@ -332,13 +332,11 @@ def past_run(
         ended_at=None if outcome is None else ago(hours=started_h - 0.2),
         outcome=outcome,
         reason=reason,
-        turns=2,
-        total_tokens=318_200,
+        turn_count=2,
+        tokens=Tokens(280_000, 38_200, 318_200),
         commits=commits,
         branch="symphony/WEB-131",
         model="gpt-5.2-codex",
-        input_tokens=280_000,
-        output_tokens=38_200,
         cost_usd=cost,
         unpriced_tokens=0 if cost is not None else 318_200,
     )
@@ -557,9 +555,7 @@ def sums(key: str | None, runs: int) -> models.RunSums:
         turns=3 * runs,
         seconds=711.0 * runs,
         commits=2 * runs,
-        input_tokens=300_000 * runs,
-        output_tokens=21_000 * runs,
-        total_tokens=321_000 * runs,
+        tokens=Tokens(300_000 * runs, 21_000 * runs, 321_000 * runs),
         cost_usd=0.92 * runs,
         unpriced_tokens=0,
     )

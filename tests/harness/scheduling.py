@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
+from kit.facts import changed
 from kit.simulator import Referee
 from symphony.domain import Blame, Category, Failure, Issue
 from symphony.scheduler import (
@@ -28,7 +29,6 @@ from symphony.scheduler import (
     RefreshIssues,
     ResultStatus,
     RunEnded,
-    RunReport,
     RunStage,
     SchedulerSettings,
     SetTimer,
@@ -221,8 +221,7 @@ class Story:
     def report(self, issue_id: str = "1", **changes: Any) -> Self:
         """The pump reports, on top of what it reported before."""
         before = self.state.running[issue_id].report
-        report: RunReport = replace(before, **changes)
-        self.tell(AgentReported(run_id=self.run_id(issue_id), report=report))
+        self.tell(AgentReported(run_id=self.run_id(issue_id), report=changed(before, **changes)))
         return self
 
     def streams(self, issue_id: str = "1", **changes: Any) -> Self:

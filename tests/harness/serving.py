@@ -12,7 +12,8 @@ from anyio import to_thread
 from harness.in_process import ScriptedHost
 from harness.project import Project
 from symphony.daemon.admission import open_store
-from symphony.daemon.service import Observer, Service
+from symphony.daemon.core import StepObserver
+from symphony.daemon.service import Service
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.scheduler import Command, Event, RunEnded, Running, State, StepFunction, step
 
@@ -91,7 +92,7 @@ class Served:
 
 async def make_service(
     project: Project,
-    *observers: Observer,
+    *observers: StepObserver,
     once: bool = False,
     port: int | None = None,
     step: StepFunction = step,
@@ -115,7 +116,7 @@ async def make_service(
 @asynccontextmanager
 async def serving(
     project: Project,
-    *observers: Observer,
+    *observers: StepObserver,
     once: bool = False,
     port: int | None = None,
     step: StepFunction = step,

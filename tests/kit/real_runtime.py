@@ -48,14 +48,13 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
-from symphony.daemon.clock import Timers
 from symphony.daemon.comments import CommentWriter, PeopleCommentReader, SkillComments
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import ActionRequest, Core
 from symphony.daemon.effects import Effects
 from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import Moves
-from symphony.daemon.runs.supervised_run import RunCallbacks
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
@@ -414,9 +413,9 @@ class _Daemon:
         self.is_alive = True
         self._give, self._inbox = anyio.create_memory_object_stream[Event](float("inf"))
 
-    def post(self, fact: Event) -> None:
-        """Into the mailbox; dropped once the daemon is dead."""
-        if self.is_alive:
+    def post(self, fact: Event | ActionRequest) -> None:
+        """Into the mailbox; dropped once the daemon is dead. Nobody asks for actions."""
+        if self.is_alive and not isinstance(fact, ActionRequest):
             self._give.send_nowait(fact)
 
     async def serve(self) -> None:
@@ -429,8 +428,14 @@ class _Daemon:
                     if world.crashes.reach(point):
                         return
                 memory.begin(self.life)
-                timers = Timers(self.post, now_ms=_now_ms)
-                context = self._context()
+                core = Core(
+                    state_dir=world.state_dir,
+                    environment={},
+                    post=self.post,
+                    now_ms=_now_ms,
+                    wall_ms=lambda: memory.wall_ms,
+                )
+                core.context = context = self._context()
                 self._jobs = JobRunner(
                     {
                         "comment": CommentWriter(memory.known_comments, on_written=self._commented),
@@ -445,37 +450,22 @@ class _Daemon:
                     wall_ms=lambda: memory.wall_ms,
                 )
                 self._effects = Effects(
-                    context=lambda: context,
-                    state_dir=world.state_dir,
+                    core,
                     tasks=self.tasks,
-                    timers=timers,
-                    post=self.post,
                     before_poll=_nothing,
                     review_tools=lambda _issue_id, tools: tools,
-                    recorded=_nothing,
                     on_exit=self._ended,
-                    callbacks=RunCallbacks(
-                        comments_told=lambda *_: None,
-                        agent_spawned=lambda *_: None,
-                        conversation_opened=_conversation_opened,
-                        instructions_composed=lambda *_: None,
-                        skills_changed=lambda *_: None,
-                        tool_called=lambda *_: None,
-                        transcript_incomplete=lambda *_: None,
-                    ),
                     jobs=self._jobs,
                     skill_comments=SkillComments(self._jobs, record=lambda _: None, recorded=_nothing),
                     people_comments=PeopleCommentReader(lambda _: ()),
                     traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
                     hosts=Hosts(LocalHost(), {}, world.state_dir.path),
-                    environment={},
-                    now_ms=_now_ms,
                 )
                 refs = tuple(world.workspaces[key] for key in sorted(world.workspaces))
                 self.post(memory.first_input(world.settings, refs))
                 world.referee.begin(initial_state(world.settings, epoch=f"d{self.life}"))
                 world.referee.books.remember(memory.left)
-                self.tasks.start_soon(timers.run)
+                self.tasks.start_soon(core.timers.run)
                 self.tasks.start_soon(self._jobs.run)
                 world.tell_change()
                 async for fact in self._inbox:
@@ -556,10 +546,6 @@ class _Daemon:
 
 async def _nothing() -> None:
     """What needs no work here."""
-
-
-async def _conversation_opened(_run_id: str, _thread_id: str) -> None:
-    """The journal of the simulation learns of conversations by reports."""
 
 
 # --- the edge ----------------------------------------------------------------------------------------------

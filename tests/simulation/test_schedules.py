@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from harness.nightly import SCHEDULES
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import Blame, Blocker, Failure, Issue
+from symphony.domain import Blame, Blocker, Failure, Issue, Tokens
 from symphony.scheduler import (
     AgentReported,
     ClaimKind,
@@ -65,7 +65,9 @@ from symphony.scheduler import (
 T = TypeVar("T")
 
 RETRY_AFTER_MS = 123_000
-_RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-0", total_tokens=50))
+_RESUME = Resume(
+    reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-0", tokens=Tokens(total_tokens=50))
+)
 
 IDS = ("a", "b", "c", "d", "e")
 _TOKENS = st.sampled_from([0, 0, 100, 400])
@@ -263,7 +265,7 @@ class Schedules(RuleBasedStateMachine):
             workspace_path=f"/ws/{key}",
             thread_id=f"t-{number % 2}",
             turn_count=self.world.state.running[key].turn,
-            total_tokens=before.total_tokens + tokens,
+            total_tokens=before.facts.tokens.total_tokens + tokens,
         )
 
     @precondition(lambda self: self.world.live)

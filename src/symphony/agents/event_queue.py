@@ -137,7 +137,7 @@ class EventQueue:
 
     def resume_from(self, thread: Thread) -> None:
         """Accept totals of a resumed thread that rise from what it had used."""
-        self._bounds.resume_from(Tokens.of(thread))
+        self._bounds.resume_from(thread.tokens)
 
     def emit(self, reported: events.AgentEvent) -> None:
         """Queue an event. One that is refused or has no room counts as activity."""

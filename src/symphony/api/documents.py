@@ -20,7 +20,7 @@ from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection
+from symphony.domain import ALL_ISSUES, NO_COST, Cost, Failure, Issue, Selection
 from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
 from symphony.library.model import StoredFeedback
@@ -312,18 +312,18 @@ def _polling(state: State, now_ms: int) -> models.Polling:
 def _totals(totals: Totals) -> models.Totals:
     """Tokens, cost and agent time of all runs, also of running ones."""
     return models.Totals(
-        **totals.tokens.counts(),
-        cost_usd=usd(totals.cost.usd),
-        unpriced_tokens=totals.cost.unpriced_tokens,
+        **totals.usage.tokens.counts(),
+        cost_usd=usd(totals.usage.cost_usd),
+        unpriced_tokens=totals.usage.unpriced_tokens,
         seconds_running=round(totals.running_ms / 1000, 1),
     )
 
 
 def _token_usage(totals: Totals) -> models.TokenUsage:
     return models.TokenUsage(
-        input=totals.tokens.input_tokens,
-        output=totals.tokens.output_tokens,
-        total=totals.tokens.total_tokens,
+        input=totals.usage.tokens.input_tokens,
+        output=totals.usage.tokens.output_tokens,
+        total=totals.usage.tokens.total_tokens,
         issue_count=totals.issues,
         session_count=totals.sessions,
     )
@@ -335,7 +335,7 @@ def _budgets(state: State) -> models.Budgets:
         state.settings,
         day=state.day,
         day_tokens=state.day_tokens,
-        day_cost_usd=usd(state.day_cost.usd),
+        day_cost_usd=usd(state.day_cost.cost_usd),
         day_unpriced_tokens=state.day_cost.unpriced_tokens,
         used_up_by=None
         if spender is None
@@ -450,7 +450,6 @@ class _View:
             title=issue.title,
             agent=models.Agent.of(run.agent),
             worker_host=run.machine,
-            workspace_path=run.report.workspace_path,
             skills=None if skills is None else _names(skills),
             instructions=self._history_of(run.issue).instructions,
         )
@@ -562,9 +561,7 @@ class _View:
             insertions=delivered.insertions if delivered else 0,
             deletions=delivered.deletions if delivered else 0,
             turns=result.turns,
-            total_tokens=result.total_tokens,
-            cost_usd=usd(result.cost_usd),
-            unpriced_tokens=result.unpriced_tokens,
+            **structs.asdict(result.usage.rounded()),
             summary=result.summary,
             pull_request_url=None if pull is None or pull.pull is None else pull.pull.url,
             push=_push(result),
@@ -619,13 +616,13 @@ class _View:
         resume = claim.resume if claim else None
         report = run.report if run else blocked.report if blocked else None
         result = self.state.results.get(issue.id)
-        past = [Cost.of(one) for one in self.runs if run is None or one.run_id != run.run_id]
+        past: list[Cost] = [one.facts for one in self.runs if run is None or one.run_id != run.run_id]
         if not self.runs and result is not None:  # without a journal
-            past = [Cost.of(result)]
-        cost = reduce(Cost.plus, past, Cost.of(run.report) if run else Cost())
+            past = [result.usage]
+        cost = reduce(Cost.plus, past, NO_COST.plus(run.report.facts) if run else NO_COST)
         if result is not None and result.delivered is None:
             result = None
-        branch = report.branch if report else None
+        branch = report.facts.branch if report else None
         if branch is None and result is not None and result.delivered is not None:
             branch = result.delivered.branch
         return models.Issue(
@@ -638,7 +635,7 @@ class _View:
             status=status,
             agent=models.Agent.of(run.agent) if run else self._agent_of(issue, resume),
             workspace=models.Place(
-                path=run.report.workspace_path if run else path,
+                path=run.report.facts.workspace_path if run else path,
                 host=run.machine if run else self._host_of(issue),
                 branch=branch,
             ),
@@ -657,8 +654,7 @@ class _View:
             else None,
             result=None if result is None else self.result(result),
             runs=tuple(past_run(record) for record in self.runs[:_SHOWN_RUNS]),
-            cost_usd=usd(cost.usd),
-            unpriced_tokens=cost.unpriced_tokens,
+            **structs.asdict(cost.rounded()),
             logs=models.Logs(codex_session_logs=_session_logs(run)),
             recent_events=tuple(
                 models.Event(at=utc_text(one.at), event=one.event, message=one.message)
@@ -687,7 +683,9 @@ class _View:
     def _run(self, run: Running) -> models.Run:
         report, history = run.report, self._history_of(run.issue)
         number, last = attempt_numbers(run, self.state.settings)
+        facts = structs.replace(report.facts.rounded(), model=report.facts.model or run.agent.model)
         return models.Run(
+            **structs.asdict(facts),
             run_id=run.run_id,
             state=run.issue.state,
             stage=report.stage.value,
@@ -696,8 +694,6 @@ class _View:
             attempt_limit=last,
             turn=run.turn,
             stopping=None if run.stopping is None else run.stopping.value,
-            session_id=report.session_id,
-            turn_count=report.turn_count,
             last_event=report.last_event,
             last_message=report.last_message,
             last_words=report.last_words,
@@ -705,10 +701,6 @@ class _View:
             last_event_at=_text(history.last_event_at)
             if run.last_activity_ms is None
             else self._noted(history.last_event_at, run.last_activity_ms),
-            model=report.model or run.agent.model,
-            tokens=models.Tokens.of(report),
-            cost_usd=usd(report.cost_usd),
-            unpriced_tokens=report.unpriced_tokens,
             resumed_from=_resumed_from(run.resume),
             phase=phase_document(run.phase),
         )
@@ -729,7 +721,7 @@ class _View:
             state=blocked.issue.state,
             error=blocked.failure.message,
             failure=_failure_document(blocked.failure),
-            session_id=report.session_id if report else None,
+            session_id=report.facts.session_id if report else None,
             blocked_at=self._noted(history.blocked_at, blocked.blocked_ms),
             last_event=report.last_event if report else None,
             last_message=report.last_message if report else None,

@@ -9,7 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from typing_extensions import override
+
 from symphony.api.models import Instructions, Skills, SkillsTotals
+from symphony.api.observer import Observer
+from symphony.domain import Issue
+from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     NO_SLOT_ERROR,
     NOT_IN_HISTORY,
@@ -85,7 +90,7 @@ class IssueHistory:
         return sorted([*self.decisions, *self.agent_events], key=lambda one: one.number)
 
 
-class History:
+class History(Observer):
     """Observes the steps of the scheduler; valid and empty before the first one."""
 
     def __init__(
@@ -126,8 +131,8 @@ class History:
         """The memory of an issue; `None` if it has none."""
         return self._issues.get(issue_id)
 
-    def skills_loaded(self, issue_id: str, skills: Skills) -> None:
-        """A run of the issue lists these skills; called again when it reads one of them."""
+    @override
+    def skills_loaded(self, issue_id: str, run_id: str, skills: Skills) -> None:
         entry = self._entry(issue_id)
         if entry.skills is None:
             self.skill_totals = _with(self.skill_totals, skills)
@@ -138,22 +143,22 @@ class History:
         entry = self._issues.get(issue_id)
         return None if entry is None else entry.transcript_problem
 
-    def transcript_incomplete(self, issue_id: str, reason: str) -> None:
-        """Entries of the transcript of the issue's run could not be written."""
-        entry = self._entry(issue_id)
+    @override
+    def transcript_incomplete(self, issue: Issue, run_id: str, reason: str) -> None:
+        entry = self._entry(issue.id)
         entry.transcript_problem = reason
         entry.decisions.append(self._event(self._now(), TRANSCRIPT_INCOMPLETE, reason))
 
-    def pull_request_judged(self, issue_id: str, message: str) -> None:
-        """The pull request of the issue waits for something else than before."""
-        self._entry(issue_id).decisions.append(self._event(self._now(), PULL_REQUEST_JUDGED, message))
+    @override
+    def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
+        self._entry(record.issue.id).decisions.append(self._event(self._now(), PULL_REQUEST_JUDGED, message))
 
-    def instructions_composed(self, issue_id: str, instructions: Instructions) -> None:
-        """A run of the issue gets these instructions; called again for each phase."""
+    @override
+    def instructions_composed(self, issue_id: str, run_id: str, instructions: Instructions) -> None:
         self._entry(issue_id).instructions = instructions
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Take note of one step."""
+    @override
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         at = self._now()
         self._note_clocks(at)
         match event:

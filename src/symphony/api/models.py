@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from symphony.domain import MAX_COUNT
+from symphony.domain import MAX_COUNT, Count, RunFacts, Tokens, Usage
 from symphony.journal.transcripts import TranscriptEntry
 
 
@@ -44,7 +44,6 @@ def _is(description: str) -> Meta:
     return Meta(description=description)
 
 
-Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 IssueId = Annotated[str, _is("The tracker's own id.")]
@@ -56,10 +55,6 @@ WorkspacePath = Annotated[str | None, _is("Absolute; null until the workspace ex
 AttemptLimit = Annotated[
     Positive, _is("After this attempt the issue is blocked, unless an attempt makes progress before.")
 ]
-CacheRead = Annotated[Count, _is("The part of the input that was read from a cache.")]
-CacheWrite = Annotated[Count, _is("The part of the input that was written to a cache.")]
-Reasoning = Annotated[Count, _is("The part of the output that was reasoning.")]
-Model = Annotated[str | None, _is("As the agent named it, else as configured; null if neither is known.")]
 CostUsd = Annotated[
     float | None, _is("As the agent reported it, else by the prices of WORKFLOW.md; null if unknown.")
 ]
@@ -124,18 +119,7 @@ class AgentInUse(Document, frozen=True, kw_only=True):
     limited: AgentLimit | None
 
 
-class Tokens(Document, frozen=True, kw_only=True):
-    """Absolute counts."""
-
-    input_tokens: Count
-    output_tokens: Count
-    total_tokens: Count
-    cache_read_tokens: CacheRead = 0
-    cache_write_tokens: CacheWrite = 0
-    reasoning_tokens: Reasoning = 0
-
-
-class Totals(Tokens, frozen=True, kw_only=True):
+class Totals(Tokens, Document, frozen=True, kw_only=True):
     """Sums over all runs, those before a restart included."""
 
     cost_usd: CostUsd = None
@@ -376,7 +360,7 @@ class Polling(Document, frozen=True, kw_only=True):
 # --- one issue -------------------------------------------------------------------------------------------
 
 
-class Run(Document, frozen=True, kw_only=True):
+class Run(RunFacts, Document, frozen=True, kw_only=True):
     """The present run."""
 
     run_id: str
@@ -389,16 +373,10 @@ class Run(Document, frozen=True, kw_only=True):
     attempt_limit: AttemptLimit
     turn: Annotated[Count, _is("The present turn, counted from 1.")]
     stopping: Annotated[str | None, _is("Why the run is being stopped.")]
-    session_id: str | None
-    turn_count: Annotated[Count, _is("Turns that started in this run.")]
     last_event: str | None
     last_message: Annotated[str | None, _is("One line of the agent, for display.")]
     started_at: Moment
     last_event_at: Moment | None
-    model: Model = None
-    tokens: Tokens
-    cost_usd: CostUsd = None
-    unpriced_tokens: Unpriced = 0
     resumed_from: ResumedFrom | None
     last_words: Annotated[
         str | None, _is("The newest message of the agent to people, one line; untrusted text.")
@@ -451,7 +429,6 @@ class RunningRow(Run, frozen=True, kw_only=True):
     title: Title
     agent: Agent
     worker_host: Host
-    workspace_path: WorkspacePath
     skills: SkillNames | None
     instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
 
@@ -518,7 +495,7 @@ class PullRequest(Document, frozen=True, kw_only=True):
     next_try_at: Annotated[Moment | None, _is("When that is tried again; null if nothing failed.")]
 
 
-class ReadyRow(Document, frozen=True, kw_only=True):
+class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     """Work that is ready for review: its issue has left the active states with delivered commits."""
 
     issue_id: IssueId
@@ -532,9 +509,6 @@ class ReadyRow(Document, frozen=True, kw_only=True):
     insertions: Annotated[Count, _is("Lines added.")]
     deletions: Annotated[Count, _is("Lines removed.")]
     turns: Annotated[Count, _is("Of all runs of the issue.")]
-    total_tokens: Annotated[Count, _is("Of all runs of the issue.")]
-    cost_usd: CostUsd
-    unpriced_tokens: Unpriced = 0
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     pull_request_url: Annotated[str | None, _is("Null if the daemon knows of none.")]
     push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
@@ -580,7 +554,7 @@ class FailedPush(Document, frozen=True, kw_only=True):
     ]
 
 
-class PastRun(Document, frozen=True, kw_only=True):
+class PastRun(RunFacts, Document, frozen=True, kw_only=True):
     """A run in the journal."""
 
     run_id: str
@@ -593,18 +567,6 @@ class PastRun(Document, frozen=True, kw_only=True):
         _is("How it ended: succeeded, failed, timed_out, input_required, canceled or interrupted."),
     ]
     reason: Annotated[str | None, _is("Why it ended that way, in one line.")]
-    turns: Count
-    total_tokens: Count
-    commits: Count
-    branch: str | None
-    model: Model = None
-    input_tokens: Count = 0
-    output_tokens: Count = 0
-    cache_read_tokens: CacheRead = 0
-    cache_write_tokens: CacheWrite = 0
-    reasoning_tokens: Reasoning = 0
-    cost_usd: CostUsd = None
-    unpriced_tokens: Unpriced = 0
     trace_id: TraceId = None
 
 
@@ -619,7 +581,7 @@ class RunRow(PastRun, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(ge=0), _is("From its start to its end, or until now.")]
 
 
-class RunSums(Tokens, frozen=True, kw_only=True):
+class RunSums(Usage, Document, frozen=True, kw_only=True):
     """Sums over some runs."""
 
     key: Annotated[
@@ -629,8 +591,6 @@ class RunSums(Tokens, frozen=True, kw_only=True):
     turns: Count
     seconds: Annotated[float, Meta(ge=0)]
     commits: Count
-    cost_usd: CostUsd
-    unpriced_tokens: Unpriced
 
 
 class Runs(Document, frozen=True, kw_only=True):
@@ -1004,7 +964,7 @@ class AgentFigures(SkillFigures, frozen=True, kw_only=True):
     """The figures of the runs of one agent and model."""
 
     agent: str | None
-    model: Model
+    model: Annotated[str | None, _is("As the agent named it, else as configured; null if neither is known.")]
 
 
 class SkillVersionFigures(SkillFigures, frozen=True, kw_only=True):

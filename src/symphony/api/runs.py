@@ -13,7 +13,7 @@ from msgspec import structs
 from symphony.api import models
 from symphony.api.interface import RunQuery
 from symphony.api.models import utc_text
-from symphony.domain import Cost, Tokens
+from symphony.domain import NO_USAGE, Usage
 from symphony.journal.model import RunRecord
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ def runs_document(records: Iterable[RunRecord], query: RunQuery, *, now: datetim
             groups.setdefault(_KEYS[query.by](run), []).append(row)
     sums = [_sums(key, members) for key, members in groups.items()]
     if query.by != "day":  # days are in order, the latest first
-        sums.sort(key=lambda one: (-(one.cost_usd or 0), -one.total_tokens, -one.runs, one.key or ""))
+        sums.sort(key=lambda one: (-(one.cost_usd or 0), -one.tokens.total_tokens, -one.runs, one.key or ""))
     return models.Runs(
         generated_at=utc_text(now),
         since=models.wall_text(since_ms) if since_ms else None,
@@ -64,13 +64,15 @@ def runs_document(records: Iterable[RunRecord], query: RunQuery, *, now: datetim
 
 def past_run(record: RunRecord) -> models.PastRun:
     """A run of the journal; a running one has no end."""
-    return models.PastRun.of(
-        record,
+    return models.PastRun(
+        **structs.asdict(record.facts.rounded()),
+        run_id=record.run_id,
+        attempt=record.attempt,
         agent=record.agent_name,
         started_at=models.wall_text(record.started_wall_ms),
         ended_at=None if record.ended_wall_ms is None else models.wall_text(record.ended_wall_ms),
-        cost_usd=usd(record.cost_usd),
-        trace_id=None,
+        outcome=record.outcome,
+        reason=record.reason,
     )
 
 
@@ -102,14 +104,12 @@ def _row(record: RunRecord, now: datetime) -> models.RunRow:
 
 def _sums(key: str | None, rows: Iterable[models.RunRow]) -> models.RunSums:
     rows = tuple(rows)
-    cost = reduce(Cost.plus, map(Cost.of, rows), Cost())
+    usage = reduce(Usage.plus, rows, NO_USAGE)
     return models.RunSums(
         key=key,
         runs=len(rows),
-        turns=sum(row.turns for row in rows),
+        turns=sum(row.turn_count for row in rows),
         seconds=round(sum(row.seconds for row in rows), 3),
         commits=sum(row.commits for row in rows),
-        **reduce(Tokens.plus, map(Tokens.of, rows), Tokens()).counts(),
-        cost_usd=usd(cost.usd),
-        unpriced_tokens=cost.unpriced_tokens,
+        **structs.asdict(usage.rounded()),
     )

@@ -11,7 +11,6 @@ from msgspec import Meta, field
 from symphony.api.models import (
     Agent,
     ClosedDocument,
-    Count,
     DoctorCheck,
     Document,
     Explanation,
@@ -30,6 +29,7 @@ from symphony.api.models import (
     SkillUses,
     State,
 )
+from symphony.domain import Count, RunFacts
 from symphony.journal.transcripts import TranscriptEntry
 
 
@@ -350,7 +350,7 @@ class LoggedEvent(ClosedDocument, frozen=True, kw_only=True, tag_field="type", t
     message: str
 
 
-class LoggedRun(ClosedDocument, frozen=True, kw_only=True):
+class LoggedRun(RunFacts, ClosedDocument, frozen=True, kw_only=True):
     """A run as it stands now."""
 
     attempt: Annotated[int | None, _is("As the template sees it: null on the first.")]
@@ -363,12 +363,6 @@ class LoggedRun(ClosedDocument, frozen=True, kw_only=True):
     outcome: str | None
     reason: str | None
     progress: Annotated[bool | None, _is("A commit or a changed file; null where it is not known.")]
-    turns: Count
-    commits: Count
-    total_tokens: Count
-    session_id: str | None
-    thread_id: str | None
-    branch: str | None
     agent: Annotated[str | None, _is("By name; null in rows of older versions.")]
     agent_reason: Annotated[str | None, _is("Why it was this one.")]
 

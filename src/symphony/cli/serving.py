@@ -22,8 +22,9 @@ from symphony.config import EXPOSED_HINT, ObservabilitySettings, read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import redaction_for
+from symphony.daemon.core import StepObserver
 from symphony.daemon.sd_notify import Notifier, without_service_manager
-from symphony.daemon.service import Observer, Service
+from symphony.daemon.service import Service
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate, register_state_dir
 from symphony.domain import Redaction
@@ -49,7 +50,7 @@ def serve(
     logs_root: Path | None = None,
     state_path: Path | None = None,
     acknowledged: bool = False,
-    observers: tuple[Observer, ...] = (),
+    observers: tuple[StepObserver, ...] = (),
     port: int | None = None,
     record: Path | None = None,
     dashboard: bool = False,

@@ -58,10 +58,10 @@ class RunSummary:
             if run is not None:
                 entry = self._entry(run.issue)
                 entry.issue = run.issue
-                entry.turns += run.report.turn_count
-                entry.commits = max(entry.commits, fact.outcome.commits)
-                entry.branch = run.report.branch or entry.branch
-                entry.workspace = run.report.workspace_path or entry.workspace
+                entry.turns += run.report.facts.turn_count
+                entry.commits = max(entry.commits, run.report.facts.commits)
+                entry.branch = run.report.facts.branch or entry.branch
+                entry.workspace = run.report.facts.workspace_path or entry.workspace
                 entry.last_failure = fact.outcome.failure
         for issue_id, entry in self.issues.items():
             blocked = after.blocked.get(issue_id)

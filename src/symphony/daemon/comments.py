@@ -14,8 +14,10 @@ from typing import Final
 import anyio
 import structlog
 from cachetools import FIFOCache
+from typing_extensions import override
 
 from symphony import skills, to_thread
+from symphony.api.observer import Observer
 from symphony.daemon.context import RuntimeContext, tracker_key
 from symphony.daemon.jobs import Attempt, JobRunner
 from symphony.domain import (
@@ -277,7 +279,7 @@ class ReadComments:
     told: tuple[ToldComment, ...] = ()
 
 
-class PeopleCommentReader:
+class PeopleCommentReader(Observer):
     """Reads what people wrote on an issue, for the prompt of a session.
 
     Each comment is new once, and once more if it was edited. What was told is known by a digest of the text.
@@ -311,9 +313,9 @@ class PeopleCommentReader:
             told = await to_thread.run_sync(self._recorded, issue.id)
         return _sorted_out(comments, {one.comment_id: one for one in told}, answer)
 
-    def were_told(self, issue_id: str, read: ReadComments) -> None:
-        """A session was told them."""
-        self._told[issue_id] = read.told
+    @override
+    def comments_told(self, issue_id: str, told: tuple[ToldComment, ...]) -> None:
+        self._told[issue_id] = told
 
 
 def _sorted_out(

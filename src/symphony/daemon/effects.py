@@ -4,7 +4,7 @@ Each command runs in a task of its own. An effect reports its result as an event
 exception out: a failing call must not end the daemon.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,6 @@ from anyio.abc import TaskGroup
 
 from symphony import to_thread
 from symphony.agents.run_stats import Pricing
-from symphony.daemon.clock import Timers
 from symphony.daemon.comments import (
     AnswerReader,
     PeopleCommentReader,
@@ -28,15 +27,15 @@ from symphony.daemon.comments import (
     owe_comment,
 )
 from symphony.daemon.context import RuntimeContext, comment_severity
+from symphony.daemon.core import Core
 from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.hosts.session import HostSession
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import owe_move
 from symphony.daemon.runs.session_library import sync_from_host
-from symphony.daemon.runs.supervised_run import Carrier, RunCallbacks, SupervisedRun
+from symphony.daemon.runs.supervised_run import Carrier, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
 from symphony.daemon.runs.worker import Worker, delivered_branch
-from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import (
     Blame,
     Category,
@@ -55,7 +54,6 @@ from symphony.scheduler import (
     CleanWorkspace,
     Command,
     ContinueRun,
-    Event,
     Exit,
     FetchCandidates,
     FinishRun,
@@ -106,67 +104,47 @@ class Effects:
     """Carries out commands in the tasks of one group.
 
     Args:
-        context: returns the context in force; a reload may replace it at any time.
-        state_dir: where agents write their logs.
+        core: state, context, mailbox, clocks and observers.
         tasks: the group of all tasks.
-        timers: the scheduler's timers.
-        post: puts an event into the mailbox.
         before_poll: awaited before each poll.
         review_tools: adds to the tools of a run the one that answers reviews of its issue's work.
-        recorded: returns when what was decided so far is in the journal, or cannot be.
         on_exit: called when the daemon may end.
-        callbacks: what runs report besides events.
         jobs: carries out what is owed to the tracker.
         skill_comments: decides about comments on skills.
         people_comments: reads what people write.
         traces: starts the traces of runs.
         hosts: carries runs out on hosts.
-        environment: variables of the daemon.
-        now_ms: the monotonic clock.
         timeouts: limits of the effects.
     """
 
     def __init__(
         self,
+        core: Core,
         *,
-        context: Callable[[], RuntimeContext],
-        state_dir: StateDirectory,
         tasks: TaskGroup,
-        timers: Timers,
-        post: Callable[[Event], None],
         before_poll: Callable[[], Awaitable[None]],
         review_tools: Callable[[str, ToolProvider], ToolProvider],
-        recorded: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
-        callbacks: RunCallbacks,
         jobs: JobRunner,
         skill_comments: SkillComments,
         people_comments: PeopleCommentReader,
         traces: Traces,
         hosts: Hosts,
-        environment: Mapping[str, str],
-        now_ms: Callable[[], int],
         timeouts: Timeouts = Timeouts(),
     ) -> None:
-        self._context = context
-        self._state_dir = state_dir
+        self._core = core
+        self._post = core.post
         self._tasks = tasks
-        self._timers = timers
-        self._post = post
         self._before_poll = before_poll
         self._review_tools = review_tools
-        self._recorded = recorded
         self._on_exit = on_exit
-        self._callbacks = callbacks
         self._jobs = jobs
         self._skill_comments = skill_comments
         self._people_comments = people_comments
         self._traces = traces
         self._hosts = hosts
-        self._environment = environment
         self._timeouts = timeouts
-        self._answers = AnswerReader(jobs, now_ms=now_ms)
-        self._now_ms = now_ms
+        self._answers = AnswerReader(jobs, now_ms=core.now_ms)
         self._drained_by_ms: int | None = None
         self._runs: dict[str, SupervisedRun] = {}
         # A run and a removal never meet in the workspace of an issue.
@@ -196,17 +174,17 @@ class Effects:
             case SetTimer():
                 if command.timer.kind is TimerKind.DRAIN:
                     self._drained_by_ms = command.due_ms
-                self._timers.set(command)
+                self._core.timers.set(command)
             case CleanWorkspace():
                 self._in_background(self._clean, command)
             case PostComment():
-                owe_comment(self._jobs, self._context(), draft_of(command))
+                owe_comment(self._jobs, self._core.in_force, draft_of(command))
             case PushBranch():
                 self._tasks.start_soon(self._push, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
-                owe_move(self._jobs, self._context(), command)
+                owe_move(self._jobs, self._core.in_force, command)
             case Notify():
                 fields = {key: value for key, value in command.fields.items() if value is not None}
                 if command.issue_id is not None:
@@ -234,7 +212,7 @@ class Effects:
     async def _fetch(self, command: FetchCandidates) -> None:
         try:
             await self._before_poll()
-            context = self._context()
+            context = self._core.in_force
             with self._tracker_deadline():
                 issues = await context.tracker.fetch_issues_by_states(context.active_states)
         except Exception as error:  # noqa: BLE001 - every failure becomes an event
@@ -246,7 +224,7 @@ class Effects:
     async def _refresh(self, command: RefreshIssues) -> None:
         try:
             with self._tracker_deadline():
-                issues = await self._context().tracker.fetch_issues_by_ids(command.ids)
+                issues = await self._core.in_force.tracker.fetch_issues_by_ids(command.ids)
         except Exception as error:  # noqa: BLE001 - every failure becomes an event
             culprits = error.culprits if isinstance(error, TrackerError) else frozenset()
             failure = self._tracker_failure(error)
@@ -258,7 +236,7 @@ class Effects:
         issue_id, question = command.comment.issue.id, command.question
         try:
             with self._tracker_deadline():
-                answers, others = await self._answers.read(self._context(), command.comment)
+                answers, others = await self._answers.read(self._core.in_force, command.comment)
         except Exception as error:  # noqa: BLE001 - every failure becomes an event
             failure = self._tracker_failure(error)
             self._post(AnswersReadFailed(issue_id=issue_id, question=question, failure=failure))
@@ -283,7 +261,7 @@ class Effects:
             )
 
     def _tracker_failure(self, error: Exception) -> Failure:
-        redaction = self._context().redaction
+        redaction = self._core.in_force.redaction
         if isinstance(error, SymphonyError):
             return redaction.failure(error.failure)
         failure = bugs.contained("tracker_crashed", error, Category.TRACKER_REQUEST, Blame.TRACKER)
@@ -292,18 +270,15 @@ class Effects:
     # --- runs --------------------------------------------------------------------------------------------
 
     def _start_run(self, command: StartRun) -> None:
-        context = self._context()
+        context = self._core.in_force
         try:
             trace = self._traces.start(command, context)
             run = SupervisedRun(
                 command,
+                self._core,
                 carrier=self._carrier(command, context, trace),
                 tools=self._review_tools(command.issue.id, context.tracker),
-                post=self._post,
-                callbacks=self._callbacks,
-                read_comments=self._read_comments,
-                report_skills=self._report_skills,
-                sync_skills=self._sync_skills,
+                requests=self,
                 log_fields=trace.log_fields,
             )
         except Exception as error:  # noqa: BLE001 - a failed start is a failed attempt
@@ -320,12 +295,12 @@ class Effects:
         self._tasks.start_soon(self._run, command, run)
 
     def _carrier(self, command: StartRun, context: RuntimeContext, trace: RunTrace) -> Carrier:
-        transcript = TranscriptWriter(self._state_dir.transcript(command.run_id))
+        transcript = TranscriptWriter(self._core.state_dir.transcript(command.run_id))
         if command.host is None:
             return partial(
                 Worker,
                 context=context,
-                state_dir=self._state_dir,
+                state_dir=self._core.state_dir,
                 transcript=transcript,
                 trace=trace,
                 pricing=self.pricing(command.agent),
@@ -335,35 +310,37 @@ class Effects:
             on_placed=lambda host: self._post(RunPlaced(run_id=command.run_id, host=host)),
             hosts=self._hosts,
             context=context,
-            environment=self._environment,
-            stderr_path=self._state_dir.stderr_log(command.run_id),
+            environment=self._core.environment,
+            stderr_path=self._core.state_dir.stderr_log(command.run_id),
             transcript=transcript,
         )
 
     def pricing(self, agent: str) -> Pricing:
         """Prices the tokens of an agent by the prices in force."""
-        return lambda model, tokens: self._context().cost(agent, model, tokens)
+        return lambda model, tokens: self._core.in_force.cost(agent, model, tokens)
 
     async def _run(self, command: StartRun, run: SupervisedRun) -> None:
         try:
             async with self._workspace_lock(command.issue.id):
-                await self._hosts.fence_issue(self._context(), command.issue.id)
+                await self._hosts.fence_issue(self._core.in_force, command.issue.id)
                 await run.run()
         finally:
             self._runs.pop(command.run_id, None)
             with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(self._state_dir.remove_empty_log, command.run_id)
+                await to_thread.run_sync(self._core.state_dir.remove_empty_log, command.run_id)
 
-    async def _sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
-        return await sync_from_host(self._context(), command, collected)
+    async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
+        """See `RunRequests`."""
+        return await sync_from_host(self._core.in_force, command, collected)
 
-    async def _read_comments(self, command: StartRun) -> ReadComments:
+    async def read_comments(self, command: StartRun) -> ReadComments:
+        """See `RunRequests`."""
         answer = None if command.resume is None else command.resume.answer
-        return await self._people_comments.read(self._context(), command.issue, answer)
+        return await self._people_comments.read(self._core.in_force, command.issue, answer)
 
-    async def _report_skills(self, issue: Issue, found: SkillSet) -> None:
+    async def report_skills(self, issue: Issue, found: SkillSet) -> None:
         """Owe the comment about skills."""
-        context = self._context()
+        context = self._core.in_force
         at_least = comment_severity(context.settings)
         await self._skill_comments.update(context, issue, found, at_least=at_least)
 
@@ -372,7 +349,7 @@ class Effects:
     async def _clean(self, command: CleanWorkspace) -> None:
         ids = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
         async with self._workspace_lock(command.issue_id):
-            context = self._context()
+            context = self._core.in_force
             try:
                 context.fault(FaultPoint.BEFORE_CLEAN)
                 if command.host is not None:
@@ -413,9 +390,9 @@ class Effects:
         pushed: Failure | None = None
         lock = self._push_locks.setdefault(command.branch, anyio.Lock())
         async with lock, self._pushes:
-            context = self._context()
+            context = self._core.in_force
             try:
-                await self._recorded()
+                await self._core.recorded()
                 context.fault(FaultPoint.BEFORE_PUSH)
                 placed = await context.workspaces.place(command.branch)
                 if command.to_origin:
@@ -453,7 +430,7 @@ class Effects:
         """Wait for background tasks and for what is owed, for a limited time, and let the daemon end."""
         limit_s, hurried_s = self._timeouts.exit_s, self._timeouts.hurried_exit_s
         if self._drained_by_ms is not None:  # the time that `agent.drain_timeout_ms` leaves
-            limit_s = min(limit_s, max((self._drained_by_ms - self._now_ms()) / 1000, hurried_s))
+            limit_s = min(limit_s, max((self._drained_by_ms - self._core.now_ms()) / 1000, hurried_s))
         with anyio.move_on_after(hurried_s if self._hurried else limit_s) as self._exit_scope:
             await self._jobs.finish()
             while self._background_tasks:

@@ -15,8 +15,11 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
+from typing_extensions import override
 
+from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE
 from symphony.api.models import Instructions, Skills
+from symphony.api.observer import Observer
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.state_dir import JOURNAL_FILE
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
@@ -140,7 +143,7 @@ class StoredAnswer:
     asked: OperatorAsked
 
 
-class JournalWriter:
+class JournalWriter(Observer):
     """Writes the journal of one daemon; an observer of the service. Made by `open_journal_writer`.
 
     Attributes:
@@ -214,7 +217,8 @@ class JournalWriter:
 
     # --- recording ---------------------------------------------------------------------------------------
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+    @override
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         """Record one step."""
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
         records = self._recorder.step(before, event, after, commands, now_ms=now_ms, wall_ms=wall_ms)
@@ -223,15 +227,18 @@ class JournalWriter:
             records = (*records, model.SettingRecord(name=_ANSWER + event.issue_id, value=None))
         self.put(*records)
 
+    @override
     def agent_spawned(self, run_id: str, agent: Identity) -> None:
         """The process of a run's agent exists."""
         self.put(*self._recorder.agent_started(run_id, agent))
 
+    @override
     async def conversation_opened(self, run_id: str, thread_id: str) -> None:
         """The agent of a run opened a conversation; returns when that is written, or cannot be."""
         self.put(*self._recorder.thread_opened(run_id, thread_id))
         await self.flush()
 
+    @override
     def comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
         """A comment of the daemon is at the tracker."""
         self.put(
@@ -244,9 +251,10 @@ class JournalWriter:
             )
         )
 
-    def comments_told(self, issue_id: str, comments: tuple[model.ToldComment, ...]) -> None:
+    @override
+    def comments_told(self, issue_id: str, told: tuple[model.ToldComment, ...]) -> None:
         """A session of an issue was told comments of people; `comments` are all that are known to be told."""
-        self.put(model.ToldComments(issue_id=issue_id, comments=comments, at_wall_ms=self._wall_ms()))
+        self.put(model.ToldComments(issue_id=issue_id, comments=told, at_wall_ms=self._wall_ms()))
 
     def skill_comment_changed(self, comment: model.SkillsComment) -> None:
         """The comment about skills on an issue has a new text, or is posted."""
@@ -269,7 +277,8 @@ class JournalWriter:
         """Leave a value to the next daemon; `None` deletes it."""
         self.put(model.SettingRecord(name=name, value=value))
 
-    def skills_loaded(self, run_id: str, skills: Skills) -> None:
+    @override
+    def skills_loaded(self, issue_id: str, run_id: str, skills: Skills) -> None:
         """A run lists these skills, or has used one of them."""
         shown = (*skills.listed, *skills.native)
         uses = (
@@ -284,11 +293,20 @@ class JournalWriter:
         if versions:
             self.put(*self._recorder.library_used(run_id, versions))
 
+    @override
+    def transcript_incomplete(self, issue: Issue, run_id: str, reason: str) -> None:
+        self.event(issue, TRANSCRIPT_INCOMPLETE, reason, run_id)
+
+    @override
+    def pull_request_judged(self, record: model.PullRequestRecord, message: str) -> None:
+        self.event(record.issue, PULL_REQUEST_JUDGED, message)
+
     def work_merged(self, issue: Issue) -> None:
         """The work that was delivered on an issue is merged."""
         self.put(milestone_record(issue, model.Milestone.MERGED))
 
-    def instructions_composed(self, run_id: str, instructions: Instructions) -> None:
+    @override
+    def instructions_composed(self, issue_id: str, run_id: str, instructions: Instructions) -> None:
         """A run gets these instructions in one of its phases."""
         modules = tuple(
             model.InstructionUse(name=one.name, sha256=one.sha256) for one in instructions.modules

@@ -12,13 +12,15 @@ from typing import Final
 
 import anyio
 from anyio import CapacityLimiter
+from typing_extensions import override
 
 import symphony
 from symphony import to_thread
 from symphony.api.documents import waiting_issues
 from symphony.api.interface import Exposition
 from symphony.api.models import Skills
-from symphony.domain import Category, Failure, Tokens
+from symphony.api.observer import Observer
+from symphony.domain import Category, Failure
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord
 from symphony.observability import metrics
 from symphony.observability.metrics import Counters, Sample
@@ -57,7 +59,7 @@ _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasonin
 _DEFAULT_MODEL: Final = "default"
 
 
-class Metrics:
+class Metrics(Observer):
     """Observes the service; one per daemon.
 
     Args:
@@ -97,8 +99,8 @@ class Metrics:
 
     # --- what happens ------------------------------------------------------------------------------------
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Count one step."""
+    @override
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         now_ms = self._now_ms()
         if after.settings is not before.settings or isinstance(event, Recovered):
             for agent in after.settings.agents:
@@ -123,11 +125,13 @@ class Metrics:
         """When a poll found the issue, which waits since then; `None` if it does not wait."""
         return self._found_ms.get(issue_id)
 
-    def tool_called(self, agent: str, success: bool) -> None:  # noqa: FBT001 - a callback
+    @override
+    def tool_called(self, agent: str, *, success: bool) -> None:
         """An agent called a tool of the daemon."""
         self._counts.add(metrics.TOOL_CALLS, agent, "succeeded" if success else "failed")
 
-    def skills_loaded(self, run_id: str, skills: Skills) -> None:
+    @override
+    def skills_loaded(self, issue_id: str, run_id: str, skills: Skills) -> None:
         """A run lists these skills; called again when it reads one of them."""
         self._skills = skills
         if run_id not in self._runs_with_skills:
@@ -209,9 +213,9 @@ class Metrics:
             found_ms = self._launching.pop(after.run_id, None)
             if found_ms is not None:
                 self._counts.observe(metrics.DISPATCH, (now_ms - found_ms) / 1000, agent)
-        self._counts.add(metrics.TURNS, agent, by=max(new.turn_count - old.turn_count, 0))
+        self._counts.add(metrics.TURNS, agent, by=max(new.facts.turn_count - old.facts.turn_count, 0))
         model = after.agent.model or _DEFAULT_MODEL
-        used = Tokens.of(new).above(Tokens.of(old)).counts()
+        used = new.facts.tokens.above(old.facts.tokens).counts()
         for kind in _TOKEN_KINDS:
             self._counts.add(metrics.TOKENS, agent, model, kind, by=used[f"{kind}_tokens"])
 
@@ -221,9 +225,9 @@ class Metrics:
         category = failure.category.value if failure else run.stopping.value if run.stopping else "none"
         self._counts.add(metrics.RUNS_ENDED, agent, kind, category)
         self._counts.observe(metrics.RUN_DURATION, (now_ms - run.started_ms) / 1000, agent, kind)
-        self._counts.add(metrics.UNPRICED_TOKENS, agent, model, by=run.report.unpriced_tokens)
-        if run.report.cost_usd is not None:
-            self._counts.add(metrics.COST, agent, model, by=run.report.cost_usd)
+        self._counts.add(metrics.UNPRICED_TOKENS, agent, model, by=run.report.facts.unpriced_tokens)
+        if run.report.facts.cost_usd is not None:
+            self._counts.add(metrics.COST, agent, model, by=run.report.facts.cost_usd)
         self._launching.pop(run.run_id, None)
         self._runs_with_skills.discard(run.run_id)
 
@@ -303,8 +307,8 @@ def state_gauges(state: State, *, now_ms: int, wall_ms: int) -> Iterator[Sample]
         yield Sample(metrics.HOST_SLOTS, (host,), slots_of(state, host))
         yield Sample(metrics.HOST_FAILURES, (host,), 0 if trouble is None else trouble.failures)
     yield Sample(metrics.DAY_TOKENS, (), state.day_tokens)
-    if state.day_cost.usd is not None:
-        yield Sample(metrics.DAY_COST, (), state.day_cost.usd)
+    if state.day_cost.cost_usd is not None:
+        yield Sample(metrics.DAY_COST, (), state.day_cost.cost_usd)
     if settings.max_tokens_per_day:
         yield Sample(metrics.BUDGET_USED, ("day",), state.day_tokens / settings.max_tokens_per_day)
     for agent in settings.agents:

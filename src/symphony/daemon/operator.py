@@ -5,9 +5,9 @@ States are immutable, so nothing waits and nothing locks.
 
 import shlex
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,10 +17,11 @@ import anyio
 import structlog
 from anyio import CapacityLimiter
 from msgspec import structs
+from typing_extensions import override
 
 from symphony import skills, to_thread
 from symphony.api import answers, models
-from symphony.api.documents import PullRequests, feedback_document
+from symphony.api.documents import feedback_document
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
@@ -34,12 +35,19 @@ from symphony.api.interface import (
     UnknownError,
 )
 from symphony.api.models import utc_text
+from symphony.api.observer import Observer
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext, skill_options
+from symphony.daemon.core import ActionRequest, Core
+from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.daemon.jobs import JobRunner
+from symphony.daemon.journal_writer import JournalWriter
+from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.moves import move_now
+from symphony.daemon.notify.outbox import Outbox
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
+from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import library_key
 from symphony.domain import (
     ALL_ISSUES,
@@ -52,7 +60,7 @@ from symphony.domain import (
     plural,
 )
 from symphony.journal.jobs import Job
-from symphony.journal.model import JournalStatus, UnusableError
+from symphony.journal.model import JournalStatus, PullRequestRecord, UnusableError
 from symphony.library.model import Rating
 from symphony.scheduler import (
     AgentChoice,
@@ -62,7 +70,6 @@ from symphony.scheduler import (
     Event,
     OperatorAction,
     OperatorAsked,
-    Refusal,
     Resume,
     State,
     WakeAsked,
@@ -95,102 +102,67 @@ _Answer = TypeVar("_Answer")
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class ActionRequest:
-    """An operator's action in the mailbox.
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """The parts of the daemon that answers come from; `None` until the daemon has them."""
 
-    The verdict is that of the state in which the scheduler takes the event: of two people who answer the same
-    question, one learns that it is too late.
-
-    Attributes:
-        event: for the scheduler.
-        taken: set when the verdict is known.
-        refused: why the action does not fit.
-        no_change: the daemon already was as the action asks for.
-    """
-
-    event: OperatorAsked
-    taken: anyio.Event = field(default_factory=anyio.Event)
-    refused: Refusal | None = None
-    no_change: bool = False
-
-    def resolve(self, before: State) -> None:
-        """Judge the action by the state in which the scheduler took its event."""
-        self.refused = refusal(before, self.event.action, self.event.issue_id, self.event.text)
-        self.no_change = already_done(before, self.event.action)
-        self.taken.set()
+    journal: JournalWriter | None = None
+    jobs: JobRunner | None = None
+    outbox: Outbox | None = None
+    traces: Traces | None = None
+    learner: Learner | None = None
+    pull_requests: PullRequests | None = None
 
 
-class ServiceOperator:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits in seconds: of a snapshot, of a preview, and of the wait for the scheduler to take an action."""
+
+    snapshot_s: float = SNAPSHOT_TIMEOUT_S
+    preview_s: float = PREVIEW_TIMEOUT_S
+    action_s: float = ACTION_TIMEOUT_S
+
+
+class ServiceOperator(Observer):
     """Implements `api.interface.Operator` for one service; an observer of it.
 
     Documents are made in a thread, one at a time, and only few prompts are previewed together: neither a
     large board nor many clients slow the loop.
 
     Args:
-        state: the present state of the scheduler; `None` before it starts.
+        core: state, context, mailbox and clocks.
         history: what happened.
-        context: the context in force; `None` before the daemon serves.
-        post: puts an item into the mailbox.
-        now_ms: the monotonic clock.
-        now: the wall clock.
         metrics: the metrics for a scrape.
         diagnose: checks this machine, in bounded time; raises nothing.
-        notify_targets: where people are notified.
-        jobs: what is owed to the outside; `None` before the daemon serves.
-        journal_health: whether records survive a restart; `None` if there is no journal.
+        parts: where other answers come from.
         journal: the file with past runs, which may be missing.
-        on_feedback: called when feedback waits for a learning run.
-        pull_requests: those of issues, by the issue's id.
-        timeout_s: limit of a snapshot.
-        preview_timeout_s: limit of a preview of a prompt.
-        action_timeout_s: how long to wait for the scheduler to take an action.
+        people_comments: reads what people write.
+        now: the wall clock.
+        limits: how long a question may take.
     """
 
     def __init__(
         self,
+        core: Core,
         *,
-        state: Callable[[], State | None],
         history: History,
-        context: Callable[[], RuntimeContext | None],
-        post: Callable[[Event | ActionRequest], None],
-        now_ms: Callable[[], int],
         metrics: Callable[[], Awaitable[Exposition]],
         diagnose: Callable[[RuntimeContext], Awaitable[tuple[models.DoctorCheck, ...]]],
-        now: Callable[[], datetime] = utc_now,
-        notify_targets: Callable[[], tuple[models.NotifyTarget, ...]] = tuple,
-        jobs: Callable[[], JobRunner | None] = lambda: None,
-        trace_id: Callable[[str], str | None] = lambda _: None,
-        traces_failure: Callable[[], str | None] = lambda: None,
-        journal_health: Callable[[], JournalStatus | None] = lambda: None,
+        parts: Parts,
         journal: Path | None = None,
         people_comments: PeopleCommentReader | None = None,
-        on_feedback: Callable[[], None] = lambda: None,
-        pull_requests: Callable[[], PullRequests] = dict,
-        timeout_s: float = SNAPSHOT_TIMEOUT_S,
-        preview_timeout_s: float = PREVIEW_TIMEOUT_S,
-        action_timeout_s: float = ACTION_TIMEOUT_S,
+        now: Callable[[], datetime] = utc_now,
+        limits: Limits = Limits(),
     ) -> None:
-        self._state = state
+        self._core = core
         self._history = history
-        self._context = context
-        self._post = post
-        self._now_ms = now_ms
         self._metrics = metrics
         self._diagnose = diagnose
-        self._now = now
-        self._notify_targets = notify_targets
-        self._jobs = jobs
-        self._trace_id = trace_id
-        self._traces_failure = traces_failure
-        self._journal_health = journal_health
+        self._parts = parts
         self._journal = journal
         self._people_comments = people_comments or PeopleCommentReader(lambda _: ())
-        self._on_feedback = on_feedback
-        self._pull_requests = pull_requests
-        self._timeout_s = timeout_s
-        self._preview_timeout_s = preview_timeout_s
-        self._action_timeout_s = action_timeout_s
+        self._now = now
+        self._limits = limits
         self._refresh_posted = False
         self._one_at_a_time = CapacityLimiter(1)
         self._previews = anyio.Semaphore(_PREVIEWS_AT_ONCE)
@@ -198,9 +170,9 @@ class ServiceOperator:
         self._diagnosis: tuple[int, models.Diagnosis] | None = None
         self._masking: tuple[Redaction, Callable[[str], str]] | None = None
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """See whether a refresh was taken from the mailbox."""
-        del before, after, commands
+    @override
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
+        del before, after, commands  # only whether a refresh was taken from the mailbox
         if isinstance(event, WakeAsked) and event.reason == _REFRESH_REASON:
             self._refresh_posted = False
 
@@ -217,7 +189,7 @@ class ServiceOperator:
             state=state,
             settings=context.settings,
             history=self._history,
-            now_ms=self._now_ms(),
+            now_ms=self._core.now_ms(),
             now=self._now(),
             mask=self._cached_mask(context.redaction),
             workspaces=context.workspaces,
@@ -225,10 +197,10 @@ class ServiceOperator:
             library=None if self._journal is None else context.library,
             key="" if self._journal is None else library_key(self._journal.parent),
             moves_to=_moves(context),
-            journal_health=self._journal_health(),
+            journal_health=self._health(),
             pull_requests=self._pull_requests(),
             owed=self._owed(),
-            targets=self._notify_targets(),
+            targets=self._targets(),
             trace_id=self._trace_id,
         )
 
@@ -240,12 +212,12 @@ class ServiceOperator:
         """
         snapshot = self._snapshot()
         try:
-            with anyio.fail_after(self._timeout_s):
+            with anyio.fail_after(self._limits.snapshot_s):
                 return await to_thread.run_sync(
                     answer, snapshot, abandon_on_cancel=True, limiter=self._one_at_a_time
                 )
         except TimeoutError:
-            message = f"no {what} within {self._timeout_s:g} s: the machine is overloaded"
+            message = f"no {what} within {self._limits.snapshot_s:g} s: the machine is overloaded"
             raise UnavailableError("snapshot_timeout", message) from None
         except UnusableError as error:
             message = snapshot.mask(error.failure.message)
@@ -292,17 +264,17 @@ class ServiceOperator:
             self._snapshot(),
             context.workflow.path,
             diagnosis,
-            traces_failure=self._traces_failure(),
+            traces_failure=None if self._parts.traces is None else self._parts.traces.failure,
         )
         return await to_thread.run_sync(ask)
 
     async def _present_diagnosis(self, context: RuntimeContext) -> models.Diagnosis:
         """The findings of the last minute: a page that many people watch does not check more often."""
         async with self._diagnosing:
-            if self._diagnosis is None or self._now_ms() - self._diagnosis[0] >= _DIAGNOSIS_MS:
+            if self._diagnosis is None or self._core.now_ms() - self._diagnosis[0] >= _DIAGNOSIS_MS:
                 checks = await self._diagnose(context)
                 document = models.Diagnosis(checked_at=utc_text(self._now()), checks=checks)
-                self._diagnosis = self._now_ms(), document
+                self._diagnosis = self._core.now_ms(), document
             return self._diagnosis[1]
 
     async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
@@ -314,7 +286,7 @@ class ServiceOperator:
         issue, attempt = found
         agent, resume = _next_run(state, issue)
         try:
-            with anyio.fail_after(self._preview_timeout_s):
+            with anyio.fail_after(self._limits.preview_s):
                 async with self._previews:
                     answer = None if resume is None else resume.answer
                     comments = await self._people_comments.read(context, issue, answer)
@@ -331,14 +303,14 @@ class ServiceOperator:
         except SymphonyError as error:
             raise SymphonyError(context.redaction.failure(error.failure)) from error
         except TimeoutError:
-            message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
+            message = f"no prompt within {self._limits.preview_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
     async def diff(self, identifier: str) -> BranchDiff | None:
         """See `api.interface.Operator`."""
         _, context = self._ready()
         try:
-            with anyio.fail_after(self._timeout_s):
+            with anyio.fail_after(self._limits.snapshot_s):
                 async with self._previews:
                     patch = await context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
                     if patch is None:
@@ -348,7 +320,7 @@ class ServiceOperator:
             message = context.redaction.text(error.failure.message)
             raise UnavailableError("diff_unavailable", message) from error
         except TimeoutError:
-            message = f"no diff within {self._timeout_s:g} s: the branch is large or the disk is slow"
+            message = f"no diff within {self._limits.snapshot_s:g} s: the branch is large or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
     async def metrics(self) -> Exposition:
@@ -356,7 +328,7 @@ class ServiceOperator:
         return await self._metrics()
 
     def _ready(self) -> tuple[State, RuntimeContext]:
-        state, context = self._state(), self._context()
+        state, context = self._core.state, self._core.context
         if state is None or context is None:
             raise UnavailableError("snapshot_unavailable", "the daemon is starting")
         return state, context
@@ -375,14 +347,14 @@ class ServiceOperator:
 
     def refresh(self) -> models.Refresh:
         """See `api.interface.Operator`. Any number of requests puts one event into the mailbox."""
-        state = self._state()
+        state = self._core.state
         if state is None or state.drain is not Drain.NO:
             message = "the daemon is not polling yet" if state is None else "the daemon is shutting down"
             raise UnavailableError("orchestrator_unavailable", message)
         coalesced = self._refresh_posted or would_coalesce(state)
         if not self._refresh_posted:
             self._refresh_posted = True
-            self._post(WakeAsked(reason=_REFRESH_REASON, by_operator=True))
+            self._core.post(WakeAsked(reason=_REFRESH_REASON, by_operator=True))
         return models.Refresh(
             queued=True,
             coalesced=coalesced,
@@ -397,7 +369,8 @@ class ServiceOperator:
     async def change_outbox(self, verb: str, key: str) -> models.Outbox:
         """See `api.interface.Operator`."""
         snapshot = self._snapshot()
-        jobs, chosen = self._jobs(), [job for job in self._owed() if key in {job.key, job.issue_identifier}]
+        jobs = self._parts.jobs
+        chosen = [job for job in self._owed() if key in {job.key, job.issue_identifier}]
         if jobs is None or not chosen:
             raise UnknownError("job_not_found", "nothing like that is owed", hint="symphony outbox list")
         for job in chosen:
@@ -407,13 +380,28 @@ class ServiceOperator:
             chosen = [job for job in self._owed() if job.key in names]
         return answers.outbox(replace(snapshot, owed=tuple(chosen)))
 
+    def _health(self) -> JournalStatus | None:
+        """Whether records survive a restart; `None` if there is no journal."""
+        return None if self._parts.journal is None else self._parts.journal.health
+
+    def _targets(self) -> tuple[models.NotifyTarget, ...]:
+        """Where people are notified."""
+        return () if self._parts.outbox is None else self._parts.outbox.targets()
+
+    def _trace_id(self, run_id: str) -> str | None:
+        return None if self._parts.traces is None else self._parts.traces.trace_id(run_id)
+
+    def _pull_requests(self) -> Mapping[str, PullRequestRecord]:
+        """Those of issues, by the issue's id."""
+        return {} if self._parts.pull_requests is None else self._parts.pull_requests.shown()
+
     def _owed(self) -> tuple[Job, ...]:
-        jobs = self._jobs()
+        jobs = self._parts.jobs
         return () if jobs is None else jobs.jobs
 
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
         """See `api.interface.Operator`. An action that is in the mailbox for long counts as taken."""
-        state, context = self._state(), self._context()
+        state, context = self._core.state, self._core.context
         if state is None or context is None or state.drain is Drain.EXITED:
             message = "the daemon has ended" if state and context else "the daemon is starting"
             raise UnavailableError("orchestrator_unavailable", message)
@@ -427,8 +415,8 @@ class ServiceOperator:
         refused, no_change = refusal(state, action, issue_id, text), already_done(state, action)
         if refused is None and not no_change:
             request = ActionRequest(OperatorAsked(action=action, issue_id=issue_id, text=text))
-            self._post(request)
-            with anyio.move_on_after(self._action_timeout_s):
+            self._core.post(request)
+            with anyio.move_on_after(self._limits.action_s):
                 await request.taken.wait()
             refused, no_change = request.refused, request.no_change
         if refused is not None:
@@ -470,7 +458,8 @@ class ServiceOperator:
                 raise ConflictError("too_much_feedback", "visitors have rated this issue often enough")
         off = _learning_off(rating, context.settings.agent.library.learning)
         stored = await to_thread.run_sync(partial(library.rate, rating, off=off))
-        self._on_feedback()
+        if self._parts.learner is not None:
+            self._parts.learner.wake()
         _log.info(
             "feedback_given",
             issue_id=rating.issue_id,

@@ -10,9 +10,10 @@ import structlog
 from symphony import to_thread
 from symphony.config import Rejected, Reload, Reloaded, Workflow, WorkflowStore, changed_keys
 from symphony.daemon.context import RuntimeContext, scheduler_settings
+from symphony.daemon.core import Core
 from symphony.daemon.preflight import changed_agents, preflight_agents
 from symphony.domain import Failure, SymphonyError
-from symphony.scheduler import Event, SettingsChanged, WorkflowRejected
+from symphony.scheduler import SettingsChanged, WorkflowRejected
 
 _RETRY_MS: Final = 30_000
 _log = structlog.get_logger(__name__)
@@ -30,29 +31,25 @@ class _Refused:
 class Reloader:
     """Keeps the runtime context in step with the workflow file.
 
-    A valid change replaces `context`; runs that started before keep theirs to their end. After an invalid
-    change the last context stays in force, and the scheduler starts nothing new until the file is valid.
+    A valid change replaces `Core.context`; runs that started before keep theirs to their end. After an
+    invalid change the last context stays in force, and the scheduler starts nothing new until the file is
+    valid.
 
     Attributes:
-        context: what is in force.
         replaced: set when another context takes its place.
     """
 
     def __init__(
         self,
-        context: RuntimeContext,
+        core: Core,
         *,
         store: WorkflowStore,
         build: Callable[[Workflow], RuntimeContext],
-        post: Callable[[Event], None],
-        now_ms: Callable[[], int],
     ) -> None:
-        self.context = context
+        self._core = core
         self.replaced = anyio.Event()
         self._store = store
         self._build = build
-        self._post = post
-        self._now_ms = now_ms
         self._refused: _Refused | None = None
         self._lock = anyio.Lock()
 
@@ -69,10 +66,12 @@ class Reloader:
                         await self._take_over(workflow)
                     case Rejected(failures=failures):
                         self._refused = None
-                        self._post(WorkflowRejected(failure=failures[0]))
+                        self._core.post(WorkflowRejected(failure=failures[0]))
                     case None:
                         refused = self._refused
-                        if refused is not None and (retry or self._now_ms() - refused.at_ms >= _RETRY_MS):
+                        if refused is not None and (
+                            retry or self._core.now_ms() - refused.at_ms >= _RETRY_MS
+                        ):
                             await self._take_over(refused.workflow)
             except Exception:  # noqa: BLE001 - what is in force stays in force
                 _log.exception("reload_failed")
@@ -82,21 +81,22 @@ class Reloader:
             context = await to_thread.run_sync(self._build, workflow)  # isolation looks at files
             await context.workspaces.check_root()
             if context.carrier is None:
-                await preflight_agents(context, changed_agents(self.context, context))
+                await preflight_agents(context, changed_agents(self._core.in_force, context))
         except SymphonyError as error:
             repeated = self._refused is not None and self._refused.failure == error.failure
-            self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._now_ms())
+            self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._core.now_ms())
             if not repeated:
-                self._post(WorkflowRejected(failure=error.failure))
+                self._core.post(WorkflowRejected(failure=error.failure))
             return
-        before, self.context, self._refused = self.context, context, None
+        before, self._core.context = self._core.in_force, context
+        self._refused = None
         self.replaced.set()
         self.replaced = anyio.Event()
         log_warnings(workflow)
         _log.info("workflow_reloaded", workflow=str(workflow.path))
         if keys := changed_keys(before.settings, workflow.settings, Reload.RESTART):
             _log.warning("restart_needed", keys=keys)
-        self._post(SettingsChanged(settings=scheduler_settings(context)))
+        self._core.post(SettingsChanged(settings=scheduler_settings(context)))
 
 
 def log_warnings(workflow: Workflow) -> None:

@@ -16,8 +16,10 @@ from typing import Final
 import anyio
 import structlog
 from cachetools import FIFOCache
+from typing_extensions import override
 
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
+from symphony.api.observer import Observer
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
 from symphony.scheduler import Event, WakeAsked
@@ -44,7 +46,7 @@ _STATUS: Final = {
 _log = structlog.get_logger(__name__)
 
 
-class Webhooks:
+class Webhooks(Observer):
     """Implements `api.interface.WebhookReceiver`.
 
     Args:
@@ -124,6 +126,10 @@ class Webhooks:
         (self._forge if sender == FORGE else self._tracker).add(delivery)
         _log.debug("webhook_accepted", sender=sender)
         return "accepted"
+
+    @override
+    def comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        self.ignore_comment(comment_id)
 
     def ignore_comment(self, comment_id: str) -> None:
         """The daemon wrote this comment: deliveries about it are not relevant."""

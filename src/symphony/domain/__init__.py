@@ -55,6 +55,8 @@ from symphony.domain.redaction import holds_credential as holds_credential
 from symphony.domain.redaction import mask_credentials as mask_credentials
 from symphony.domain.redaction import one_line as one_line
 from symphony.domain.redaction import plain_text as plain_text
+from symphony.domain.run import NO_FACTS as NO_FACTS
+from symphony.domain.run import RunFacts as RunFacts
 from symphony.domain.secrecy import secret_parts as secret_parts
 from symphony.domain.text import MAX_COUNT as MAX_COUNT
 from symphony.domain.text import add_counts as add_counts
@@ -65,8 +67,11 @@ from symphony.domain.tools import ToolResult as ToolResult
 from symphony.domain.tools import ToolSpec as ToolSpec
 from symphony.domain.usage import NO_COST as NO_COST
 from symphony.domain.usage import NO_TOKENS as NO_TOKENS
+from symphony.domain.usage import NO_USAGE as NO_USAGE
 from symphony.domain.usage import Cost as Cost
+from symphony.domain.usage import Count as Count
 from symphony.domain.usage import Price as Price
 from symphony.domain.usage import Tokens as Tokens
+from symphony.domain.usage import Usage as Usage
 from symphony.domain.usage import cost_of as cost_of
 from symphony.domain.usage import find_price as find_price

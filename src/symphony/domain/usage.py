@@ -1,79 +1,100 @@
 """What agents use: tokens by kind, what they cost, and the prices of models."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Final, Self
+
+from msgspec import Meta, Struct, structs
+from typing_extensions import override
 
 from symphony.domain.text import add_counts, clamp_count
 
+Count = Annotated[int, Meta(ge=0)]
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Token counts.
+
+class Tokens(Struct, frozen=True):
+    """Absolute counts.
 
     The input includes what was read from and written to a cache, the output includes reasoning. The kinds are
     0 where an agent does not report them.
     """
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    total_tokens: Count = 0
+    cache_read_tokens: Annotated[
+        Count, Meta(description="The part of the input that was read from a cache.")
+    ] = 0
+    cache_write_tokens: Annotated[
+        Count, Meta(description="The part of the input that was written to a cache.")
+    ] = 0
+    reasoning_tokens: Annotated[Count, Meta(description="The part of the output that was reasoning.")] = 0
 
-    @classmethod
-    def of(cls, counts: object) -> "Tokens":
-        """The counts of a value that has all of them among its fields."""
-        return cls(*(getattr(counts, name) for name in _NAMES))
-
-    def counts(self) -> dict[str, Any]:
-        """The counts by name, for a value that has them among its fields."""
-        return {name: getattr(self, name) for name in _NAMES}
+    def counts(self) -> dict[str, int]:
+        """The counts by name."""
+        return structs.asdict(self)
 
     def plus(self, other: "Tokens") -> "Tokens":
         """The sum of both, each count at most `MAX_COUNT`."""
-        return Tokens(*(add_counts(getattr(self, name), getattr(other, name)) for name in _NAMES))
+        return Tokens(*map(add_counts, structs.astuple(self), structs.astuple(other)))
 
     def above(self, mark: "Tokens") -> "Tokens":
         """How much each count exceeds the mark; 0 where it does not."""
-        return Tokens(*(max(0, getattr(self, name) - getattr(mark, name)) for name in _NAMES))
+        pairs = zip(structs.astuple(self), structs.astuple(mark), strict=True)
+        return Tokens(*(max(0, count - before) for count, before in pairs))
 
 
-_NAMES: Final = tuple(field.name for field in fields(Tokens))
 NO_TOKENS: Final = Tokens()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """What tokens cost, and how many tokens have no known price.
 
-    `usd` is `None` if nothing is known to cost anything; it is 0 only where that is the price.
+    `cost_usd` is `None` if nothing is known to cost anything; it is 0 only where that is the price.
     """
 
-    usd: float | None = None
-    unpriced_tokens: int = 0
-
-    @classmethod
-    def of(cls, value: Any) -> "Cost":
-        """The fields `cost_usd` and `unpriced_tokens` of another value."""
-        return cls(usd=value.cost_usd, unpriced_tokens=value.unpriced_tokens)
+    cost_usd: Annotated[
+        float | None,
+        Meta(description="As the agent reported it, else by the prices of WORKFLOW.md; null if unknown."),
+    ] = None
+    unpriced_tokens: Annotated[
+        int, Meta(description="Tokens that `cost_usd` leaves out, because no price is known.")
+    ] = 0
 
     def above(self, mark: "Cost") -> "Cost":
         """By how much it exceeds an earlier cost; below 0 where an estimate was too high."""
-        usd = None if self.usd is None else self.usd - (mark.usd or 0)
-        return Cost(usd=usd, unpriced_tokens=self.unpriced_tokens - mark.unpriced_tokens)
+        usd = None if self.cost_usd is None else self.cost_usd - (mark.cost_usd or 0)
+        return Cost(cost_usd=usd, unpriced_tokens=self.unpriced_tokens - mark.unpriced_tokens)
 
-    def plus(self, other: "Cost") -> "Cost":
+    def plus(self, other: Self) -> Self:
         """The sum of both, not below 0."""
-        known = [usd for usd in (self.usd, other.usd) if usd is not None]
-        return Cost(
-            usd=max(sum(known), 0.0) if known else None,
+        known = [usd for usd in (self.cost_usd, other.cost_usd) if usd is not None]
+        return structs.replace(
+            self,
+            cost_usd=max(sum(known), 0.0) if known else None,
             unpriced_tokens=clamp_count(self.unpriced_tokens + other.unpriced_tokens),
         )
 
+    def rounded(self) -> Self:
+        """The same as people are shown it, to a millionth of a dollar."""
+        return self if self.cost_usd is None else structs.replace(self, cost_usd=round(self.cost_usd, 6))
+
 
 NO_COST: Final = Cost()
+
+
+class Usage(Cost, frozen=True, kw_only=True):
+    """Tokens and what they cost."""
+
+    tokens: Tokens = NO_TOKENS
+
+    @override
+    def plus(self, other: Self) -> Self:
+        """The sum of both."""
+        return structs.replace(super().plus(other), tokens=self.tokens.plus(other.tokens))
+
+
+NO_USAGE: Final = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,4 +145,4 @@ def cost_of(tokens: Tokens, price: Price | None) -> Cost:
         + tokens.cache_write_tokens * written
         + tokens.output_tokens * price.output
     )
-    return Cost(usd=millionths / 1_000_000, unpriced_tokens=total - priced)
+    return Cost(cost_usd=millionths / 1_000_000, unpriced_tokens=total - priced)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar, assert_never
 
 from symphony import sqlite
-from symphony.domain import Failure
+from symphony.domain import Failure, Tokens
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
 from symphony.scheduler import Spent
@@ -37,7 +37,7 @@ Key = tuple[str, ...]
 APPLICATION_ID = 0x53594D50
 """`SYMP`: distinguishes a journal from other SQLite files."""
 
-VERSION = 3
+VERSION = 4
 """Changes with the tables. A file of an older version is migrated, and one of a newer version is refused."""
 
 _TOLD_COMMENTS = """
@@ -52,6 +52,26 @@ CREATE TABLE jobs (
     record TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+_COUNTS = tuple(Tokens.__struct_fields__)
+_FLAT = ", ".join(f"'$.{name}'" for name in _COUNTS)
+
+
+def _tokens(place: str) -> str:
+    """The counts of tokens at a place of a record as an object, in SQL."""
+    counts = ", ".join(f"'{name}', record -> '{place}.{name}'" for name in _COUNTS)
+    return f"json_patch('{{}}', json_object({counts}))"
+
+
+def _thread_with_tokens(table: str, place: str) -> str:
+    """Puts the counts of a conversation into an object of their own, in SQL."""
+    counts = ", ".join(f"'{place}.{name}'" for name in _COUNTS)
+    changed = f"json_set(json_remove(record, {counts}), '{place}.tokens', {_tokens(place)})"
+    return (
+        f"UPDATE {table} SET record = {changed} "  # noqa: S608 - our names
+        f"WHERE json_valid(record) AND record -> '{place}' IS NOT NULL"
+    )
+
+
 _BY_ISSUE_ID = (
     "CREATE INDEX runs_by_issue_id ON runs (issue_id, started_wall_ms)",
     "CREATE INDEX events_by_issue_id ON events (issue_id)",
@@ -67,8 +87,44 @@ _MIGRATIONS = {
         "ALTER TABLE skills_notes DROP COLUMN said",
         _JOBS,
     ),
+    3: (
+        f"""
+        UPDATE runs SET record = json_set(
+            json_remove(record, '$.turns', '$.commits', '$.session_id', '$.thread_id', '$.model',
+                '$.workspace_path', '$.branch', '$.cost_usd', '$.unpriced_tokens', {_FLAT}),
+            '$.facts', json_patch('{{}}', json_object(
+                'tokens', {_tokens("$")}, 'cost_usd', record -> '$.cost_usd',
+                'unpriced_tokens', record -> '$.unpriced_tokens', 'turn_count', record -> '$.turns',
+                'commits', record -> '$.commits', 'session_id', record ->> '$.session_id',
+                'thread_id', record ->> '$.thread_id', 'model', record ->> '$.model',
+                'workspace_path', record ->> '$.workspace_path', 'branch', record ->> '$.branch'
+            ))
+        ) WHERE json_valid(record)
+        """,  # noqa: S608 - our names
+        """
+        UPDATE results SET record = json_set(
+            json_remove(record, '$.result.total_tokens', '$.result.cost_usd', '$.result.unpriced_tokens'),
+            '$.result.usage', json_patch('{}', json_object(
+                'tokens', json_object('total_tokens', coalesce(record -> '$.result.total_tokens', 0)),
+                'cost_usd', record -> '$.result.cost_usd',
+                'unpriced_tokens', record -> '$.result.unpriced_tokens'
+            ))
+        ) WHERE json_valid(record)
+        """,
+        _thread_with_tokens("results", "$.result.thread"),
+        _thread_with_tokens("claims", "$.resume.thread"),
+        """
+        UPDATE settings SET value = json_patch(value, json_object(
+            'totals', json_object('tokens', NULL, 'cost', NULL, 'usage', json_patch('{}', json_object(
+                'tokens', value -> '$.totals.tokens', 'cost_usd', value -> '$.totals.cost.usd',
+                'unpriced_tokens', value -> '$.totals.cost.unpriced_tokens'
+            ))),
+            'day_cost', json_object('usd', NULL, 'cost_usd', value -> '$.day_cost.usd')
+        )) WHERE name = 'usage' AND json_valid(value)
+        """,
+    ),
 }
-"""By version, what leads to the next one."""
+"""By version, what leads to the next one. The third one moves facts of runs to where they are defined now."""
 
 _SCHEMA = f"""
 CREATE TABLE claims (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;

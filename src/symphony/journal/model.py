@@ -11,12 +11,22 @@ from datetime import datetime
 from enum import Enum, StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from symphony import sqlite
-from symphony.domain import Blame, Category, Failure, Issue, PullRequest, PullState, SymphonyError
+from symphony.domain import (
+    NO_FACTS,
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    PullRequest,
+    PullState,
+    RunFacts,
+    SymphonyError,
+)
 from symphony.journal.jobs import Job, JobDone
 from symphony.processes.base import Identity
 from symphony.scheduler import ClaimKind, IssueResult, NeedsYouCode, PullLedger, Resume, Spent
@@ -42,12 +52,12 @@ def plain(value: Any, *, whole: tuple[type, ...] = ()) -> Any:
     """A value as JSON types, with sorted sets. Fields that equal their default are left out.
 
     Args:
-        value: a dataclass, an enum, a date, or a collection of these.
+        value: a dataclass, a Struct, an enum, a date, or a collection of these.
         whole: dataclasses of these types keep all fields.
     """
     if type(value) in _PLAIN:
         return value
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, msgspec.Struct) or (is_dataclass(value) and not isinstance(value, type)):
         keep_all = isinstance(value, whole)
         return {
             name: plain(item, whole=whole)
@@ -67,8 +77,10 @@ def plain(value: Any, *, whole: tuple[type, ...] = ()) -> Any:
 
 @lru_cache(maxsize=256)
 def _fields(kind: type) -> tuple[tuple[str, object], ...]:
-    """The names and defaults of a dataclass, cached because `dataclasses.fields` is slow."""
-    return tuple((field.name, field.default) for field in fields(kind))
+    """The names and defaults of a record, cached because finding them is slow."""
+    if issubclass(kind, msgspec.Struct):
+        return tuple((each.name, each.default) for each in msgspec.structs.fields(kind))
+    return tuple((field.name, field.default) for field in fields(cast("type[Any]", kind)))
 
 
 def encode(value: object) -> str:
@@ -202,9 +214,8 @@ class RunRecord:
         reason: why the run ended, in one line.
         agent: the process of the agent.
         agent_name: the agent that was chosen, because of `agent_reason`.
-        model: the one that the agent said it uses, else the configured one.
+        facts: what the run did; its model is the one that the agent said it uses, else the configured one.
         issue_state: the state of the issue at the tracker when the run started.
-        input_tokens: with the other counts, as in `Tokens`; `cost_usd` and `unpriced_tokens` as in `Cost`.
         delivered: whether the run added work to the branch that it delivered.
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
@@ -221,22 +232,8 @@ class RunRecord:
     outcome: str | None = None
     reason: str | None = None
     progress: bool | None = None
-    commits: int = 0
-    turns: int = 0
-    session_id: str | None = None
-    thread_id: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
-    cost_usd: float | None = None
-    unpriced_tokens: int = 0
-    model: str | None = None
+    facts: RunFacts = NO_FACTS
     issue_state: str | None = None
-    workspace_path: str | None = None
-    branch: str | None = None
     agent: Identity | None = None
     agent_name: str | None = None
     agent_reason: str | None = None

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, assert_never
 
-from symphony.domain import GIVEN_UP_STATES, NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
+from msgspec import structs
+
+from symphony.domain import GIVEN_UP_STATES, NO_COST, Cost, Issue, add_counts, normalise_state
 from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -116,7 +118,12 @@ class StepRecorder:
 
     def thread_opened(self, run_id: str, thread_id: str) -> tuple[model.Record, ...]:
         """Record the conversation that the agent of a run has opened."""
-        return self._update_run(run_id, thread_id=thread_id)
+        record = self._live_runs.get(run_id)
+        return (
+            ()
+            if record is None
+            else self._update_run(run_id, facts=structs.replace(record.facts, thread_id=thread_id))
+        )
 
     def library_used(self, run_id: str, versions: Mapping[str, int]) -> tuple[model.Record, ...]:
         """Record the versions of the library's skills in a run."""
@@ -249,7 +256,6 @@ class StepRecorder:
             outcome=outcome.kind.value,
             reason=_end_reason(run, event),
             progress=outcome.progress,
-            commits=outcome.commits,
             delivered=outcome.delivered is not None and bool(outcome.progress),
             blocked=blocked is not None and blocked.run_id == event.run_id,
         )
@@ -299,7 +305,7 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRe
                 attempt=entry.attempt,
                 attempts_without_progress=entry.attempts_without_progress,
                 failures=entry.failures,
-                workspace_path=entry.report.workspace_path,
+                workspace_path=entry.report.facts.workspace_path,
                 resume=entry.resume,
                 failure=stopped_by_operator(entry.issue) if entry.stopping is StopReason.OPERATOR else None,
                 runs=entry.runs - 1,
@@ -373,8 +379,7 @@ def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: i
         issue_identifier=run.issue.identifier,
         started_wall_ms=started_wall_ms,
         attempt=run.attempt,
-        workspace_path=run.report.workspace_path,
-        model=run.agent.model,
+        facts=structs.replace(run.report.facts, model=run.agent.model),
         issue_state=run.issue.state,
         agent_name=run.agent.name,
         agent_reason=run.agent.reason,
@@ -385,20 +390,14 @@ def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: i
 
 def _with_report(record: model.RunRecord, report: RunReport) -> model.RunRecord:
     """The record with the values of a report; the same object if nothing changed, which is usual."""
-    values: dict[str, Any] = {
-        "turns": report.turn_count,
-        "session_id": report.session_id,
-        "thread_id": report.thread_id or record.thread_id,
-        "model": report.model or record.model,
-        **Tokens.of(report).counts(),
-        "cost_usd": report.cost_usd,
-        "unpriced_tokens": report.unpriced_tokens,
-        "workspace_path": report.workspace_path or record.workspace_path,
-        "branch": report.branch,
-    }
-    if all(getattr(record, name) == value for name, value in values.items()):
-        return record
-    return replace(record, **values)
+    known, facts = record.facts, report.facts
+    facts = structs.replace(
+        facts,
+        thread_id=facts.thread_id or known.thread_id,
+        model=facts.model or known.model,
+        workspace_path=facts.workspace_path or known.workspace_path,
+    )
+    return record if facts == known else replace(record, facts=facts)
 
 
 def _end_reason(run: Running, event: RunEnded) -> str | None:
@@ -552,13 +551,10 @@ def _recovered_results(
         if result is None and run.issue_id in issues:
             result = IssueResult(issue=issues[run.issue_id], ended_ms=start.now_ms)
         if result is not None:
-            cost = Cost.of(result).plus(Cost.of(run))
             found[run.issue_id] = replace(
                 result,
-                turns=add_counts(result.turns, run.turns),
-                total_tokens=add_counts(result.total_tokens, run.total_tokens),
-                cost_usd=cost.usd,
-                unpriced_tokens=cost.unpriced_tokens,
+                turns=add_counts(result.turns, run.facts.turn_count),
+                usage=result.usage.plus(run.facts),
             )
     for issue_id, branch in delivered.items():
         result = found.get(issue_id)
@@ -575,11 +571,10 @@ def _recorded_usage(remembered: model.RecoveredState) -> tuple[StoredUsage, froz
         usage = StoredUsage()
     totals, known = usage.totals, remembered.worked_on
     for run in remembered.live_runs:
-        has_session = run.session_id is not None
+        has_session = run.facts.session_id is not None
         totals = replace(
             totals,
-            tokens=totals.tokens.plus(Tokens.of(run)),
-            cost=totals.cost.plus(Cost.of(run)),
+            usage=totals.usage.plus(run.facts),
             sessions=totals.sessions + has_session,
             issues=totals.issues + (has_session and run.issue_id not in known),
         )
@@ -606,7 +601,7 @@ def _recovered_claim(
         non_retryable=record.non_retryable,
         cause=record.cause,
         runs=record.runs,
-        workspace_path=record.workspace_path or (run.workspace_path if run else None),
+        workspace_path=record.workspace_path or (run.facts.workspace_path if run else None),
         resume=_resume_of_run(record, run) if record.kind is ClaimKind.RUNNING else record.resume,
         failure=record.failure,
         question=record.question,
@@ -627,9 +622,7 @@ def _resume_of_run(record: model.ClaimRecord, run: model.RunRecord | None) -> Re
     if run is not None:
         report = RunReport(
             stage=RunStage.STREAMING_TURN,
-            thread_id=run.thread_id,
-            turn_count=run.turns,
-            **Tokens.of(run).counts(),
+            facts=run.facts,
         )
     return resume_interrupted(
         Running(

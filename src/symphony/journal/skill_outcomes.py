@@ -13,11 +13,12 @@ from typing import Final
 _VERSIONS: Final = """
 WITH ended AS MATERIALIZED (
     SELECT run_id, started_wall_ms,
-        record ->> '$.agent_name' AS agent, record ->> '$.model' AS model,
+        record ->> '$.agent_name' AS agent, record ->> '$.facts.model' AS model,
         coalesce(record ->> '$.delivered', 0) AS delivered, coalesce(record ->> '$.ready', 0) AS ready,
         coalesce(record ->> '$.merged', 0) AS merged, coalesce(record ->> '$.blocked', 0) AS blocked,
-        coalesce(record ->> '$.attempt_number', 1) AS attempt, coalesce(record ->> '$.turns', 0) AS turns,
-        coalesce(record ->> '$.total_tokens', 0) AS tokens
+        coalesce(record ->> '$.attempt_number', 1) AS attempt,
+        coalesce(record ->> '$.facts.turn_count', 0) AS turns,
+        coalesce(record ->> '$.facts.tokens.total_tokens', 0) AS tokens
     FROM runs WHERE ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 )
 SELECT name, sha256, agent, model, count(*), sum(seen), sum(delivered), sum(ready), sum(merged), sum(blocked),
@@ -29,7 +30,7 @@ _LIBRARY_VERSION: Final = """
 SELECT record ->> ('$.library_versions."' || ? || '"') FROM runs WHERE run_id = ?
 """
 _STARS: Final = """
-SELECT name, sha256, record ->> '$.agent_name', record ->> '$.model', json_group_array(star.value)
+SELECT name, sha256, record ->> '$.agent_name', record ->> '$.facts.model', json_group_array(star.value)
 FROM json_each(?) AS star JOIN runs ON runs.run_id = star.key JOIN skill_uses ON skill_uses.run_id = star.key
 WHERE listed AND ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 GROUP BY 1, 2, 3, 4

@@ -172,7 +172,11 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     if failure is not None and failure.category in LIMIT_CATEGORIES:
         if _speaks_for_agent(step.state, run):
             _limit(step, name, failure)
-    elif run.report.turn_count > 0 and not is_limited(step.state, name) and name in step.state.limited_agents:
+    elif (
+        run.report.facts.turn_count > 0
+        and not is_limited(step.state, name)
+        and name in step.state.limited_agents
+    ):
         _forget(step, name)
 
 

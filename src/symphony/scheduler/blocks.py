@@ -87,7 +87,7 @@ def block(
     resume: Resume | None
     run = held if isinstance(held, Running) else None
     if run is not None:
-        path, resume = run.report.workspace_path, resume_interrupted(run, request=request)
+        path, resume = run.report.facts.workspace_path, resume_interrupted(run, request=request)
     elif isinstance(held, Retry):
         path, resume = held.workspace_path, held.resume
     else:

@@ -10,7 +10,7 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Blame, Category, Cost, Failure, Issue, add_counts
+from symphony.domain import Blame, Category, Failure, Issue, add_counts
 from symphony.scheduler.messages import RunReport, Spent
 from symphony.scheduler.state import Running, Spender, State, Step
 
@@ -25,11 +25,12 @@ _UNUSED = Spent()
 
 def count_usage(step: Step, run: Running, report: RunReport) -> None:
     """Count what a run used since its last report, and warn when the daily budget is used up."""
-    day_cost = step.state.day_cost.plus(Cost.of(report).above(Cost.of(run.report)))
+    facts, known = report.facts, run.report.facts
+    day_cost = step.state.day_cost.plus(facts.above(known))
     if day_cost != step.state.day_cost:
         step.update(day_cost=day_cost)
-    tokens = max(report.total_tokens - run.report.total_tokens, 0)
-    turns = max(report.turn_count - run.report.turn_count, 0)
+    tokens = max(facts.tokens.total_tokens - known.tokens.total_tokens, 0)
+    turns = max(facts.turn_count - known.turn_count, 0)
     if not tokens and not turns:
         return
     spent = dict(step.state.spent)
@@ -38,7 +39,7 @@ def count_usage(step: Step, run: Running, report: RunReport) -> None:
         tokens=add_counts(before.tokens, tokens), turns=add_counts(before.turns, turns)
     )
     silent = dict(step.state.silent_turns)
-    ended_silence = reports_tokens(run, report) and run.reported_turn < report.turn_count
+    ended_silence = reports_tokens(run, report) and run.reported_turn < facts.turn_count
     silent[run.issue.id] = max(silent.pop(run.issue.id, 0) + turns - ended_silence, 0)
     for counts in (spent, silent):
         if len(counts) > MAX_ISSUES:
@@ -47,7 +48,9 @@ def count_usage(step: Step, run: Running, report: RunReport) -> None:
     day_after = add_counts(day_before, tokens)
     step.update(spent=spent, silent_turns=silent, day_tokens=day_after)
     if limit is not None and day_before < limit <= day_after:
-        spender = Spender(issue=run.issue.identifier, agent=run.agent.name, tokens=report.total_tokens)
+        spender = Spender(
+            issue=run.issue.identifier, agent=run.agent.name, tokens=report.facts.tokens.total_tokens
+        )
         step.update(day_spender=spender)
         step.notify(
             "warning",
@@ -63,7 +66,7 @@ def count_usage(step: Step, run: Running, report: RunReport) -> None:
 
 def reports_tokens(run: Running, report: RunReport) -> bool:
     """Whether a report has more tokens than the one before."""
-    return report.total_tokens > run.report.total_tokens
+    return report.facts.tokens.total_tokens > run.report.facts.tokens.total_tokens
 
 
 def tell_silence(step: Step, run: Running) -> None:

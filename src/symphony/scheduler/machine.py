@@ -12,6 +12,7 @@ from symphony.scheduler import (
     agents,
     blocks,
     breaker,
+    budgets,
     hosts,
     messages,
     operator,
@@ -116,7 +117,7 @@ def _on_run_event(
         case messages.RunPlaced():
             hosts.on_run_placed(step, run, event.host)
         case messages.AgentReported():
-            used = event.report.total_tokens > run.report.total_tokens
+            used = budgets.reports_tokens(run, event.report)
             may_start = used and agents.on_answered(step, run)
             runs.on_agent_report(step, run, event.report)
         case messages.TurnEnded():

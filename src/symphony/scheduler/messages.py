@@ -9,7 +9,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from symphony.domain import NO_COST, NO_TOKENS, Cost, Failure, Issue, Tokens, normalise_state, one_line
+from symphony.domain import (
+    NO_COST,
+    NO_FACTS,
+    NO_TOKENS,
+    NO_USAGE,
+    Cost,
+    Failure,
+    Issue,
+    RunFacts,
+    Tokens,
+    Usage,
+    normalise_state,
+    one_line,
+)
 
 # --- settings --------------------------------------------------------------------------------------------
 
@@ -143,34 +156,23 @@ class RunReport:
     """What the agent's event stream reported since the run started; counts are totals of the run.
 
     Attributes:
+        pid: the agent's process id, `None` before it exists.
         event_count: rises with every event of the agent; any change proves that the agent is alive.
         tool_calls: calls of tracker tools that began in the current turn.
-        model: the one that the agent says it uses.
-        input_tokens: with the other counts, as in `Tokens`.
-        cost_usd: with `unpriced_tokens`, as in `Cost`.
+        last_event: the specification's name of the newest event (section 10.4).
+        last_message: the newest event that says something, in one short line for display.
+        last_words: the newest message of the agent to people, in one short line; `None` before the first.
+        rate_limits: the newest payload, as the vendor sent it.
     """
 
     stage: RunStage
-    workspace_path: str | None = None
-    branch: str | None = None
-    session_id: str | None = None
-    thread_id: str | None = None
+    facts: RunFacts = NO_FACTS
     pid: int | None = None
-    turn_count: int = 0
     event_count: int = 0
     tool_calls: int = 0
     last_event: str | None = None
     last_message: str | None = None
     last_words: str | None = None
-    model: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
-    cost_usd: float | None = None
-    unpriced_tokens: int = 0
     rate_limits: Mapping[str, Any] | None = None
 
 
@@ -180,19 +182,13 @@ class Thread:
 
     Attributes:
         agent: the agent that owns the conversation; no other agent can continue it.
-        input_tokens: with the other counts, the totals of the thread since its beginning. After a resume only
-            tokens above them are new.
+        tokens: the totals of the thread since its beginning. After a resume only tokens above them are new.
         begun: whether a turn of it is known to have begun; if not, the agent may not know its task.
     """
 
     thread_id: str
     agent: str = "codex"
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
+    tokens: Tokens = NO_TOKENS
     begun: bool = True
 
 
@@ -249,8 +245,7 @@ class Totals:
         running_ms: agent time.
     """
 
-    tokens: Tokens = NO_TOKENS
-    cost: Cost = NO_COST
+    usage: Usage = NO_USAGE
     sessions: int = 0
     issues: int = 0
     running_ms: int = 0
@@ -326,7 +321,6 @@ class Outcome:
     kind: OutcomeKind
     failure: Failure | None = None
     progress: bool | None = None
-    commits: int = 0
     question: str | None = None
     request: str | None = None
     delivered: DeliveredBranch | None = None
@@ -376,7 +370,7 @@ class IssueResult:
         commented: whether the agent commented on the issue in the run that delivered.
         left: as in the `Outcome` of its last run.
         summary: the agent's last message in the last run.
-        turns: a total of all runs, likewise `total_tokens`, `cost_usd` and `unpriced_tokens`.
+        turns: a total of all runs, likewise `usage`.
         pushes: consecutive failed attempts to bring `delivered` where it should be.
         pushing_since_ms: the start of the attempt that is in progress.
         thread: the conversation of the last run that had one.
@@ -394,9 +388,7 @@ class IssueResult:
     left: str | None = None
     summary: str | None = None
     turns: int = 0
-    total_tokens: int = 0
-    cost_usd: float | None = None
-    unpriced_tokens: int = 0
+    usage: Usage = NO_USAGE
     pushes: int = 0
     pushing_since_ms: int | None = None
     thread: Thread | None = None

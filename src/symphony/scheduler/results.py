@@ -17,7 +17,7 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Category, Cost, Failure, Issue, add_counts, fence, one_line, plural
+from symphony.domain import Category, Failure, Issue, add_counts, fence, one_line, plural
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     BranchDelivered,
@@ -117,9 +117,8 @@ def on_restarted(step: Step, issue_id: str) -> None:
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     """Add a run to the result of its issue."""
-    issue, report = replace(run.issue, description=None), run.report
+    issue, facts = replace(run.issue, description=None), run.report.facts
     before = step.state.results.get(issue.id) or IssueResult(issue=issue)
-    cost = Cost.of(before).plus(Cost.of(report))
     result = replace(
         before,
         issue=issue,
@@ -128,10 +127,8 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         summary=outcome.summary or before.summary,
         left=outcome.left,
         thread=thread_of(run) or before.thread,
-        turns=add_counts(before.turns, report.turn_count),
-        total_tokens=add_counts(before.total_tokens, report.total_tokens),
-        cost_usd=cost.usd,
-        unpriced_tokens=cost.unpriced_tokens,
+        turns=add_counts(before.turns, facts.turn_count),
+        usage=before.usage.plus(facts),
     )
     if (delivered := outcome.delivered) is not None:
         is_new = before.delivered is None or before.delivered.head != delivered.head

@@ -6,7 +6,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from symphony.domain import Tokens
 from symphony.scheduler.messages import ResultStatus, Resume, ResumeReason, Thread
 from symphony.scheduler.state import Blocked, Retry, Running, State
 
@@ -20,17 +19,17 @@ def thread_of(run: Running) -> Thread | None:
 
     The report counts what this run used; on a resumed thread that comes on top of the earlier totals.
     """
-    report, known = run.report, run.resume.thread if run.resume else None
-    if report.thread_id is None:
+    facts, known = run.report.facts, run.resume.thread if run.resume else None
+    if facts.thread_id is None:
         return known
     base = Thread(thread_id="", begun=False)
-    if known is not None and known.thread_id == report.thread_id:
+    if known is not None and known.thread_id == facts.thread_id:
         base = known
     return Thread(
-        thread_id=report.thread_id,
+        thread_id=facts.thread_id,
         agent=run.agent.name,
-        **Tokens.of(base).plus(Tokens.of(report)).counts(),
-        begun=base.begun or report.turn_count > 0,
+        tokens=base.tokens.plus(facts.tokens),
+        begun=base.begun or facts.turn_count > 0,
     )
 
 
@@ -61,7 +60,7 @@ def resume_interrupted(run: Running, *, request: str | None = None) -> Resume:
     """
     thread, answer = thread_of(run), _answer(run)
     if answer is not None and (
-        run.report.turn_count == 0 or thread is None or answer.reason is ResumeReason.FEEDBACK
+        run.report.facts.turn_count == 0 or thread is None or answer.reason is ResumeReason.FEEDBACK
     ):
         return replace(answer, thread=thread, request=request)
     handed_off = run.resume is not None and run.resume.after_handoff
@@ -76,7 +75,7 @@ def resume_interrupted(run: Running, *, request: str | None = None) -> Resume:
 
 def resume_after_failure(run: Running) -> Resume | None:
     """What the attempt after a failed one starts with: an answer or feedback without a thread, if any."""
-    resume = run.resume if run.report.turn_count == 0 else _answer(run)
+    resume = run.resume if run.report.facts.turn_count == 0 else _answer(run)
     return None if resume is None else replace(resume, thread=None)
 
 

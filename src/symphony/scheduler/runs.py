@@ -7,7 +7,9 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import NO_TOKENS, Blame, Category, Cost, Failure, Issue, Tokens, clamp_count, plural
+from msgspec import structs
+
+from symphony.domain import NO_TOKENS, Blame, Category, Failure, Issue, RunFacts, clamp_count, plural
 from symphony.scheduler import agents, blocks, budgets, hosts, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
@@ -68,7 +70,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
         attempts_without_progress=retry.attempts_without_progress if retry else 0,
         failures=retry.failures if retry else 0,
         runs=(retry.runs if retry else 0) + 1,
-        report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=path),
+        report=RunReport(stage=RunStage.PREPARING_WORKSPACE, facts=RunFacts(workspace_path=path)),
         resume=resume,
         agent=agent,
         phase=phase,
@@ -128,12 +130,13 @@ def finish(step: Step, run: Running, reason: FinishReason, failure: Failure | No
 
 def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
     """Take over a report, and stop an issue that used up its tokens in the middle of a turn."""
-    report = replace(
-        report,
-        workspace_path=report.workspace_path or run.report.workspace_path,
-        **NO_TOKENS.plus(Tokens.of(report)).counts(),  # within bounds
-        turn_count=clamp_count(report.turn_count),
+    facts = structs.replace(
+        report.facts,
+        workspace_path=report.facts.workspace_path or run.report.facts.workspace_path,
+        tokens=NO_TOKENS.plus(report.facts.tokens),  # within bounds
+        turn_count=clamp_count(report.facts.turn_count),
     )
+    report = replace(report, facts=facts)
     budgets.count_usage(step, run, report)
     new_stage = report.stage is not run.report.stage
     active = new_stage or report.event_count != run.report.event_count
@@ -145,7 +148,7 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
         if agent_stage and run.agent_started_ms is None
         else run.agent_started_ms,
         last_activity_ms=step.now_ms if active else run.last_activity_ms,
-        reported_turn=report.turn_count if budgets.reports_tokens(run, report) else run.reported_turn,
+        reported_turn=facts.turn_count if budgets.reports_tokens(run, report) else run.reported_turn,
     )
     step.replace_entry(run)
     if report.rate_limits is not None:
@@ -273,12 +276,11 @@ def totals_with(state: State, *runs: Running, now_ms: int) -> Totals:
     """The totals with what these runs used so far."""
     totals, known = state.totals, set(state.known_issues)
     for run in runs:
-        report, issue_id = run.report, run.issue.id
-        has_session = report.session_id is not None
+        facts, issue_id = run.report.facts, run.issue.id
+        has_session = facts.session_id is not None
         agent_ms = 0 if run.agent_started_ms is None else now_ms - run.agent_started_ms
         totals = Totals(
-            tokens=totals.tokens.plus(Tokens.of(report)),
-            cost=totals.cost.plus(Cost.of(report)),
+            usage=totals.usage.plus(facts),
             sessions=totals.sessions + has_session,
             issues=totals.issues + (has_session and issue_id not in known),
             running_ms=totals.running_ms + agent_ms,
@@ -289,9 +291,9 @@ def totals_with(state: State, *runs: Running, now_ms: int) -> Totals:
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     """Account for a run, then decide on its claim."""
-    report = run.report
+    facts = run.report.facts
     step.update(totals=totals_with(step.state, run, now_ms=step.now_ms))
-    if report.session_id is not None:
+    if facts.session_id is not None:
         step.update(known_issues=step.remember(step.state.known_issues, run.issue.id))
     results.on_run_ended(step, run, outcome)
     agents.on_run_ended(step, run, outcome)
@@ -303,20 +305,20 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         "run_ended",
         run.issue,
         run_id=run.run_id,
-        session_id=report.session_id or "n/a",
+        session_id=facts.session_id or "n/a",
         outcome=outcome.kind.value,
         reason=outcome.failure.line if outcome.failure else (run.stopping or run.finishing or None),
         hint=outcome.failure.hint if outcome.failure else None,
-        turns=report.turn_count,
-        commits=outcome.commits,
+        turns=facts.turn_count,
+        commits=facts.commits,
         agent=run.agent.name,
         agent_reason=run.agent.reason,
         host=run.machine,
     )
     if run.stopping is StopReason.TERMINAL:
-        blocks.clean_and_release(step, run.issue, report.workspace_path)
+        blocks.clean_and_release(step, run.issue, facts.workspace_path)
     elif run.stopping in {StopReason.INACTIVE, StopReason.UNROUTABLE, StopReason.MISSING}:
-        blocks.release(step, run.issue, path=report.workspace_path)
+        blocks.release(step, run.issue, path=facts.workspace_path)
     else:
         _decide_next(step, run, outcome)
     results.on_refreshed(step, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
@@ -373,7 +375,7 @@ def _continue_later(step: Step, run: Running, outcome: Outcome) -> None:
         due_ms=step.now_ms,
         error=None,
         attempts_without_progress=0 if outcome.progress else run.attempts_without_progress,
-        workspace_path=run.report.workspace_path,
+        workspace_path=run.report.facts.workspace_path,
         failures=run.failures,
         runs=run.runs - 1,
         resume=resume_interrupted(run),
@@ -451,7 +453,7 @@ def _queue_retry(
         due_ms=due_ms,
         error=error,
         attempts_without_progress=without_progress,
-        workspace_path=run.report.workspace_path,
+        workspace_path=run.report.facts.workspace_path,
         failures=run.failures + int(counts_as_failure) if failure else 0,
         non_retryable=failure is not None and not failure.retryable and counts_as_failure,
         runs=run.runs,

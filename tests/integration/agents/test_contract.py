@@ -170,7 +170,7 @@ async def test_tokens_are_counted_and_never_fall(talker: Player) -> None:
         for text in ("One.", "Two."):
             for event in await talker.play(session, Act("say", text)):
                 progress.add(event)
-            totals.append(progress.snapshot().tokens.total_tokens)
+            totals.append(progress.facts.tokens.total_tokens)
     assert totals == sorted(set(totals)), "each turn adds some"
 
 

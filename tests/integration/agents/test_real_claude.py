@@ -33,7 +33,7 @@ from symphony.agents.events import (
 from symphony.agents.folders import claude_project
 from symphony.agents.isolation import Isolation
 from symphony.agents.run_stats import RunStats
-from symphony.domain import Category, Cost, Tokens
+from symphony.domain import Category, Tokens
 from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
@@ -122,9 +122,11 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(rea
     for event in events:
         stats.add(event)
     seen = stats.snapshot()
-    assert seen.tokens == Tokens(300, 30, 330, 180), "three answers of 110 tokens, 60 of them from the cache"
-    assert used[0].model == seen.model == "claude-sonnet-4-5"
-    assert seen.cost == Cost(usd=events[-1].cost_usd)
+    assert seen.facts.tokens == Tokens(300, 30, 330, 180), (
+        "three answers of 110 tokens, 60 of them from the cache"
+    )
+    assert used[0].model == seen.facts.model == "claude-sonnet-4-5"
+    assert seen.facts.cost_usd == (events[-1].cost_usd)
     assert isinstance(events[-1], TurnEnd)
     assert events[-1].cost_usd is not None
     assert bench.living() == ()

@@ -43,7 +43,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.run_stats import RunStats
-from symphony.domain import Category, Cost, Tokens
+from symphony.domain import Category, Tokens
 from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ async def test_totals_are_absolute_over_turns_and_limits_are_reported(real: Make
     for event in (*first, *second):
         stats.add(event)
     seen = stats.snapshot()
-    assert (seen.model, seen.tokens) == (bench.server.requests[-1].body["model"], totals[-1])
-    assert seen.cost == Cost(unpriced_tokens=220), "Codex reports no cost"
+    assert (seen.facts.model, seen.facts.tokens) == (bench.server.requests[-1].body["model"], totals[-1])
+    assert (seen.facts.cost_usd, seen.facts.unpriced_tokens) == (None, 220), "Codex reports no cost"
 
 
 async def test_a_tool_of_ours_makes_the_round_trip(real: Make) -> None:
@@ -375,7 +375,7 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
         await bench.host.end(bench.living(), grace_ms=0)
     mark = [event for event in before if isinstance(event, Usage)][-1]
     started = next(event for event in before if isinstance(event, SessionStarted))
-    thread = Thread(thread_id=started.thread_id, **mark.tokens.counts())
+    thread = Thread(thread_id=started.thread_id, tokens=mark.tokens)
     bench.envelope = f"{ENVELOPE}\n- part — when parting"
     async with bench.backend(bench.command).open(bench.request(resume=thread)) as session:
         assert session.resume_refused is None
@@ -389,7 +389,7 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
     progress.resume_from(mark.tokens)
     for event in after:
         progress.add(event)
-    assert progress.snapshot().tokens.total_tokens == 110
+    assert progress.facts.tokens.total_tokens == 110
     last = bench.server.requests[-1].body["input"]
     assert any("first" in text for text in texts(last)), "the model knows what it did before"
     assert sum(text.count("when parting") for text in texts(last)) == 1

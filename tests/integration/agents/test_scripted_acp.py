@@ -110,8 +110,8 @@ async def test_tokens_count_per_turn_and_fold_into_a_sum(bench: AcpBench) -> Non
                 used += [event.tokens.total_tokens] if isinstance(event, Usage) else []
     assert len(used) == 2
     seen = progress.snapshot()
-    assert seen.tokens.total_tokens == sum(used) > 0
-    assert seen.turn_count == 2
+    assert seen.facts.tokens.total_tokens == sum(used) > 0
+    assert seen.facts.turn_count == 2
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,11 @@ async def test_two_turns_run_on_one_process_and_each_token_counts_once(make: Mak
     assert first[-1] == second[-1] == COMPLETED
     assert bench.git("log", "-1", "--format=%s") == "add a"
     told = progress.snapshot()
-    assert told.turn_count == 2
-    assert told.tokens.total_tokens == sum(
+    assert told.facts.turn_count == 2
+    assert told.facts.tokens.total_tokens == sum(
         event.tokens.total_tokens for event in of(Usage, (*first, *second))
     )
-    assert told.tokens.total_tokens > 100, "the envelope counts"
+    assert told.facts.tokens.total_tokens > 100, "the envelope counts"
     assert [event.cost_usd > 0 for event in of(TurnEnd, (*first, *second))] == [True, True]
 
 

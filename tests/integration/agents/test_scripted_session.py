@@ -64,8 +64,8 @@ async def test_a_turn_folds_into_progress(bench: Bench) -> None:
         for event in await bench.turn(session, bench.script({"say": "hello there"})):
             progress.add(event)
     seen = progress.snapshot()
-    assert (seen.turn_count, seen.last_event) == (1, "turn_completed")
-    assert seen.tokens.total_tokens > 0
+    assert (seen.facts.turn_count, seen.last_event) == (1, "turn_completed")
+    assert seen.facts.tokens.total_tokens > 0
     assert seen.rate_limits is not None
 
 

@@ -68,11 +68,11 @@ async def test_what_the_agent_had_written_counts_although_its_issue_was_done_in_
     issue = project.issue("SYM-1")
     async with serving(project) as served:
         watcher = served.watcher
-        await watcher.until(lambda: any(run.report.session_id for run in watcher.running))
+        await watcher.until(lambda: any(run.report.facts.session_id for run in watcher.running))
         await move(issue, "Done")
         await watcher.until_seen(RunEnded)
         state = watcher.states[-1]
     assert [stop.reason for stop in watcher.all(StopRun)] == [StopReason.TERMINAL]
     assert talker.stops == 1
-    assert state.totals.tokens == Tokens(4_999, 1, 5_000)
+    assert state.totals.usage.tokens == Tokens(4_999, 1, 5_000)
     assert state.rate_limits == {"primary": {"used_percent": 9}}

@@ -97,8 +97,10 @@ def test_after_kill_9_the_same_thread_goes_on_and_no_token_is_counted_twice(
     first, second = _runs(project)
     assert (first["outcome"], second["outcome"]) == ("interrupted", "succeeded")
     assert first["thread_id"] == second["thread_id"]
-    assert first["total_tokens"] > 0
-    assert first["total_tokens"] + second["total_tokens"] == thread["usage"]["totalTokens"]
+    assert first["tokens"]["total_tokens"] > 0
+    assert (
+        first["tokens"]["total_tokens"] + second["tokens"]["total_tokens"] == thread["usage"]["totalTokens"]
+    )
     ((tokens,),) = _rows(project, "SELECT sum(tokens) FROM days")
     assert tokens == thread["usage"]["totalTokens"]
 

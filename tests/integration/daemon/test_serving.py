@@ -313,7 +313,7 @@ async def test_an_issue_tells_the_skills_of_its_run(project: Project) -> None:
     project.workflow()
     board = project.issue("SYM-1", [{"wait_for": "never"}])
     async with serving(project) as served, over(await control_of(served, project)) as client:
-        await served.watcher.until(lambda: any(run.report.turn_count for run in served.watcher.running))
+        await served.watcher.until(lambda: any(run.report.facts.turn_count for run in served.watcher.running))
         issue = (await client.get("/api/v1/SYM-1")).json()
         conforms(issue, "Issue")
         await move(board, "Done")

@@ -187,7 +187,9 @@ async def test_a_session_goes_on_with_its_thread_or_starts_cold_where_the_agent_
     project.issue("SYM-1", text="The task itself.")
     async with serving(project) as first:
         await first.watcher.until(lambda: bool(agent.told))
-        await first.watcher.until(lambda: [run.report.thread_id for run in first.watcher.running] == ["t"])
+        await first.watcher.until(
+            lambda: [run.report.facts.thread_id for run in first.watcher.running] == ["t"]
+        )
     agent.forgotten = forgotten
     agent.go.set()
     with capture_logs() as logs:

@@ -63,7 +63,7 @@ async def test_a_second_signal_stops_what_the_first_one_let_run(project: Project
     project.issue("SYM-1", SLEEP)
     with capture_logs() as logs:
         watcher = await serve_and_signal(
-            project, lambda seen: any(run.report.session_id for run in seen.running)
+            project, lambda seen: any(run.report.facts.session_id for run in seen.running)
         )
     kinds: list[type[Event]] = [type(fact) for fact in watcher.facts]
     assert kinds.index(DrainAsked) < kinds.index(StopAsked) < kinds.index(RunEnded)
@@ -80,7 +80,7 @@ async def test_an_interrupt_stops_at_once_without_being_asked_twice(project: Pro
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_until_signalled, service)
-            await watcher.until(lambda: any(run.report.session_id for run in watcher.running))
+            await watcher.until(lambda: any(run.report.facts.session_id for run in watcher.running))
             os.kill(os.getpid(), signal.SIGINT)
     assert watcher.outcomes == ["canceled"]
     assert watcher.all(DrainAsked) == []
@@ -96,7 +96,7 @@ async def test_a_storm_of_signals_does_what_the_first_two_did(project: Project) 
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_until_signalled, service)
-            await watcher.until(lambda: any(run.report.session_id for run in watcher.running))
+            await watcher.until(lambda: any(run.report.facts.session_id for run in watcher.running))
             for _ in range(50):
                 os.kill(os.getpid(), signal.SIGTERM)
                 os.kill(os.getpid(), signal.SIGHUP)

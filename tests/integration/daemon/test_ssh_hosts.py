@@ -423,14 +423,15 @@ parent = git("--git-dir", repository, "rev-parse", "HEAD")
 made = git("-c", "user.name=h", "-c", "user.email=h@h", "--git-dir", repository,
            "commit-tree", tree, "-p", parent, "-m", "Hostile")
 git("--git-dir", repository, "update-ref", f"refs/heads/{branch}", made)
-report = RunReport(stage=RunStage.STREAMING_TURN, branch="alice/feature", workspace_path="/etc", turn_count=5)
+facts = RunFacts(branch="alice/feature", workspace_path="/etc", turn_count=5)
+report = RunReport(stage=RunStage.STREAMING_TURN, facts=facts)
 send(Report(report=report))
 forged = {"issue_id": "9", "issue_identifier": "SYM-9", "text": "SECRET"}
 send(Logged(level="info", event="work_ready", fields=forged))
 delivered = DeliveredBranch(branch="alice/feature", head=made, commits=9, pushed=True)
 send(Ended(outcome=Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, commented=True)))
 """
-REPORTS = "send(Report(report=replace(RunReport(stage=RunStage.STREAMING_TURN), {})))"
+REPORTS = "send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, facts=RunFacts({}))))"
 
 
 def lying(project: Project, server: SshServer, script: str, **changes: Any) -> None:
@@ -461,12 +462,22 @@ async def test_a_host_does_not_say_which_branch_it_delivered_and_in_which_issues
 
 
 @pytest.mark.parametrize(
-    "lie", ["total_tokens=-1", "total_tokens=2**53", "turn_count=2**63", "cost_usd=float('nan')"]
+    "lie",
+    [
+        "tokens=Tokens(total_tokens=-1)",
+        "tokens=Tokens(total_tokens=2**53)",
+        "turn_count=2**63",
+        "cost_usd=float('nan')",
+    ],
 )
 async def test_a_number_that_cannot_be_costs_the_run_and_nothing_else(
     lie: str, project: Project, server: SshServer
 ) -> None:
-    lying(project, server, "\n".join((REPORTS.format("total_tokens=40"), REPORTS.format(lie), "take()")))
+    lying(
+        project,
+        server,
+        "\n".join((REPORTS.format("tokens=Tokens(total_tokens=40)"), REPORTS.format(lie), "take()")),
+    )
     project.issue("SYM-1", [DONE])
     async with serving(project) as served:
         ended = await served.watcher.until_seen(RunEnded)

@@ -205,7 +205,7 @@ class Books:
             if self._answered(before, fact.issue_id, join_comments(fact.answers), after):
                 for remark in fact.answers:
                     self.taken.setdefault(remark.id, set()).add(fact.question)
-        elif self.answers and isinstance(fact, AgentReported) and fact.report.turn_count:
+        elif self.answers and isinstance(fact, AgentReported) and fact.report.facts.turn_count:
             heard = self.live.get(fact.run_id)
             self.answers = {key: text for key, text in self.answers.items() if key != heard}
         if self.answers and (after.running is not before.running or after.retrying is not before.retrying):

@@ -6,9 +6,10 @@ about to do, until a later daemon ends it.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from zlib import crc32
 
+from kit.facts import changed
 from kit.simulator.clock import Clock
 from kit.simulator.crashing import Crashes
 from kit.simulator.hosts import LEASE_MS, Hosts
@@ -293,7 +294,7 @@ class Worker:
         resume, threads = self._command.resume, self._disk.threads
         thread = resume.thread if resume and not self._made_anew and not self._session.forgets else None
         if thread is not None and thread.thread_id in threads:
-            self._thread, self._known_tokens = thread.thread_id, thread.total_tokens
+            self._thread, self._known_tokens = thread.thread_id, thread.tokens.total_tokens
         else:
             self._thread, self._known_tokens = f"t-{len(threads) + 1}", 0
             threads[self._thread] = 0
@@ -428,7 +429,7 @@ class Worker:
         return not self._orphan and self._world.crashes.reach(point)
 
     def _say(self, **changes: object) -> None:
-        self._report = replace(self._report, **changes)  # type: ignore[arg-type]  # fields of RunReport, by name
+        self._report = changed(self._report, **changes)
         self._tell(AgentReported(run_id=self._run_id, report=self._report))
 
     def _then(self, delay_ms: int, act: Callable[..., None], *arguments: object) -> None:

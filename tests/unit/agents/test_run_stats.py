@@ -22,14 +22,15 @@ from symphony.agents.events import (
     describe_event,
     event_name,
 )
-from symphony.agents.run_stats import RunProgress, RunStats
+from symphony.agents.run_stats import RunStats
 from symphony.domain import Blame, Category, Cost, Failure, Redaction, Tokens
+from symphony.scheduler import RunReport, RunStage
 
 FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
 
 
-def collected(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunProgress:
-    progress = RunStats(pid=7)
+def collected(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunReport:
+    progress = RunStats()
     if thread_tokens is not None:
         progress.resume_from(thread_tokens)
     for event in events:
@@ -50,51 +51,52 @@ def started(turn: str) -> SessionStarted:
 
 
 def test_nothing_has_happened_at_first() -> None:
-    assert collected() == RunProgress(pid=7)
+    assert collected() == RunReport(stage=RunStage.STREAMING_TURN)
 
 
 @pytest.mark.conformance("O-4")
 def test_repeated_totals_add_nothing_and_rising_ones_their_rise() -> None:
     seen = collected(usage(10, 1), usage(10, 1), usage(25, 3))
-    assert seen.tokens == tokens(25, 3)
+    assert seen.facts.tokens == tokens(25, 3)
 
 
 @pytest.mark.conformance("O-4")
 def test_a_falling_total_adds_nothing_and_keeps_the_mark() -> None:
     seen = collected(usage(10, 5), usage(4, 6), usage(12, 6))
-    assert (seen.tokens.input_tokens, seen.tokens.output_tokens) == (12, 6)
+    assert (seen.facts.tokens.input_tokens, seen.facts.tokens.output_tokens) == (12, 6)
 
 
 def test_a_resumed_thread_counts_from_its_stored_mark() -> None:
     seen = collected(usage(100, 10), usage(120, 15), thread_tokens=tokens(100, 10))
-    assert seen.tokens == tokens(20, 5)
+    assert seen.facts.tokens == tokens(20, 5)
 
 
 def test_usage_that_is_not_absolute_is_added_up() -> None:
-    assert collected(usage(1, 1, absolute=False), usage(2, 2, absolute=False)).tokens == tokens(3, 3)
+    assert collected(usage(1, 1, absolute=False), usage(2, 2, absolute=False)).facts.tokens == tokens(3, 3)
 
 
 @pytest.mark.conformance("O-4")
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=20))
 def test_for_any_totals_the_sum_is_the_highest_seen(totals: list[tuple[int, int]]) -> None:
     seen = collected(*(usage(given, taken) for given, taken in totals))
-    assert seen.tokens.input_tokens == max([0, *(given for given, _ in totals)])
-    assert seen.tokens.output_tokens == max([0, *(taken for _, taken in totals)])
+    assert seen.facts.tokens.input_tokens == max([0, *(given for given, _ in totals)])
+    assert seen.facts.tokens.output_tokens == max([0, *(taken for _, taken in totals)])
 
 
 def test_turns_are_counted_once_each() -> None:
     seen = collected(started("1"), started("1"), started("2"))
-    assert (seen.turn_count, seen.session_id, seen.thread_id, seen.turn_id) == (2, "th-2", "th", "2")
+    facts = seen.facts
+    assert (facts.turn_count, facts.session_id, facts.thread_id) == (2, "th-2", "th")
 
 
 def test_activity_counts_and_hides_nothing() -> None:
     seen = collected(Text(message="hello"), Activity(count=40))
-    assert (seen.events, seen.last_message, seen.last_event) == (41, "hello", "notification")
+    assert (seen.event_count, seen.last_message, seen.last_event) == (41, "hello", "notification")
 
 
 def test_an_unfinished_message_is_no_message_besides_its_pieces() -> None:
     seen = collected(Activity(count=3), Text(message="hel", interrupted=True))
-    assert (seen.events, seen.last_words) == (3, "hel")
+    assert (seen.event_count, seen.last_words) == (3, "hel")
 
 
 def test_the_last_words_stay_while_the_agent_works_on_without_a_word() -> None:
@@ -112,7 +114,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     progress = RunStats()
     before = progress.snapshot()
     progress.add(usage(1, 1))
-    assert before == RunProgress()
+    assert before == RunReport(stage=RunStage.STREAMING_TURN)
 
 
 @pytest.mark.conformance("O-9")
@@ -169,16 +171,22 @@ def test_a_known_secret_is_masked_before_the_words_are_cut() -> None:
 # --- cost --------------------------------------------------------------------------------------------------
 
 
-def priced(*events: AgentEvent) -> RunProgress:
+def priced(*events: AgentEvent) -> RunReport:
     """A dollar for each token of the model `dear`; other models have no price."""
 
     def pricing(model: str | None, used: Tokens) -> Cost:
-        return Cost(usd=used.total_tokens) if model == "dear" else Cost(unpriced_tokens=used.total_tokens)
+        return (
+            Cost(cost_usd=used.total_tokens) if model == "dear" else Cost(unpriced_tokens=used.total_tokens)
+        )
 
     stats = RunStats(pricing=pricing)
     for event in events:
         stats.add(event)
     return stats.snapshot()
+
+
+def cost(report: RunReport) -> Cost:
+    return Cost(cost_usd=report.facts.cost_usd, unpriced_tokens=report.facts.unpriced_tokens)
 
 
 def ended(cost_usd: float | None = None) -> TurnEnd:
@@ -190,19 +198,21 @@ def used(count: int, model: str | None = None) -> Usage:
 
 
 def test_the_report_of_the_agent_replaces_the_estimate_of_its_turn() -> None:
-    assert priced(started("1"), used(7, "dear"), used(5)).cost == Cost(usd=12), "the model goes on"
+    assert cost(priced(started("1"), used(7, "dear"), used(5))) == Cost(cost_usd=12), "the model goes on"
     seen = priced(started("1"), used(7, "dear"), ended(2.5), started("2"), used(1, "dear"), ended())
-    assert (seen.cost, seen.turn_cost, seen.model) == (Cost(usd=3.5), Cost(usd=1), "dear")
-    assert priced(started("1"), used(9), ended(0.5)).cost == Cost(usd=0.5), "nothing is unpriced any more"
+    assert (cost(seen), seen.facts.model) == (Cost(cost_usd=3.5), "dear")
+    assert cost(priced(started("1"), used(9), ended(0.5))) == Cost(cost_usd=0.5), (
+        "nothing is unpriced any more"
+    )
 
 
 def test_what_has_neither_report_nor_price_is_unpriced() -> None:
     seen = priced(started("1"), used(9), ended(), started("2"), used(3, "cheap"), used(2, "dear"), ended())
-    assert seen.cost == Cost(usd=2, unpriced_tokens=12)
-    assert collected(used(9)).cost == Cost(unpriced_tokens=9), "without prices"
+    assert cost(seen) == Cost(cost_usd=2, unpriced_tokens=12)
+    assert cost(collected(used(9))) == Cost(unpriced_tokens=9), "without prices"
 
 
 def test_the_model_of_the_session_prices_totals_of_the_thread_once() -> None:
     session = SessionStarted(session_id="th-1", thread_id="th", turn_id="1", model="dear")
     seen = priced(session, usage(4, 1), usage(4, 1), usage(6, 2))
-    assert (seen.model, seen.cost) == ("dear", Cost(usd=8))
+    assert (seen.facts.model, cost(seen)) == ("dear", Cost(cost_usd=8))

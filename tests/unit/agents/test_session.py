@@ -781,8 +781,8 @@ async def test_the_newest_totals_survive_a_flood(tmp_path: Path) -> None:
     progress = RunStats()
     for event in await session.stop():
         progress.add(event)
-    assert progress.snapshot().events == 40
-    assert progress.snapshot().tokens.total_tokens == 20
+    assert progress.snapshot().event_count == 40
+    assert progress.facts.tokens.total_tokens == 20
 
 
 async def test_a_turn_may_be_over_in_the_read_that_brings_its_answer(tmp_path: Path) -> None:

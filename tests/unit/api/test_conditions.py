@@ -8,7 +8,7 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api import models
 from symphony.api.conditions import conditions
 from symphony.api.documents import issue_document, state_document
-from symphony.domain import Category
+from symphony.domain import Category, Tokens
 from symphony.journal.model import HealthState, JournalStatus
 from symphony.scheduler import (
     ClaimKind,
@@ -141,7 +141,7 @@ def test_what_an_agent_asks_and_whether_its_conversation_goes_on() -> None:
 
 
 def test_what_a_run_goes_on_with() -> None:
-    thread = Thread(thread_id="t-1", total_tokens=7)
+    thread = Thread(thread_id="t-1", tokens=Tokens(total_tokens=7))
     resume = Resume(reason=ResumeReason.ANSWERED, thread=thread, question="Which?", answer="Blue")
     claim = RecoveredClaim(issue=make_issue("1"), kind=ClaimKind.RETRYING, attempt=2, resume=resume)
     story = Chronicle(make_issue("1"))

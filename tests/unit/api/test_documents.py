@@ -83,7 +83,7 @@ def test_an_issue_tells_the_skills_of_its_latest_run_even_when_it_does_not_run()
 def test_thousands_that_a_session_searches_are_named_with_the_issue_alone() -> None:
     story = populated()
     found = tuple(DroppedSkill(name=f"s{number}", reason="search") for number in range(2_000))
-    story.history.skills_loaded("1", replace(SKILLS, dropped=(*SKILLS.dropped, *found)))
+    story.history.skills_loaded("1", "r", replace(SKILLS, dropped=(*SKILLS.dropped, *found)))
     (row,) = story.document()["running"]
     assert row["skills"]["dropped"] == ["rest"]
     assert len(story.issue("SYM-1")["skills"]["dropped"]) == 2_001

@@ -9,6 +9,7 @@ import pytest
 from harness.chronicle import START, Chronicle, conforms, sent
 from harness.pictures import DAEMON, drawn, known, status_of
 from harness.scheduling import make_issue
+from kit.facts import changed
 from symphony.api.documents import issue_document, review_commands, state_document
 from symphony.cli.render.explain import explain_issue
 from symphony.cli.render.status import status_view
@@ -21,9 +22,9 @@ REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message=
 DELIVERED = DeliveredBranch(
     branch="symphony/SYM-1", head="abc", commits=2, files_changed=1, insertions=5, deletions=3
 )
-RUN = RunRecord(
+RUN = changed(RunRecord(
     run_id="r-1", issue_id="1", issue_identifier="SYM-9", started_wall_ms=0, ended_wall_ms=1_000,
-    outcome="succeeded", turns=1, total_tokens=70, commits=2, branch="symphony/SYM-9",
+    outcome="succeeded"), turn_count=1, total_tokens=70, commits=2, branch="symphony/SYM-9",
 )  # fmt: skip
 
 
@@ -48,8 +49,9 @@ def test_a_ready_row_is_what_the_stored_schema_says() -> None:
     assert document["counts"]["ready"] == 1
     (row,) = document["ready"]
     conforms(row, "ReadyRow")
-    counted = ("commits", "files_changed", "insertions", "deletions", "turns", "total_tokens")
-    assert [row[name] for name in counted] == [2, 1, 5, 3, 1, 700]
+    counted = ("commits", "files_changed", "insertions", "deletions", "turns")
+    assert [row[name] for name in counted] == [2, 1, 5, 3, 1]
+    assert row["tokens"]["total_tokens"] == 700
     assert (row["branch"], row["summary"]) == ("symphony/SYM-1", "It works.")
     assert (row["cost_usd"], row["unpriced_tokens"]) == (0.5, 9)
     assert (row["push"], row["push_failure"], row["pull_request_url"]) == (None, None, None)
@@ -75,7 +77,7 @@ def test_an_issue_that_only_the_journal_knows_has_ended_and_its_history_is_told(
     assert document is not None
     conforms(document, "Issue")
     assert (document.status, document.title, document.state, document.result) == ("ended", "", "", None)
-    assert [(run.run_id, run.outcome, run.turns) for run in document.runs] == [("r-1", "succeeded", 1)]
+    assert [(run.run_id, run.outcome, run.turn_count) for run in document.runs] == [("r-1", "succeeded", 1)]
     assert explain_issue(known(sent(document))).code == "ended"
     assert issue_document(story.state, story.history, "SYM-9", **moment) is None  # type: ignore[arg-type]
 
@@ -83,9 +85,9 @@ def test_an_issue_that_only_the_journal_knows_has_ended_and_its_history_is_told(
 def test_an_issue_costs_what_all_its_runs_cost_and_the_live_one_once() -> None:
     story = Chronicle(make_issue()).begin()
     story.streams(turn_count=1, total_tokens=70, cost_usd=0.5, unpriced_tokens=3)
-    live = replace(RUN, run_id=story.run_id(), ended_wall_ms=None, cost_usd=0.25)
-    cut_off = replace(RUN, run_id="r-0", ended_wall_ms=None, cost_usd=1.0)
-    runs = (live, replace(RUN, unpriced_tokens=4), cut_off)
+    live = changed(RUN, run_id=story.run_id(), ended_wall_ms=None, cost_usd=0.25)
+    cut_off = changed(RUN, run_id="r-0", ended_wall_ms=None, cost_usd=1.0)
+    runs = (live, changed(RUN, unpriced_tokens=4), cut_off)
     moment: Any = {"now_ms": story.now, "now": story.wall(), "runs": runs}
     document = issue_document(story.state, story.history, "SYM-1", **moment)
     assert document is not None

@@ -81,7 +81,7 @@ def test_the_oldest_issues_without_a_claim_are_forgotten_first() -> None:
     story.history = History(now=story.wall, max_issues=3)
     story.begin()
     for number in range(5):
-        story.history.skills_loaded(f"old-{number}", SKILLS)
+        story.history.skills_loaded(f"old-{number}", "r", SKILLS)
     story.streams("claimed")
     assert story.history.of("claimed") is not None
     kept = [number for number in range(5) if story.history.of(f"old-{number}") is not None]
@@ -123,16 +123,16 @@ def test_skills_are_summed_up_over_all_runs_as_far_as_they_matter_to_people() ->
         SkillProblem(path="a", code="bom", severity="warning"),
         SkillProblem(path="b", code="missing_name", severity="error"),
     )
-    history.skills_loaded("1", Skills(dropped=dropped, problems=problems))
+    history.skills_loaded("1", "r", Skills(dropped=dropped, problems=problems))
     told = ListedSkill(name="x", path="x", sha256=None)
     for seen in (False, True):
-        history.skills_loaded("2", Skills(listed=(replace(told, seen=seen),)))
+        history.skills_loaded("2", "r", Skills(listed=(replace(told, seen=seen),)))
     assert history.skill_totals == SkillsTotals(runs=2, listed=1, dropped=2, malformed=1), "a run counts once"
 
 
 def test_the_next_run_of_an_issue_is_summed_up_as_well() -> None:
     story = Chronicle(make_issue("1")).begin()
-    story.history.skills_loaded("1", SKILLS)
+    story.history.skills_loaded("1", "r", SKILLS)
     story.ends("1").advance(60_000)
-    story.history.skills_loaded("1", SKILLS)
+    story.history.skills_loaded("1", "r", SKILLS)
     assert story.history.skill_totals.runs == 2

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 
 from harness.asking import FakeOperator, asking
 from harness.chronicle import conforms
+from kit.facts import changed
 from symphony.api.interface import RUN_OUTCOMES, RUN_SUMS, RunQuery
 from symphony.api.runs import runs_document
+from symphony.domain import RunFacts, Tokens
 from symphony.journal.model import RunRecord
 from symphony.scheduler import OutcomeKind
 
@@ -29,13 +32,19 @@ RECORDS = st.lists(
         outcome=st.sampled_from([None, "succeeded", "failed"]),
         agent_name=st.sampled_from([None, "codex", "claude"]),
         issue_state=st.sampled_from([None, "Todo", "Review"]),
-        turns=st.integers(0, 9),
-        commits=st.integers(0, 3),
-        input_tokens=st.integers(0, 1_000),
-        cache_read_tokens=st.integers(0, 1_000),
-        total_tokens=st.integers(0, 2_000),
-        cost_usd=st.none() | st.integers(0, 400).map(lambda quarters: quarters / 4),
-        unpriced_tokens=st.integers(0, 2_000),
+        facts=st.builds(
+            RunFacts,
+            turn_count=st.integers(0, 9),
+            commits=st.integers(0, 3),
+            tokens=st.builds(
+                Tokens,
+                input_tokens=st.integers(0, 1_000),
+                cache_read_tokens=st.integers(0, 1_000),
+                total_tokens=st.integers(0, 2_000),
+            ),
+            cost_usd=st.none() | st.integers(0, 400).map(lambda quarters: quarters / 4),
+            unpriced_tokens=st.integers(0, 2_000),
+        ),
     ),
     max_size=12,
 )
@@ -59,10 +68,15 @@ def test_sums_by_anything_agree_with_the_runs(records: list[RunRecord], query: R
     assert (found.groups, found.total) == (whole.groups, whole.total), "a limit limits no sum"
     total = found.total
     assert total.runs == len(whole.runs)
-    for name in ("turns", "commits", "input_tokens", "cache_read_tokens", "total_tokens", "unpriced_tokens"):
+    assert total.turns == sum(run.turn_count for run in whole.runs)
+    for name in ("commits", "unpriced_tokens"):
         assert getattr(total, name) == sum(getattr(run, name) for run in whole.runs)
-        if query.by is not None:
+    for name, count in total.tokens.counts().items():
+        assert count == sum(run.tokens.counts()[name] for run in whole.runs)
+    if query.by is not None:
+        for name in ("turns", "commits", "unpriced_tokens"):
             assert getattr(total, name) == sum(getattr(one, name) for one in found.groups)
+        assert total.tokens == reduce(Tokens.plus, (one.tokens for one in found.groups), Tokens())
     known = [run.cost_usd for run in whole.runs if run.cost_usd is not None]
     assert total.cost_usd == (sum(known) if known else None), "unpriced is not 0"
     keys = {
@@ -91,9 +105,9 @@ def test_the_words_of_a_query_are_those_of_the_scheduler() -> None:
     assert {*RUN_OUTCOMES} == {"running", "interrupted", *(kind.value for kind in OutcomeKind)}
 
 
-RUN = RunRecord(
+RUN = changed(RunRecord(
     run_id="r-1", issue_id="1", issue_identifier="SYM-1", started_wall_ms=1_772_366_400_000,
-    ended_wall_ms=1_772_366_460_500, outcome="failed", agent_name="codex", model="gpt-5.5",
+    ended_wall_ms=1_772_366_460_500, outcome="failed", agent_name="codex"), model="gpt-5.5",
     total_tokens=70, cost_usd=0.1 + 0.2, unpriced_tokens=3,
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.journalling import NOW, run, skills, written
+from kit.facts import changed
 from symphony.api.models import SkillOutcomes
 from symphony.api.skill_outcomes import skill_outcomes
 from symphony.domain import Issue
@@ -18,7 +19,7 @@ def use(name: str, sha256: str = "1", *, seen: bool = False) -> SkillUse:
 
 
 def ended(number: int, **values: Any) -> RunRecord:
-    return replace(run(number, ended_wall_ms=NOW + number, outcome="succeeded"), **values)
+    return changed(run(number, ended_wall_ms=NOW + number, outcome="succeeded"), **values)
 
 
 def ready(number: int, milestone: Milestone = Milestone.READY) -> Record:
@@ -37,7 +38,7 @@ def test_the_report_tells_two_versions_of_a_skill_apart(tmp_path: Path) -> None:
         record
         for number in range(12)
         for record in (
-            ended(number, turns=6, total_tokens=900, blocked=number < 3, agent_name="codex"),
+            ended(number, turn_count=6, total_tokens=900, blocked=number < 3, agent_name="codex"),
             skills(number, use("release"), use("docs")),
         )
     ]
@@ -47,7 +48,7 @@ def test_the_report_tells_two_versions_of_a_skill_apart(tmp_path: Path) -> None:
         for record in (
             ended(
                 number,
-                turns=2,
+                turn_count=2,
                 total_tokens=300,
                 delivered=True,
                 agent_name="codex" if number < 25 else "claude",

@@ -16,14 +16,14 @@ def test_attempts_turns_and_commits_are_summed_over_the_runs_of_an_issue() -> No
     summary = RunSummary()
     story = ObservedStory(summary, make_issue("1")).begin()
     assert isinstance(story, ObservedStory)
-    story.streams(turn_count=2, branch="symphony/SYM-1")
-    ends(story, kind=OutcomeKind.FAILED, failure=make_failure(), commits=2)
+    story.streams(turn_count=2, branch="symphony/SYM-1", commits=2)
+    ends(story, kind=OutcomeKind.FAILED, failure=make_failure())
     (entry,) = summary.issues.values()
     assert (entry.attempts, entry.turns, entry.commits) == (1, 2, 2)
     assert entry.last_failure == make_failure()
     story.advance(20_000)
-    story.streams(turn_count=1)
-    ends(story, commits=1)
+    story.streams(turn_count=1, commits=1)
+    ends(story)
     assert (entry.attempts, entry.turns, entry.commits) == (2, 3, 2), "commits are those of the branch"
     assert (entry.branch, entry.workspace) == ("symphony/SYM-1", "/ws/1")
     assert entry.last_failure is None

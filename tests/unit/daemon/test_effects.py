@@ -24,11 +24,10 @@ from harness.scheduling import make_failure, make_issue
 from symphony.daemon import effects as module
 from symphony.daemon.clock import Timers
 from symphony.daemon.comments import PeopleCommentReader, SkillComments
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.frames import Start
 from symphony.daemon.hosts.hosts import Hosts
-from symphony.daemon.runs.supervised_run import RunCallbacks
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category, Failure
@@ -81,12 +80,8 @@ class Desk:
     effects: Effects
     mailbox: Mailbox
     exited: anyio.Event
-    contexts: list[RuntimeContext]  # the last one is in force
+    core: Core
     outbox: Outbox
-
-
-async def _unheard(_run_id: str, _thread_id: str) -> None:
-    """Nobody remembers conversations."""
 
 
 @asynccontextmanager
@@ -98,42 +93,32 @@ async def at_work(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[Desk]:
     mailbox, exited = Mailbox(), anyio.Event()
-    contexts = [make_context(path, tracker or FakeTracker(), workspaces)]
-    timers = Timers(mailbox.post)
-    state_dir = StateDirectory(path / "state")
-    await to_thread.run_sync(state_dir.create)
+    core = Core(
+        state_dir=StateDirectory(path / "state"),
+        environment={},
+        post=mailbox.post,
+        now_ms=lambda: 0,
+        wall_ms=lambda: 0,
+    )
+    core.timers, core.context = Timers(mailbox.post), make_context(path, tracker or FakeTracker(), workspaces)
+    await to_thread.run_sync(core.state_dir.create)
     async with anyio.create_task_group() as tasks:
         effects = Effects(
-            context=lambda: contexts[-1],
-            state_dir=state_dir,
+            core,
             tasks=tasks,
-            timers=timers,
-            post=mailbox.post,
             before_poll=before_poll,
             review_tools=lambda _issue_id, tools: tools,
-            recorded=checkpoint,
             on_exit=exited.set,
-            callbacks=RunCallbacks(
-                comments_told=lambda *_: None,
-                agent_spawned=lambda _run_id, _agent: None,
-                conversation_opened=_unheard,
-                instructions_composed=lambda *_: None,
-                skills_changed=lambda _issue_id, _run_id, _skills: None,
-                tool_called=lambda _agent, _success: None,
-                transcript_incomplete=lambda _issue, _run_id, _reason: None,
-            ),
-            jobs=(outbox := Outbox(contexts[0])).jobs,
+            jobs=(outbox := Outbox(core.context)).jobs,
             skill_comments=SkillComments(outbox.jobs, record=lambda _: None, recorded=checkpoint),
             people_comments=PeopleCommentReader(lambda _: ()),
             traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
             hosts=Hosts(LocalHost(), {}, path),
-            environment={},
-            now_ms=lambda: 0,
             timeouts=timeouts,
         )
-        tasks.start_soon(timers.run)
+        tasks.start_soon(core.timers.run)
         async with outbox.at_work():
-            yield Desk(effects, mailbox, exited, contexts, outbox)
+            yield Desk(effects, mailbox, exited, core, outbox)
         tasks.cancel_scope.cancel()
 
 
@@ -214,7 +199,7 @@ async def test_a_poll_uses_what_the_reload_before_it_bound(tmp_path: Path) -> No
     newer = FakeTracker((TWO,))
 
     async def reload() -> None:
-        desk.contexts.append(make_context(tmp_path, newer))
+        desk.core.context = make_context(tmp_path, newer)
 
     async with at_work(tmp_path, FakeTracker((ONE,)), before_poll=reload) as desk:
         desk.effects.carry_out(FetchCandidates(request=1))
@@ -416,8 +401,8 @@ async def test_comments_are_read_and_what_fails_is_a_fact(tmp_path: Path) -> Non
     note = PostComment(issue=ONE, kind="blocked", body="Red or blue?", occasion="r1")
     tracker = MemoryTracker([ONE])
     async with at_work(tmp_path) as desk:
-        desk.contexts.append(replace(desk.contexts[-1], tracker=tracker))
-        desk.outbox.context = desk.contexts[-1]
+        desk.core.context = replace(desk.core.in_force, tracker=tracker)
+        desk.outbox.context = desk.core.in_force
         desk.effects.carry_out(note)
         await anyio.wait_all_tasks_blocked()
         tracker.comment(ONE.id, "Blue", author="ann")

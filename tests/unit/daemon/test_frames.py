@@ -39,7 +39,7 @@ from symphony.daemon.frames import (
     TurnFinished,
     Withdraw,
 )
-from symphony.domain import ToolResult
+from symphony.domain import RunFacts, ToolResult
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.library.workspace import WrittenSkill, WrittenSkills
 from symphony.processes.base import Identity
@@ -82,7 +82,9 @@ FRAMES: tuple[AnyFrame, ...] = (
     Spawned(process=Identity(boot_id="b", pid=1, started=1.25)),
     Report(
         report=RunReport(
-            stage=RunStage.STREAMING_TURN, cost_usd=0.1, rate_limits={"primary": {"used": [1, None, "x"]}}
+            stage=RunStage.STREAMING_TURN,
+            facts=RunFacts(cost_usd=0.1),
+            rate_limits={"primary": {"used": [1, None, "x"]}},
         )
     ),
     SkillsChanged(skills=Skills(listed=(ListedSkill(name="a", path="a/SKILL.md", sha256=None),))),

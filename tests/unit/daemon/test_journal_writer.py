@@ -62,7 +62,7 @@ async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
         first.agent_spawned("preflight", AGENT)
         first.comment_written("1", "blocked", "c-1", "f")
         listed = (ListedSkill(name="s", path="p", sha256="0" * 64, seen=True),)
-        first.skills_loaded("e-1", Skills(commit="abc", listed=listed))
+        first.skills_loaded("1", "e-1", Skills(commit="abc", listed=listed))
         assert first.health.state is HealthState.OK
     async with _life(tmp_path) as second:
         told = second.recovery_event(SETTINGS, ())
@@ -90,7 +90,7 @@ async def test_what_a_run_had_of_the_library_outlives_a_restart_and_so_does_what
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
     async with _life(tmp_path) as first:
         first(EMPTY, Recovered(), AT_WORK, ())
-        first.skills_loaded("e-1", skills)
+        first.skills_loaded("1", "e-1", skills)
         first(AT_WORK, RunEnded(run_id="e-1", outcome=outcome), EMPTY, ())
     async with _life(tmp_path) as second:
         second.work_merged(RUN.issue)
@@ -116,7 +116,7 @@ async def test_a_conversation_is_on_the_disk_when_the_agent_may_be_told_its_task
 def _threads(path: Path) -> list[str]:
     with closing(sqlite3.connect(path / JOURNAL_FILE)) as journal:
         records = [json.loads(text) for (text,) in journal.execute("SELECT record FROM runs")]
-    return [record["thread_id"] for record in records]
+    return [record["facts"]["thread_id"] for record in records]
 
 
 async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_told(tmp_path: Path) -> None:

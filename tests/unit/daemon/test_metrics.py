@@ -136,7 +136,7 @@ async def test_the_number_of_series_does_not_grow_with_the_board() -> None:
 async def test_skills_are_counted_once_per_run_and_shown_as_the_latest_run_has_them() -> None:
     story = Counted()
     for run_id in ("a", "a", "b"):
-        story.metrics.skills_loaded(run_id, SKILLS)
+        story.metrics.skills_loaded("1", run_id, SKILLS)
     found = await story.scrape()
     assert found.value("symphony_skills_dropped_total", reason="count") == 2
     assert found.value("symphony_skill_problems") == 1

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from harness.asking import FakeOperator
-from harness.binding import SECRET, FakeTracker, FakeWorkspaces, Mailbox, make_context
+from harness.binding import SECRET, FakeTracker, FakeWorkspaces, Mailbox, StoryCore, make_context
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from symphony.api import answers, models
@@ -16,7 +16,7 @@ from symphony.api.interface import MAX_DIFF_CHARS, MAX_DIFF_LINES, UnavailableEr
 from symphony.api.models import utc_text
 from symphony.daemon import operator as module
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.operator import ServiceOperator
+from symphony.daemon.operator import Limits, Parts, ServiceOperator
 from symphony.domain import SymphonyError
 from symphony.scheduler import AgentChoice, Cycle, DrainAsked, State, WakeAsked
 from symphony.workspaces import Patch
@@ -34,11 +34,15 @@ class Desk:
         self.started = True
         self.diagnoses = 0
         self.operator = ServiceOperator(
-            state=lambda: self.story.state if self.started else None,
+            StoryCore(
+                tmp_path,
+                state=lambda: self.story.state if self.started else None,
+                context=lambda: self.context,
+                post=self.mailbox.post,
+                now_ms=lambda: self.story.now,
+            ),
             history=self.story.history,
-            context=lambda: self.context,
-            post=self.mailbox.post,
-            now_ms=lambda: self.story.now,
+            parts=Parts(),
             now=self.story.wall,
             metrics=FakeOperator().metrics,
             diagnose=self.diagnose,
@@ -183,7 +187,7 @@ async def test_a_snapshot_that_takes_too_long_is_given_up(
         gate.wait()
 
     monkeypatch.setattr(answers, "state_document", stuck)
-    desk = Desk(tmp_path, timeout_s=0.01)
+    desk = Desk(tmp_path, limits=Limits(snapshot_s=0.01))
     try:
         with pytest.raises(UnavailableError) as refused:
             await desk.operator.state()
@@ -260,7 +264,7 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
         assert refused.value.code == "snapshot_timeout"
 
     monkeypatch.setattr(module, "preview_prompt", slow)
-    desk = Desk(tmp_path, preview_timeout_s=0.5)
+    desk = Desk(tmp_path, limits=Limits(preview_s=0.5))
     async with anyio.create_task_group() as group:
         for _ in range(10):
             group.start_soon(ask)

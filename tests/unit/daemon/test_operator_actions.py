@@ -11,13 +11,14 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.asking import FakeOperator, no_checks
-from harness.binding import SECRET, FakeTracker, MovingTracker, make_context
+from harness.binding import SECRET, FakeTracker, MovingTracker, StoryCore, make_context
 from harness.chronicle import Chronicle, populated
 from harness.journalling import event, run, written
 from harness.scheduling import make_failure, make_issue
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import Stars, utc_text
-from symphony.daemon.operator import ActionRequest, ServiceOperator
+from symphony.daemon.core import ActionRequest
+from symphony.daemon.operator import Limits, Parts, ServiceOperator
 from symphony.domain import Category, SymphonyError
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
@@ -40,11 +41,15 @@ class Desk:
         self.held: list[Event | ActionRequest] = []
         self.holds = False
         self.operator = ServiceOperator(
-            state=lambda: self.story.state if self.started else None,
+            StoryCore(
+                tmp_path,
+                state=lambda: self.story.state if self.started else None,
+                context=lambda: self.context,
+                post=self.post,
+                now_ms=lambda: self.story.now,
+            ),
             history=self.story.history,
-            context=lambda: self.context,
-            post=self.post,
-            now_ms=lambda: self.story.now,
+            parts=Parts(),
             now=self.story.wall,
             metrics=FakeOperator().metrics,
             diagnose=no_checks,
@@ -239,7 +244,7 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
 
 
 async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, action_timeout_s=0)
+    desk = Desk(tmp_path, limits=Limits(action_s=0))
     desk.holds = True
     assert "nothing new" in await desk.act("pause")
     (order,) = desk.held

@@ -8,7 +8,8 @@ from typing_extensions import override
 
 from harness.ledger import Ledger, check_present
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain import Cost, Tokens
+from kit.facts import changed
+from symphony.domain import Cost, Tokens, Usage
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -215,8 +216,8 @@ def test_a_milestone_is_recorded(milestone: dict[str, Any]) -> None:
     story.records.clear()
     story.streams(**milestone)
     (row,) = story.of(RunRecord)
-    for name, value in milestone.items():
-        assert getattr(row, "turns" if name == "turn_count" else name) == value
+    assert isinstance(row, RunRecord)
+    assert changed(row, **milestone) == row
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_the_agent_process_stays_recorded_until_the_end_of_the_run() -> None:
     assert story.ledger.runs[run_id].agent == AGENT
     story.streams(total_tokens=5)
     assert story.ledger.runs[run_id].agent == AGENT
-    assert story.ledger.runs[run_id].total_tokens == 5
+    assert story.ledger.runs[run_id].facts.tokens.total_tokens == 5
 
 
 def test_the_conversation_of_a_run_is_recorded_before_any_report() -> None:
@@ -274,11 +275,14 @@ def test_the_conversation_of_a_run_is_recorded_before_any_report() -> None:
     run_id = story.run_id()
     story.streams(thread_id=None)
     story.record(story.recorder.thread_opened(run_id, "t-1"))
-    assert story.ledger.runs[run_id].thread_id == "t-1"
+    assert story.ledger.runs[run_id].facts.thread_id == "t-1"
     story.streams(total_tokens=5)
-    assert (story.ledger.runs[run_id].thread_id, story.ledger.runs[run_id].total_tokens) == ("t-1", 5)
+    assert (
+        story.ledger.runs[run_id].facts.thread_id,
+        story.ledger.runs[run_id].facts.tokens.total_tokens,
+    ) == ("t-1", 5)
     story.streams(thread_id="t-2")
-    assert story.ledger.runs[run_id].thread_id == "t-2"
+    assert story.ledger.runs[run_id].facts.thread_id == "t-2"
     assert StepRecorder(US).thread_opened("preflight", "t-1") == ()
 
 
@@ -290,11 +294,12 @@ def test_the_end_of_a_run_is_recorded_with_outcome_and_reason() -> None:
     story = _at_work()
     run_id = story.run_id()
     failure = make_failure("it broke")
-    outcome = Outcome(kind=OutcomeKind.FAILED, failure=failure, progress=True, commits=2)
+    outcome = Outcome(kind=OutcomeKind.FAILED, failure=failure, progress=True)
+    story.report(commits=2)
     story.advance(50).tell(RunEnded(run_id=run_id, outcome=outcome))
     row = story.ledger.runs[run_id]
     assert (row.ended_wall_ms, row.outcome, row.reason) == (WALL_MS + 50, "failed", failure.line)
-    assert (row.progress, row.commits, row.turns, row.thread_id) == (True, 2, 1, "t")
+    assert (row.progress, row.facts.commits, row.facts.turn_count, row.facts.thread_id) == (True, 2, 1, "t")
     assert story.ledger.live == ()
 
 
@@ -424,18 +429,22 @@ def test_sums_survive_kills_and_each_run_counts_once() -> None:
     for _ in range(2):  # killed in the middle of the run, and again before anything else happens
         story = _next_life(story)
     (run,) = story.ledger.runs.values()
-    assert (run.outcome, run.model, run.issue_state) == (INTERRUPTED, "opus", "Todo")
-    assert (run.total_tokens, run.cache_read_tokens, run.cost_usd) == (10, 4, 0.5)
+    assert (run.outcome, run.facts.model, run.issue_state) == (INTERRUPTED, "opus", "Todo")
+    assert (run.facts.tokens.total_tokens, run.facts.tokens.cache_read_tokens, run.facts.cost_usd) == (
+        10,
+        4,
+        0.5,
+    )
     story.begin().advance(2_000)
     story.streams(**used, turn_count=1, unpriced_tokens=10).ends()
     story = _next_life(story)
     totals = story.state.totals
-    assert (totals.tokens, totals.cost) == (Tokens(12, 0, 20, 8), Cost(usd=0.5, unpriced_tokens=10))
+    assert totals.usage == Usage(tokens=Tokens(12, 0, 20, 8), cost_usd=0.5, unpriced_tokens=10)
     assert (totals.sessions, totals.issues) == (2, 1)
-    assert (story.state.day_tokens, story.state.day_cost) == (20, totals.cost)
+    assert (story.state.day_tokens, story.state.day_cost) == (20, Cost(cost_usd=0.5, unpriced_tokens=10))
     (result,) = story.state.results.values()
-    assert (result.turns, result.total_tokens, Cost.of(result)) == (2, 20, totals.cost)
-    assert sum(run.total_tokens for run in story.ledger.runs.values()) == 20
+    assert (result.turns, result.usage) == (2, totals.usage)
+    assert sum(run.facts.tokens.total_tokens for run in story.ledger.runs.values()) == 20
 
 
 def test_a_report_records_the_usage_of_its_own_issue() -> None:

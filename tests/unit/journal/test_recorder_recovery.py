@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
+from kit.facts import changed
 from kit.simulator import run_schedule
-from symphony.domain import Cost, Tokens
+from symphony.domain import Cost, RunFacts, Tokens, Usage
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
 from symphony.journal.recorder import (
     BUDGET_WAIVERS,
@@ -48,12 +49,7 @@ RUN = RunRecord(
     issue_id="1",
     issue_identifier="SYM-1",
     started_wall_ms=0,
-    thread_id="t",
-    turns=1,
-    input_tokens=8,
-    output_tokens=2,
-    total_tokens=10,
-    workspace_path="/ws/1",
+    facts=RunFacts(thread_id="t", turn_count=1, tokens=Tokens(8, 2, 10), workspace_path="/ws/1"),
 )
 
 
@@ -79,9 +75,9 @@ def test_results_come_back_oldest_first_and_never_later_than_now() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "7", '{"totals": {"sessions": "many"}}'])
 def test_sums_that_cannot_be_read_begin_at_zero_with_the_runs_that_were_cut_off(text: str) -> None:
-    run = replace(RUN, session_id="s", cost_usd=0.5)
+    run = changed(RUN, session_id="s", cost_usd=0.5)
     found = recovered_event(RecoveredState(settings={USAGE: text}, live_runs=(run,)), START)
-    assert (found.totals.tokens, found.totals.cost) == (Tokens(8, 2, 10), Cost(usd=0.5))
+    assert found.totals.usage == Usage(tokens=Tokens(8, 2, 10), cost_usd=0.5)
     assert (found.totals.sessions, found.totals.issues, found.known_issues) == (1, 1, frozenset("1"))
     assert found.day_cost == Cost()
 
@@ -90,25 +86,25 @@ def test_sums_that_cannot_be_read_begin_at_zero_with_the_runs_that_were_cut_off(
 
 
 def test_a_live_run_continues_its_thread() -> None:
-    thread = Thread(thread_id="t", input_tokens=8, output_tokens=2, total_tokens=10)
+    thread = Thread(thread_id="t", tokens=Tokens(8, 2, 10))
     found = _claim(CLAIM, RUN)
     assert found.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
     assert found.workspace_path == "/ws/1"
 
 
 def test_tokens_of_the_thread_before_the_run_are_counted() -> None:
-    had = Thread(thread_id="t", input_tokens=100, output_tokens=10, total_tokens=110)
+    had = Thread(thread_id="t", tokens=Tokens(100, 10, 110))
     given_answer = Resume(reason=ResumeReason.ANSWERED, thread=had, question="?", answer="!")
-    thread = Thread(thread_id="t", input_tokens=108, output_tokens=12, total_tokens=120)
+    thread = Thread(thread_id="t", tokens=Tokens(108, 12, 120))
     found = _claim(replace(CLAIM, resume=given_answer), RUN)
     assert found.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
     other = Resume(reason=ResumeReason.INTERRUPTED, thread=replace(had, thread_id="older"))
     found = _claim(replace(CLAIM, resume=other), RUN)
     assert found.resume is not None
-    assert found.resume.thread == Thread(thread_id="t", input_tokens=8, output_tokens=2, total_tokens=10)
+    assert found.resume.thread == Thread(thread_id="t", tokens=Tokens(8, 2, 10))
 
 
-@pytest.mark.parametrize("runs", [(), (replace(RUN, thread_id=None),), (replace(RUN, turns=0),)])
+@pytest.mark.parametrize("runs", [(), (changed(RUN, thread_id=None),), (changed(RUN, turn_count=0),)])
 def test_an_answer_that_no_turn_received_is_not_lost(runs: tuple[RunRecord, ...]) -> None:
     answered = Resume(reason=ResumeReason.ANSWERED, question="?", answer="!")
     found = _claim(replace(CLAIM, resume=answered), *runs).resume
@@ -117,7 +113,7 @@ def test_an_answer_that_no_turn_received_is_not_lost(runs: tuple[RunRecord, ...]
 
 
 def test_a_run_without_a_thread_starts_cold() -> None:
-    found = _claim(CLAIM, replace(RUN, thread_id=None, turns=0))
+    found = _claim(CLAIM, changed(RUN, thread_id=None, turn_count=0))
     assert found.resume == Resume(reason=ResumeReason.INTERRUPTED)
 
 
@@ -202,7 +198,7 @@ def _same(entry: ClaimEntry, claim: RecoveredClaim) -> bool:
     known = (claim.issue, claim.attempt, claim.workspace_path)
     match entry:
         case Running():
-            path, stopped = entry.report.workspace_path, entry.stopping is StopReason.OPERATOR
+            path, stopped = entry.report.facts.workspace_path, entry.stopping is StopReason.OPERATOR
             kind = ClaimKind.BLOCKED if stopped else ClaimKind.RUNNING
             return claim.kind is kind and known == (entry.issue, entry.attempt, path)
         case Retry():

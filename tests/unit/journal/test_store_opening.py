@@ -1,3 +1,4 @@
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -5,17 +6,18 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import NOW, claim, event, opened, run
-from symphony.domain import Category, Failure
+from symphony.domain import Category, Failure, RunFacts, Tokens, Usage
 from symphony.journal.model import (
     HealthState,
     IssueSpent,
     Record,
     RecoveredState,
+    ResultRecord,
     SettingRecord,
     SkillsRecord,
 )
 from symphony.journal.store import Journal
-from symphony.scheduler import Spent
+from symphony.scheduler import IssueResult, Spent, Thread
 
 CONTENT: tuple[Record, ...] = (claim(1), run(1), *(event(number) for number in range(300)))
 
@@ -160,7 +162,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
         ("PRAGMA application_id = 7", "the database of another program", "move"),
         (
             "PRAGMA user_version = 99",
-            "a newer symphony wrote it (schema 99, this one knows 3)",
+            "a newer symphony wrote it (schema 99, this one knows 4)",
             "upgrade symphony",
         ),
     ],
@@ -293,3 +295,70 @@ async def test_rows_that_do_not_decode_are_skipped_and_reported_once(tmp_path: P
     again = await opened(path)
     assert again.take_notices() == ()
     await again.close()
+
+
+OLD_ROWS = (
+    """
+    UPDATE runs SET record = '{"run_id": "r-1", "issue_id": "id-1", "issue_identifier": "SYM-1",
+    "started_wall_ms": 5, "turns": 2, "commits": 1, "session_id": "s", "thread_id": "t",
+    "input_tokens": 8, "total_tokens": 10,
+    "cost_usd": 0.5, "unpriced_tokens": 3, "model": "m", "workspace_path": "/w", "branch": "b"}'
+    WHERE run_id = 'r-1'
+    """,
+    """
+    UPDATE results SET record = json_remove(json_set(record, '$.result.total_tokens', 7,
+    '$.result.cost_usd', 0.25,
+    '$.result.thread', json('{"thread_id": "t", "input_tokens": 1, "total_tokens": 2}')), '$.result.usage')
+    """,
+    """
+    UPDATE claims SET record = json_set(record, '$.resume',
+    json('{"reason": "interrupted", "thread": {"thread_id": "t", "total_tokens": 2}}'))
+    """,
+    """
+    REPLACE INTO settings VALUES ('usage', '{"totals": {"tokens": {"total_tokens": 9}, "cost": {"usd": 1.5},
+    "sessions": 4}, "day": "2026-01-02", "day_cost": {"usd": 0.75}}')
+    """,
+    "PRAGMA user_version = 3",
+)
+
+
+@pytest.mark.asyncio
+async def test_the_facts_of_runs_in_a_file_of_the_third_version_are_moved_to_their_place(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    done = ResultRecord(result=IssueResult(issue=claim(1).issue), ended_wall_ms=NOW)
+    journal.put(claim(1), done, run(1))
+    await journal.close()
+    for statement in OLD_ROWS:
+        change(path, statement)
+    journal = await opened(path)
+    assert journal.take_notices() == ()
+    found = journal.recovered_state
+    await journal.close()
+    assert [one.facts for one in found.live_runs] == [
+        RunFacts(
+            tokens=Tokens(8, 0, 10),
+            cost_usd=0.5,
+            unpriced_tokens=3,
+            turn_count=2,
+            commits=1,
+            session_id="s",
+            thread_id="t",
+            model="m",
+            workspace_path="/w",
+            branch="b",
+        )
+    ]
+    (old,) = found.results
+    assert old.result.usage == Usage(tokens=Tokens(total_tokens=7), cost_usd=0.25)
+    assert old.result.thread == Thread(thread_id="t", tokens=Tokens(1, 0, 2))
+    (claimed,) = found.claims
+    assert claimed.resume is not None
+    assert claimed.resume.thread == Thread(thread_id="t", tokens=Tokens(total_tokens=2))
+    assert json.loads(found.settings["usage"]) == {
+        "totals": {"usage": {"tokens": {"total_tokens": 9}, "cost_usd": 1.5}, "sessions": 4},
+        "day": "2026-01-02",
+        "day_cost": {"cost_usd": 0.75},
+    }

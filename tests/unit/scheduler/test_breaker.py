@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import Blame, Category, Failure
+from symphony.domain import Blame, Category, Failure, Tokens
 from symphony.scheduler import (
     MAX_THROTTLE_MS,
     CircuitBreaker,
@@ -327,7 +327,7 @@ def test_a_run_that_only_the_tracker_failed_continues_its_conversation() -> None
     (start,) = story.said(StartRun)
     assert start.attempt == 1
     assert start.resume == Resume(
-        reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=70)
+        reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", tokens=Tokens(total_tokens=70))
     )
 
 

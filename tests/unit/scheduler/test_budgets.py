@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import MAX_COUNT, Category
+from kit.facts import changed
+from symphony.domain import MAX_COUNT, Category, Tokens
 from symphony.scheduler import (
     CleanWorkspace,
     DayBegan,
@@ -61,7 +62,7 @@ def test_an_issue_counts_once_in_the_totals_however_many_sessions_it_has() -> No
     assert (story.state.totals.issues, story.state.totals.sessions) == (1, 1)
     story.streams(thread_id="t-2", session_id="t-2-1", total_tokens=50).ends()
     totals = story.state.totals
-    assert (totals.issues, totals.sessions, totals.tokens.total_tokens) == (1, 2, 150)
+    assert (totals.issues, totals.sessions, totals.usage.tokens.total_tokens) == (1, 2, 150)
 
 
 def test_the_attempts_of_an_issue_add_up_and_every_run_begins_at_zero() -> None:
@@ -82,7 +83,7 @@ def test_counts_are_bounded_and_the_oldest_is_dropped_first() -> None:
     run = Running(
         run_id="e-1", issue=make_issue(), attempt=None, started_ms=0, max_turns=1, attempts_without_progress=0
     )
-    budgets.count_usage(step, run, RunReport(stage=RunStage.STREAMING_TURN, total_tokens=5))
+    budgets.count_usage(step, run, changed(RunReport(stage=RunStage.STREAMING_TURN), total_tokens=5))
     assert len(step.state.spent) == budgets.MAX_ISSUES
     assert "old-0" not in step.state.spent
     assert step.state.spent["1"] == Spent(tokens=5)
@@ -120,7 +121,7 @@ def test_used_up_tokens_stop_a_turn_and_block_the_issue() -> None:
     assert "symphony unblock SYM-1" in (blocked.failure.hint or "")
     assert blocked.resume is not None
     assert blocked.resume.thread is not None
-    assert blocked.resume.thread.total_tokens == 1_300
+    assert blocked.resume.thread.tokens.total_tokens == 1_300
     assert len(story.said(PostComment)) == 1
     story.advance(FAR)
     assert not story.said(StartRun)
@@ -239,8 +240,9 @@ def test_a_daily_budget_used_up_before_the_restart_names_no_run() -> None:
 def test_impossible_counts_are_clamped() -> None:
     story = _story()
     story.report(total_tokens=10**30, input_tokens=-1, turn_count=10**30)
-    report = story.state.running["1"].report
-    assert (report.total_tokens, report.input_tokens, report.turn_count) == (MAX_COUNT, 0, MAX_COUNT)
+    facts = story.state.running["1"].report.facts
+    assert facts.tokens == Tokens(total_tokens=MAX_COUNT)
+    assert facts.turn_count == MAX_COUNT
     assert story.state.spent["1"] == Spent(tokens=MAX_COUNT, turns=MAX_COUNT)
     assert story.state.day_tokens == MAX_COUNT
 

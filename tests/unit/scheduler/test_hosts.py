@@ -303,7 +303,7 @@ def test_the_next_daemon_prefers_the_host_with_the_workspace() -> None:
     story.tell(Recovered(remote_workspaces={"1": RemoteWorkspace(identifier="SYM-1", host="b")}))
     (command,) = story.said(StartRun)
     assert (command.host, command.last_host) == ("b", "b")
-    assert story.state.running["1"].report.workspace_path is None
+    assert story.state.running["1"].report.facts.workspace_path is None
 
 
 def test_a_host_that_is_no_longer_named_gets_no_run() -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain import Tokens
 from symphony.scheduler import (
     CleanWorkspace,
     ContinueRun,
@@ -141,7 +142,7 @@ def test_a_run_that_ends_during_a_drain_is_left_to_the_next_daemon() -> None:
     (retry,) = story.state.retrying.values()
     assert (retry.attempt, retry.due_ms, retry.error, retry.workspace_path) == (1, story.now, None, "/ws/1")
     assert retry.resume == Resume(
-        reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=70)
+        reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", tokens=Tokens(total_tokens=70))
     )
     assert Timer(TimerKind.RETRY, "1") not in story.timers, "the retry is left to the next daemon"
     assert not story.said(CleanWorkspace)

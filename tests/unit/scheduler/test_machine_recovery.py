@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain import Category
+from symphony.domain import Category, Tokens
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
@@ -25,7 +25,9 @@ from symphony.scheduler import (
     blocks,
 )
 
-_RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=9))
+_RESUME = Resume(
+    reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", tokens=Tokens(total_tokens=9))
+)
 _ASKED = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
 
 

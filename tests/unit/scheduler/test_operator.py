@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import Category
+from symphony.domain import Category, Tokens
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
@@ -44,7 +44,7 @@ from symphony.scheduler import (
 from symphony.scheduler.runs import no_progress, stopped_by_operator
 
 FAR = 10_000_000
-THREAD = Thread(thread_id="t-1", total_tokens=70)
+THREAD = Thread(thread_id="t-1", tokens=Tokens(total_tokens=70))
 
 
 def _running(**settings: Any) -> Story:

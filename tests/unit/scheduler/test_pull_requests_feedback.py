@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, handed_off, make_failure, make_issue
-from symphony.domain import Category
+from symphony.domain import Category, Tokens
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
@@ -35,7 +35,7 @@ from symphony.scheduler import (
 )
 
 NEWS = FeedbackGiven(issue_id="1", key="ci abc id-1", summary="ci at abc", text="The check test failed.")
-THREAD = Thread(thread_id="t-1", total_tokens=70)
+THREAD = Thread(thread_id="t-1", tokens=Tokens(total_tokens=70))
 
 
 def _told(**settings: Any) -> Story:
@@ -54,7 +54,7 @@ def test_the_agent_gets_feedback_in_the_same_conversation_and_workspace() -> Non
     assert start.resume == Resume(
         reason=ResumeReason.FEEDBACK, thread=THREAD, answer=NEWS.text, after_handoff=True
     )
-    assert story.state.running["1"].report.workspace_path == "/ws/1"
+    assert story.state.running["1"].report.facts.workspace_path == "/ws/1"
     assert len(story.notices("feedback_taken")) == 1
 
 
@@ -238,7 +238,7 @@ def test_conversations_of_work_in_review_are_kept() -> None:
 
 def test_a_run_that_was_cut_off_leaves_its_totals_to_feedback() -> None:
     story = handed_off()
-    used = replace(THREAD, total_tokens=170)
+    used = replace(THREAD, tokens=Tokens(total_tokens=170))
     claim = RecoveredClaim(
         issue=story.board["1"],
         kind=ClaimKind.RETRYING,

@@ -87,7 +87,7 @@ def test_work_that_left_the_active_states_is_ready_for_review() -> None:
         delivered(),
         "Human Review",
     )
-    assert (found.turns, found.total_tokens, found.cost_usd) == (1, 700, 0.5)
+    assert (found.turns, found.usage.tokens.total_tokens, found.usage.cost_usd) == (1, 700, 0.5)
     assert (found.summary, found.issue.description) == ("It works now.", None)
     assert [notice.fields["branch"] for notice in story.notices("work_ready")] == ["symphony/SYM-1"]
 
@@ -126,7 +126,7 @@ def test_all_runs_of_an_issue_are_added_up() -> None:
     story.put("1", state="Human Review")
     ends(story.turn_ends(), delivered=None).advance(2_000)
     found = result(story)
-    assert (found.turns, found.total_tokens, found.cost_usd) == (3, 1_000, 0.5)
+    assert (found.turns, found.usage.tokens.total_tokens, found.usage.cost_usd) == (3, 1_000, 0.5)
     assert (found.status, found.delivered, found.summary) == (ResultStatus.READY, delivered(), "half of it")
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.scheduling import make_failure, make_issue, make_settings
+from symphony.domain import RunFacts, Tokens
 from symphony.scheduler import (
     Blocked,
     Resume,
@@ -18,7 +19,7 @@ from symphony.scheduler import (
     resume,
 )
 
-_OLD = Thread(thread_id="t-1", input_tokens=100, output_tokens=10, total_tokens=110)
+_OLD = Thread(thread_id="t-1", tokens=Tokens(100, 10, 110))
 _INTERRUPTED = Resume(reason=ResumeReason.INTERRUPTED, thread=_OLD)
 _ANSWERED = Resume(reason=ResumeReason.ANSWERED, thread=_OLD, question="which?", answer="blue")
 
@@ -28,11 +29,11 @@ def _run(
 ) -> Running:
     report = RunReport(
         stage=RunStage.STREAMING_TURN,
-        thread_id=thread_id,
-        turn_count=turns,
-        input_tokens=total_tokens // 2,
-        output_tokens=total_tokens // 2,
-        total_tokens=total_tokens,
+        facts=RunFacts(
+            thread_id=thread_id,
+            turn_count=turns,
+            tokens=Tokens(total_tokens // 2, total_tokens // 2, total_tokens),
+        ),
     )
     return Running(
         run_id="e-1",
@@ -52,7 +53,7 @@ def test_a_run_without_an_agent_has_no_conversation() -> None:
 
 def test_a_new_conversation_has_the_totals_of_its_run() -> None:
     assert resume.thread_of(_run("t-9", total_tokens=40)) == Thread(
-        thread_id="t-9", input_tokens=20, output_tokens=20, total_tokens=40, begun=False
+        thread_id="t-9", tokens=Tokens(20, 20, 40), begun=False
     )
 
 
@@ -77,14 +78,14 @@ def test_a_conversation_has_begun_once_a_turn_of_it_did(
 
 def test_a_continued_conversation_adds_the_run_to_its_totals() -> None:
     assert resume.thread_of(_run("t-1", total_tokens=40, resume=_INTERRUPTED)) == Thread(
-        thread_id="t-1", input_tokens=120, output_tokens=30, total_tokens=150
+        thread_id="t-1", tokens=Tokens(120, 30, 150)
     )
 
 
 def test_another_conversation_than_the_requested_one_counts_from_zero() -> None:
     thread = resume.thread_of(_run("t-2", total_tokens=40, resume=_INTERRUPTED))
     assert thread is not None
-    assert (thread.thread_id, thread.total_tokens) == ("t-2", 40)
+    assert (thread.thread_id, thread.tokens.total_tokens) == ("t-2", 40)
 
 
 def test_before_the_agent_reports_the_conversation_is_the_resumed_one() -> None:

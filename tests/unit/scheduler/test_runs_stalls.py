@@ -183,10 +183,10 @@ def test_a_stalled_run_is_retried_and_its_workspace_kept() -> None:
 def test_tokens_and_time_of_a_run_are_added_once_at_its_end() -> None:
     story = Story(make_issue()).begin()
     story.advance(5_000).streams(input_tokens=3, output_tokens=4, total_tokens=7).advance(2_000)
-    assert story.state.totals.tokens == Tokens()
+    assert story.state.totals.usage.tokens == Tokens()
     story.ends()
     totals = story.state.totals
-    assert totals.tokens == Tokens(3, 4, 7)
+    assert totals.usage.tokens == Tokens(3, 4, 7)
     assert totals.running_ms == 2_000, "hooks and clones are not agent time"
 
 

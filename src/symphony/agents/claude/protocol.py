@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 from cachetools import FIFOCache
+from msgspec import structs
 
 from symphony.agents import events, wire
 from symphony.agents.event_queue import fits_one_turn
@@ -412,7 +413,7 @@ class TokenCounter:
             return None
         if fits_one_turn(total):  # else it will be refused, and must not hide what follows
             self._reported = self._reported.plus(new)
-        return events.Usage(absolute=False, tokens=replace(new, total_tokens=total), model=model)
+        return events.Usage(absolute=False, tokens=structs.replace(new, total_tokens=total), model=model)
 
 
 def _tokens(usage: Json, keys: tuple[str, ...]) -> Tokens:

@@ -475,7 +475,10 @@ def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: s
         total=structs.replace(runs.total, seconds=round(runs.total.seconds, -1)),
         runs_by_day=_bars([(day.key, day.runs, plural(day.runs, "run")) for day in latest_days]),
         tokens_by_day=_bars(
-            [(day.key, day.total_tokens, f"{tokens(day.total_tokens)} tokens") for day in latest_days]
+            [
+                (day.key, day.tokens.total_tokens, f"{tokens(day.tokens.total_tokens)} tokens")
+                for day in latest_days
+            ]
         ),
         cost_by_day=_bars(
             [(day.key, day.cost_usd or 0, f"${day.cost_usd or 0:,.2f}") for day in latest_days]

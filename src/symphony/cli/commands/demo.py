@@ -40,7 +40,7 @@ from symphony.cli.serving import serve
 from symphony.cli.summary import RunSummary, delivery_lines, summary_table
 from symphony.config import load_workflow
 from symphony.daemon.clock import monotonic_ms
-from symphony.daemon.service import Observer
+from symphony.daemon.core import StepObserver
 from symphony.domain import Issue, SymphonyError, natural_order, one_line, plural
 from symphony.library.model import Authorship, LibrarySkill, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
@@ -513,7 +513,7 @@ _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting
 
 
 @contextmanager
-def show_progress(console: Console) -> Iterator[Observer]:
+def show_progress(console: Console) -> Iterator[StepObserver]:
     """An observer that shows progress: a live table on a terminal, else a line per milestone."""
     if console.is_terminal and not console.is_dumb_terminal:  # a dumb terminal cannot redraw
         with Live(console=console, refresh_per_second=8, transient=True) as live:
@@ -574,7 +574,7 @@ class ProgressLines:
                 outcome = fact.outcome
                 result = "finished" if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind.value
                 reason = f" ({outcome.failure.message})" if outcome.failure else ""
-                commits = plural(outcome.commits, "commit")
+                commits = plural(run.report.facts.commits, "commit")
                 self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
         for issue_id in after.blocked.keys() - before.blocked.keys():
             blocked = after.blocked[issue_id]

@@ -1035,7 +1035,7 @@ async def _sync(issue: str, library: OpenLibrary) -> LibrarySynced:
             metadata=provenance(
                 run_id=run_id or "unknown",
                 agent=(runs[0].agent_name if runs else None) or "unknown",
-                model=runs[0].model if runs else None,
+                model=runs[0].facts.model if runs else None,
             ),
         )
     )

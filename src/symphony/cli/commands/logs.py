@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from msgspec import structs
 
 from symphony.api.formatting import duration, event_words, parse_time, seconds_between, tokens
 from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent, LoggedRun
@@ -119,16 +120,23 @@ def log_text(line: LoggedLine) -> str:
     elif run is not None:
         took = duration(seconds_between(run.started_at, run.ended_at))
         reason = "" if run.reason is None else f" ({without_codes(run.reason)})"
-        work = [plural(run.turns, "turn"), plural(run.commits, "commit")]
-        if run.total_tokens:
-            work.append(f"{tokens(run.total_tokens)} tokens")
+        work = [plural(run.turn_count, "turn"), plural(run.commits, "commit")]
+        if run.tokens.total_tokens:
+            work.append(f"{tokens(run.tokens.total_tokens)} tokens")
         text += f" {run.outcome or 'ended'} after {took}{reason}: {', '.join(work)}"
     return f"── {one_line(text, _MAX_CHARS)} ──"
 
 
 def _logged_run(record: RunRecord) -> LoggedRun:
-    return LoggedRun.of(
-        record,
+    return LoggedRun(
+        **structs.asdict(record.facts),
+        attempt=record.attempt,
+        attempt_number=record.attempt_number,
+        attempt_limit=record.attempt_limit,
+        outcome=record.outcome,
+        reason=record.reason,
+        progress=record.progress,
+        agent_reason=record.agent_reason,
         started_at=_utc(record.started_wall_ms),
         ended_at=None if record.ended_wall_ms is None else _utc(record.ended_wall_ms),
         agent=record.agent_name,

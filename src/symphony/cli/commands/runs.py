@@ -110,7 +110,7 @@ def runs(
 _WIDE: Final = 100
 """From this width on the model stands beside the agent; below, under it."""
 _OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "timed_out": "red"}
-_NUMBERS: Final = ("TURNS", "TOKENS", "USD", "COMMITS")
+_NUMBERS: Final = ("TURNS", "TOKENS", "USD", "COMMITS", "FILES")
 _CENT: Final = 0.01
 
 
@@ -137,7 +137,8 @@ def money(usd: float | None, unpriced_tokens: int) -> str:
 
 
 def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
-    columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", "AGENT")
+    files = ("FILES",) if wide else ()
+    columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", *files, "AGENT")
     shown = table(*columns, right={"TOOK", *_NUMBERS}, fold={"ISSUE", "AGENT"})
     if not wide:
         shown.padding = (0, 1, 0, 0)
@@ -151,10 +152,11 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
             "-" if started is None else started.astimezone().strftime("%m-%d %H:%M"),
             duration(row.seconds),
             cell(outcome, _OUTCOMES.get(outcome, "yellow")),
-            str(row.turns),
-            tokens(row.total_tokens),
+            str(row.turn_count),
+            tokens(row.tokens.total_tokens),
             money(row.cost_usd, row.unpriced_tokens),
             str(row.commits),
+            *((str(row.files_changed),) if wide else ()),
             agent,
         )
     return shown
@@ -170,7 +172,7 @@ def _sums(document: Runs) -> Table:
             f"{row.runs:,}",
             f"{row.turns:,}",
             duration(row.seconds),
-            tokens(row.total_tokens),
+            tokens(row.tokens.total_tokens),
             money(row.cost_usd, row.unpriced_tokens),
             f"{row.commits:,}",
         )
@@ -182,7 +184,7 @@ def _total(total: RunSums) -> list[Text]:
         plural(total.runs, "run"),
         plural(total.turns, "turn"),
         duration(total.seconds),
-        f"{tokens(total.total_tokens)} tokens",
+        f"{tokens(total.tokens.total_tokens)} tokens",
         plural(total.commits, "commit"),
     ]
     if total.cost_usd is not None:

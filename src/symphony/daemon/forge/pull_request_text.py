@@ -57,8 +57,8 @@ def pull_request_text(
         "insertions": delivered.insertions,
         "deletions": delivered.deletions,
         "turns": result.turns,
-        "total_tokens": result.total_tokens,
-        "cost_usd": None if result.cost_usd is None else f"{result.cost_usd:.2f}",
+        "total_tokens": result.usage.tokens.total_tokens,
+        "cost_usd": None if result.usage.cost_usd is None else f"{result.usage.cost_usd:.2f}",
     }
 
     def rendered(key: str, source: str | None) -> str:

@@ -23,8 +23,9 @@ from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
 from symphony.api.models import Instructions, Skills, SyncedSkills
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
+from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
-from symphony.domain import MAX_COUNT, Blame, Category, Failure, Redaction, Tokens, plain_text
+from symphony.domain import MAX_COUNT, Blame, Category, Failure, Redaction, plain_text
 from symphony.journal.transcripts import MAX_LINE_BYTES, MessageEntry, TranscriptEntry
 from symphony.library.sync import CollectedSkills
 from symphony.library.workspace import WrittenSkills
@@ -40,6 +41,7 @@ from symphony.scheduler import (
     RunStage,
     StartRun,
 )
+from symphony.workspaces import Delivery
 
 MAX_NODES: Final = 100_000
 """The most values in one frame."""
@@ -205,7 +207,8 @@ class HostReports:
             case frames.TurnFinished():
                 if frame.turn == self._turn:
                     self._turn_begun = True
-                    self.latest = replace(self.latest, turn_count=self._turn)
+                    facts = structs.replace(self.latest.facts, turn_count=self._turn)
+                    self.latest = replace(self.latest, facts=facts)
                 return frame
             case frames.Ended():
                 return frames.Ended(outcome=self._outcome(frame.outcome))
@@ -259,25 +262,30 @@ class HostReports:
 
     def _report(self, report: RunReport) -> RunReport:
         report = checked(report, str)
-        counts = (getattr(report, each.name) for each in fields(report))
+        facts = report.facts
+        counts = (report.event_count, report.tool_calls, *structs.astuple(facts))
         if any(isinstance(count, int) and count < 0 for count in counts):
             raise refused("a negative number")
-        if self._bounds.check(Usage(absolute=True, tokens=Tokens.of(report))) is None:
+        if self._bounds.check(Usage(absolute=True, tokens=facts.tokens)) is None:
             raise refused("more tokens than a turn can use")
-        cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=report.cost_usd))
-        self._turn_begun = self._turn_begun or report.turn_count >= self._turn
+        cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))
+        self._turn_begun = self._turn_begun or facts.turn_count >= self._turn
+        facts = structs.replace(
+            with_work(facts, Delivery(branch=None, head=None)),  # counted here, once the branch is fetched
+            workspace_path=None if facts.workspace_path is None else self._workspace,
+            branch=None if facts.workspace_path is None else self._branch,
+            session_id=self._id(facts.session_id, 2 * MAX_ID_CHARS),
+            thread_id=self._id(facts.thread_id),
+            turn_count=self._turn if self._turn_begun else self._turn - 1,
+            model=None if facts.model is None else self._name(facts.model),
+            cost_usd=cost.cost_usd if isinstance(cost, TurnEnd) else None,
+        )
         self.latest = replace(
             report,
-            workspace_path=None if report.workspace_path is None else self._workspace,
-            branch=None if report.workspace_path is None else self._branch,
-            session_id=self._id(report.session_id, 2 * MAX_ID_CHARS),
-            thread_id=self._id(report.thread_id),
-            turn_count=self._turn if self._turn_begun else self._turn - 1,
+            facts=facts,
             last_event=self._event(report.last_event),
             last_message=self._short(report.last_message),
             last_words=self._short(report.last_words),
-            model=None if report.model is None else self._name(report.model),
-            cost_usd=cost.cost_usd if isinstance(cost, TurnEnd) else None,
             rate_limits=None,
         )
         return replace(self.latest, rate_limits=self._limits(report.rate_limits))

@@ -38,6 +38,7 @@ from symphony.daemon.hosts.places import HostPlace
 from symphony.daemon.hosts.sites import site_at
 from symphony.daemon.hosts.stdio_worker import StdioWorker
 from symphony.daemon.runs.library_skills import carry_skills
+from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Failure, SymphonyError, is_disk_full, workspace_key
 from symphony.observability import bugs
@@ -341,7 +342,10 @@ class HostSession:
         if delivery.failure is not None:
             return _undelivered(outcome, self._context.redaction.failure(delivery.failure))
         delivered = self._published(reported, delivery)
-        return replace(outcome, delivered=delivered, commits=delivered.commits)
+        if self._reports is not None:
+            report = self._reports.latest
+            self._send(Report(report=replace(report, facts=with_work(report.facts, delivery))))
+        return replace(outcome, delivered=delivered)
 
     async def _fetch(
         self, machine: _Machine, sent: _Branch, reported: DeliveredBranch | None

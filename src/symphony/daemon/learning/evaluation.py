@@ -239,9 +239,9 @@ class Evaluator:
         if local is not None and (git_dir := await to_thread.run_sync(common_dir, local)) is not None:
             places.append(git_dir)
         for git_dir in places:
-            for ref in (f"refs/heads/{past.branch}", f"refs/remotes/origin/{past.branch}"):
+            for ref in (f"refs/heads/{past.facts.branch}", f"refs/remotes/origin/{past.facts.branch}"):
                 head = await to_thread.run_sync(read_ref, git_dir, ref)
-                base = None if head is None else await self._base(git_dir, head, past.commits)
+                base = None if head is None else await self._base(git_dir, head, past.facts.commits)
                 if head is not None and base is not None:
                     return Source(git_dir=git_dir, base=base, delivered=head)
         return None
@@ -428,8 +428,10 @@ class _Session:
     def _on_frame(self, frame: frames.WorkerFrame) -> None:
         match frame:
             case frames.Report(report=report):
-                self._workspace = None if report.workspace_path is None else Path(report.workspace_path)
-                self._tokens = report.total_tokens
+                self._workspace = (
+                    None if report.facts.workspace_path is None else Path(report.facts.workspace_path)
+                )
+                self._tokens = report.facts.tokens.total_tokens
                 if report.stage is RunStage.STREAMING_TURN and not self._launched:
                     self._launched, self._since_s = True, anyio.current_time()
                 most = self._context.settings.agent.library.max_evaluation_tokens
@@ -561,7 +563,7 @@ def past_work(runs: Iterable[RunRecord], learned_from: str | None = None) -> tup
     """
     found: dict[str, RunRecord] = {}
     for run in runs:
-        if run.delivered and run.commits and run.branch is not None:
+        if run.delivered and run.facts.commits and run.facts.branch is not None:
             found.setdefault(run.issue_id, run)
     return tuple(sorted(found.values(), key=lambda one: one.issue_id == learned_from))
 

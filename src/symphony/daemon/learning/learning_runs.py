@@ -215,7 +215,7 @@ class Learner:
         run.noted_at = anyio.current_time()
         if run.transcript is not None:
             await run.transcript.flush()
-        if run.stats.tokens.total_tokens:
+        if run.stats.facts.tokens.total_tokens:
             with suppress(LibraryError):  # the next note, or the end of the run, tells it
                 await to_thread.run_sync(self._library.note_learning, run.feedback.id, run.learned())
 
@@ -245,7 +245,7 @@ class Learner:
         run.transcript = transcript = RunTranscript(
             transcripts.TranscriptWriter(self._state_dir.transcript(run.run_id)),
             context.redaction,
-            tokens=lambda: stats.tokens,
+            tokens=lambda: stats.facts.tokens,
         )
         transcript.work_in(directory)
         given, refused = await to_thread.run_sync(
@@ -268,7 +268,7 @@ class Learner:
                 session = await stack.enter_async_context(context.agent(agent).open(request))
                 run.resumed = thread is not None and session.thread_id == thread.thread_id
                 if thread is not None and run.resumed:
-                    stats.resume_from(Tokens.of(thread))
+                    stats.resume_from(thread.tokens)
                 prompt = learning_prompt(run.feedback, None if run.resumed else record.text)
                 try:
                     for number in range(1, settings.max_learning_turns + 1):
@@ -302,7 +302,7 @@ class Learner:
     ) -> None:
         """Make proposals of what the agent wrote, or versions, which ends the learning from the feedback."""
         context, rating = self._context(), run.feedback.rating
-        model = run.stats.snapshot().model or context.workflow.agents[agent].settings.model
+        model = run.stats.snapshot().facts.model or context.workflow.agents[agent].settings.model
         mark = provenance(run_id=run.run_id, agent=agent, model=model)
         is_applied = context.settings.agent.library.sync == "apply"
         accept = {
@@ -354,7 +354,7 @@ class Learner:
             run.stats.add(event)
             transcript.on_event(event)
             last = event
-            if run.stats.tokens.total_tokens > run.most_tokens:
+            if run.stats.facts.tokens.total_tokens > run.most_tokens:
                 raise LibraryError(
                     f"the learning run used more than {run.most_tokens:,} tokens",
                     hint="raise agent.library.max_learning_tokens, or agent.budget.max_tokens_per_day",
@@ -375,18 +375,18 @@ class Learner:
     def _thread(self, records: Sequence[RunRecord], agent: str, issue_id: str) -> Thread | None:
         """The thread of the latest run, unless the work could still continue it; `None` for another agent."""
         state = self._state()
-        found = next((one for one in records if one.thread_id is not None), None)
-        if state is None or found is None or found.thread_id is None or found.agent_name != agent:
+        found = next((one for one in records if one.facts.thread_id is not None), None)
+        if state is None or found is None or found.facts.thread_id is None or found.agent_name != agent:
             return None
         if not self._context().agent(agent).capabilities.resume or issue_id in state.candidates:
             return None
-        if found.thread_id in threads_in_use(state):
+        if found.facts.thread_id in threads_in_use(state):
             return None
         used = Tokens()
         for one in records:
-            if one.thread_id == found.thread_id:
-                used = used.plus(Tokens.of(one))
-        return Thread(thread_id=found.thread_id, agent=agent, **used.counts())
+            if one.facts.thread_id == found.facts.thread_id:
+                used = used.plus(one.facts.tokens)
+        return Thread(thread_id=found.facts.thread_id, agent=agent, tokens=used)
 
     def _give(
         self, directory: Path, identifier: str, agent: str, latest: RunRecord | None
@@ -461,14 +461,14 @@ class _LearningRun:
     def learned(self) -> Learned:
         """What it used, with what earlier attempts used."""
         before, now = self.feedback.learned, self.stats
-        total_tokens, cost = now.tokens.total_tokens, now.snapshot().cost
+        total_tokens, cost = now.facts.tokens.total_tokens, Cost(cost_usd=now.facts.cost_usd)
         if before is not None:
             total_tokens += before.total_tokens
-            cost = cost.plus(Cost(usd=before.cost_usd))
+            cost = cost.plus(Cost(cost_usd=before.cost_usd))
         return Learned(
             run_id=self.run_id,
             total_tokens=total_tokens,
-            cost_usd=cost.usd,
+            cost_usd=cost.cost_usd,
             resumed=self.resumed,
             at_ms=wall_ms(),
         )

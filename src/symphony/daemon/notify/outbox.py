@@ -15,9 +15,11 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
+from typing_extensions import override
 
 from symphony import to_thread
 from symphony.api import models
+from symphony.api.observer import Observer
 from symphony.config import NotifySettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.notify import notifications
@@ -84,7 +86,7 @@ class _Queue:
     delivered_at_ms: int | None = None
 
 
-class Outbox:
+class Outbox(Observer):
     """Observes the service, and delivers what people should know.
 
     Args:
@@ -142,7 +144,8 @@ class Outbox:
 
     # --- what happens ------------------------------------------------------------------------------------
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+    @override
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         """Take the notifications of one step."""
         if isinstance(event, Recovered):
             self._started.set()
@@ -154,7 +157,8 @@ class Outbox:
             for key in [key for key in self._reminded if key[1] not in after.blocked]:
                 self._record(self._reminded.pop(key).setting, None)
 
-    def skills_loaded(self, skills: models.Skills) -> None:
+    @override
+    def skills_loaded(self, issue_id: str, run_id: str, skills: models.Skills) -> None:
         """A run lists these skills: tell about files with errors, each version of a file once."""
         found = {
             f"{one.path} {one.code} {one.sha256}": one for one in skills.problems if one.severity == "error"
@@ -167,7 +171,8 @@ class Outbox:
             notification = notifications.of_skill_problems(new, self._wall_ms())
             self._add(notification, self._context().settings.notify)
 
-    def pull_request_changed(self, record: PullRequestRecord) -> None:
+    @override
+    def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
         """The pull request of an issue waits for something else than before: tell if that is a person."""
         if record.needs_you:
             notification = notifications.of_pull_request(record, self._wall_ms())

@@ -1,9 +1,11 @@
 """Reports the progress of a run to the scheduler: milestones at once, anything else every 250 ms."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
+from msgspec import structs
 
 from symphony.agents.events import (
     AgentEvent,
@@ -12,14 +14,21 @@ from symphony.agents.events import (
     TurnEnd,
 )
 from symphony.agents.run_stats import Pricing, RunStats, unpriced
-from symphony.domain import Cost, Redaction, Tokens
+from symphony.domain import Cost, Redaction, RunFacts
 from symphony.scheduler import RunReport, RunStage, Thread
+from symphony.workspaces import Delivery
 
 INTERVAL_S: Final = 0.25
 # Minutes of silence may follow the start of an item, so it is reported at once.
 _MILESTONES = (ItemStarted, TurnEnd, InputRequired)
 # A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
 _URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
+
+
+def with_work(facts: RunFacts, delivery: Delivery) -> RunFacts:
+    """The facts of a run with those about the work on its branch."""
+    files = () if delivery.changes is None else delivery.changes.files
+    return structs.replace(facts, commits=delivery.commits, files_changed=len(files))
 
 
 class ProgressReporter:
@@ -40,8 +49,6 @@ class ProgressReporter:
         self._interval_s = interval_s
         self._stats = RunStats(redaction=redaction, pricing=pricing)
         self._stage = RunStage.PREPARING_WORKSPACE
-        self._workspace_path: str | None = None
-        self._branch: str | None = None
         self._pid: int | None = None
         self._tool_calls = 0
         self._reported_limits: Mapping[str, Any] | None = None
@@ -61,8 +68,14 @@ class ProgressReporter:
 
     def on_workspace(self, path: str, branch: str | None) -> None:
         """The workspace exists."""
-        self._workspace_path, self._branch = path, branch
+        facts = self._stats.facts
+        self._stats.facts = structs.replace(facts, workspace_path=path, branch=branch)
         self._set_due()
+
+    def on_delivered(self, delivery: Delivery) -> None:
+        """The work of the run was counted, also where it could not be delivered."""
+        self._stats.facts = with_work(self._stats.facts, delivery)
+        self.report_now()
 
     def on_launched(self, pid: int) -> None:
         """The agent's process exists; `pid` is 0 for an agent that starts a process for each turn."""
@@ -71,7 +84,7 @@ class ProgressReporter:
 
     def on_resumed(self, thread: Thread) -> None:
         """The session resumes a thread: do not count the thread's earlier tokens again."""
-        self._stats.resume_from(Tokens.of(thread))
+        self._stats.resume_from(thread.tokens)
 
     def on_stage(self, stage: RunStage) -> None:
         """The run enters a stage."""
@@ -93,9 +106,9 @@ class ProgressReporter:
         self.report_now()
 
     @property
-    def tokens(self) -> Tokens:
-        """The tokens used by the run so far."""
-        return self._stats.tokens
+    def facts(self) -> RunFacts:
+        """The facts of the run so far."""
+        return self._stats.facts
 
     def on_event(self, event: AgentEvent) -> None:
         """The agent sent an event."""
@@ -107,7 +120,7 @@ class ProgressReporter:
     @property
     def turn_cost(self) -> Cost:
         """The cost of the latest turn so far."""
-        return self._stats.snapshot().turn_cost
+        return self._stats.turn_cost
 
     def flush(self) -> None:
         """Report what is not reported yet."""
@@ -117,29 +130,10 @@ class ProgressReporter:
     def report_now(self) -> None:
         """Report the present state."""
         self._is_due = False
-        stats = self._stats.snapshot()
-        limits = None if stats.rate_limits is self._reported_limits else stats.rate_limits
-        self._reported_limits = stats.rate_limits
-        report = RunReport(
-            stage=self._stage,
-            workspace_path=self._workspace_path,
-            branch=self._branch,
-            session_id=stats.session_id,
-            thread_id=stats.thread_id,
-            pid=self._pid,
-            turn_count=stats.turn_count,
-            event_count=stats.events,
-            tool_calls=self._tool_calls,
-            last_event=stats.last_event,
-            last_message=stats.last_message,
-            last_words=stats.last_words,
-            model=stats.model,
-            **stats.tokens.counts(),
-            cost_usd=stats.cost.usd,
-            unpriced_tokens=stats.cost.unpriced_tokens,
-            rate_limits=limits,
-        )
-        self._report(report)
+        report = self._stats.snapshot(self._stage)
+        limits = None if report.rate_limits is self._reported_limits else report.rate_limits
+        self._reported_limits = report.rate_limits
+        self._report(replace(report, pid=self._pid, tool_calls=self._tool_calls, rate_limits=limits))
 
     def _set_due(self) -> None:
         self._is_due = True

@@ -3,24 +3,22 @@
 The worker may be in this process or in another one; nothing here depends on it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import anyio
 import msgspec
 import structlog
 
-from symphony.api.models import Instructions, Skills
 from symphony.daemon import frames
 from symphony.daemon.comments import ReadComments
+from symphony.daemon.core import Core
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult
 from symphony.library.sync import CollectedSkills, Synced
-from symphony.processes.base import Identity
 from symphony.scheduler import (
     AgentReported,
     ContinueRun,
-    Event,
     FinishRun,
     Outcome,
     OutcomeKind,
@@ -38,27 +36,20 @@ _MAX_REQUESTS: Final = 200
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCallbacks:
-    """What a run reports besides the events for the scheduler.
+class RunRequests(Protocol):
+    """Answers what a worker asks for besides tools."""
 
-    Attributes:
-        comments_told: issue id, and comments of people that were in a prompt that the agent was sent.
-        agent_spawned: run id and process of the agent; called before anything is sent to it.
-        conversation_opened: run id and conversation of the agent; returns when a restart would know it.
-        instructions_composed: issue id, run id and the instructions of the phase that the session enters.
-        skills_changed: issue id, run id and skills of the session; called again when it uses one.
-        tool_called: agent, and whether its call of a tool succeeded.
-        transcript_incomplete: issue, run id, and why entries of the transcript are missing.
-    """
+    async def read_comments(self, command: StartRun) -> ReadComments:
+        """What people wrote on the issue."""
+        ...
 
-    comments_told: Callable[[str, ReadComments], None]
-    agent_spawned: Callable[[str, Identity], None]
-    conversation_opened: Callable[[str, str], Awaitable[None]]
-    instructions_composed: Callable[[str, str, Instructions], None]
-    skills_changed: Callable[[str, str, Skills], None]
-    tool_called: Callable[[str, bool], None]
-    transcript_incomplete: Callable[[Issue, str, str], None]
+    async def report_skills(self, issue: Issue, found: SkillSet) -> None:
+        """Take loaded skills, whose problems may be worth a comment."""
+        ...
+
+    async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
+        """Make proposals of what a worker on a host collected."""
+        ...
 
 
 class WorkerEnd(Protocol):
@@ -82,13 +73,10 @@ class SupervisedRun:
 
     Args:
         command: begins the run.
+        core: gets the events of the run, and publishes what it reports besides.
         carrier: leads to the worker.
         tools: those of the tracker.
-        post: puts an event into the mailbox.
-        callbacks: what the run reports besides events.
-        read_comments: reads what people wrote on the issue.
-        report_skills: gets the issue and loaded skills, whose problems may be worth a comment.
-        sync_skills: makes proposals of what a worker on a host collected.
+        requests: answers what the worker asks for.
         log_fields: what log lines of the run carry besides its ids.
 
     Raises:
@@ -98,24 +86,19 @@ class SupervisedRun:
     def __init__(
         self,
         command: StartRun,
+        core: Core,
         *,
         carrier: Carrier,
         tools: ToolProvider,
-        post: Callable[[Event], None],
-        callbacks: RunCallbacks,
-        read_comments: Callable[[StartRun], Awaitable[ReadComments]],
-        report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
-        sync_skills: Callable[[StartRun, CollectedSkills], Awaitable[Synced | None]],
+        requests: RunRequests,
         log_fields: Mapping[str, str],
     ) -> None:
         self._command = command
         self._issue = command.issue
         self._tools = tools
-        self._post = post
-        self._callbacks = callbacks
-        self._read_comments = read_comments
-        self._report_skills = report_skills
-        self._sync_skills = sync_skills
+        self._core = core
+        self._post = core.post
+        self._answers = requests
         self._log_fields = {
             "issue_id": command.issue.id,
             "issue_identifier": command.issue.identifier,
@@ -175,12 +158,13 @@ class SupervisedRun:
         """Take a frame of the worker; frames behind `Ended` are dropped."""
         if self._ended:
             return
-        run_id, issue, callbacks = self._command.run_id, self._command.issue, self._callbacks
+        run_id, issue, publish = self._command.run_id, self._command.issue, self._core.publish
         match frame:
             case frames.Report():
-                if frame.report.turn_count and self._read is not None:
-                    callbacks.comments_told(issue.id, self._read)
-                    self._read = None
+                if frame.report.facts.turn_count and self._read is not None:
+                    told, self._read = self._read.told, None
+                    if told:
+                        publish(lambda observer: observer.comments_told(issue.id, told))
                 self._post(AgentReported(run_id=run_id, report=frame.report))
             case frames.TurnFinished():
                 self._post(TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace))
@@ -189,15 +173,17 @@ class SupervisedRun:
                 outcome = replace(frame.outcome, commented=self._commented)
                 self._post(RunEnded(run_id=run_id, outcome=outcome))
             case frames.Spawned():
-                callbacks.agent_spawned(run_id, frame.process)
+                publish(lambda observer: observer.agent_spawned(run_id, frame.process))
             case frames.InstructionsComposed():
-                callbacks.instructions_composed(issue.id, run_id, frame.instructions)
+                composed = frame.instructions
+                publish(lambda observer: observer.instructions_composed(issue.id, run_id, composed))
             case frames.SkillsChanged():
-                callbacks.skills_changed(issue.id, run_id, frame.skills)
+                publish(lambda observer: observer.skills_loaded(issue.id, run_id, frame.skills))
             case frames.ToolFinished():
-                callbacks.tool_called(self._command.agent, frame.success)
+                agent, success = self._command.agent, frame.success
+                publish(lambda observer: observer.tool_called(agent, success=success))
             case frames.TranscriptIncomplete():
-                callbacks.transcript_incomplete(issue, run_id, frame.reason)
+                publish(lambda observer: observer.transcript_incomplete(issue, run_id, frame.reason))
             case (
                 frames.ToolCall()
                 | frames.CommentsAsked()
@@ -254,16 +240,16 @@ class SupervisedRun:
                 return msgspec.structs.replace(answer, result=result)
             case frames.SkillsCollected():
                 with anyio.CancelScope(shield=True):  # it is one transaction, at the end of a run
-                    synced = await self._sync_skills(self._command, frame.collected)
+                    synced = await self._answers.sync_skills(self._command, frame.collected)
                 return msgspec.structs.replace(answer, synced=synced)
             case frames.CommentsAsked():
-                self._read = await self._read_comments(self._command)
+                self._read = await self._answers.read_comments(self._command)
                 return msgspec.structs.replace(answer, comments=self._read.shown)
             case frames.ConversationOpened():
-                await self._callbacks.conversation_opened(self._command.run_id, frame.thread_id)
+                await self._core.conversation_opened(self._command.run_id, frame.thread_id)
             case frames.SkillProblems():
                 with anyio.CancelScope(shield=True):  # a run reports them at its end too
-                    await self._report_skills(self._command.issue, frame.found)
+                    await self._answers.report_skills(self._command.issue, frame.found)
         return answer
 
 

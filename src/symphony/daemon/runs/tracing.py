@@ -15,7 +15,7 @@ from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, Sessio
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.progress import ProgressReporter
-from symphony.domain import MAX_LINE_CHARS, Redaction, SymphonyError
+from symphony.domain import MAX_LINE_CHARS, Redaction, RunFacts, SymphonyError
 from symphony.observability.span_names import Attribute, SpanName
 from symphony.scheduler import Outcome, StartRun
 
@@ -51,7 +51,7 @@ class RunTrace:
     def on_event(self, event: AgentEvent, skills: tuple[str, ...] = ()) -> None:
         """The agent sent an event; `skills` are those that it opened with it."""
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome, facts: RunFacts) -> None:
         """The run is over."""
 
 
@@ -104,13 +104,13 @@ class SpanTrace(RunTrace):
         }
         if self._model is not None:
             attributes[Attribute.MODEL] = self._model
-        before, self._last_text = progress.tokens, ""
+        before, self._last_text = progress.facts.tokens, ""
         self._turn = span = self._tracing.start(f"{SpanName.TURN} {self._agent}", self._root, attributes)
         with self._ended(span):
             try:
                 yield
             finally:
-                used, cost_usd = progress.tokens.above(before), progress.turn_cost.usd
+                used, cost_usd = progress.facts.tokens.above(before), progress.turn_cost.cost_usd
                 span.set_attribute(Attribute.INPUT_TOKENS, used.input_tokens)
                 span.set_attribute(Attribute.OUTPUT_TOKENS, used.output_tokens)
                 if cost_usd is not None:
@@ -153,10 +153,10 @@ class SpanTrace(RunTrace):
                 pass
 
     @override
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome, facts: RunFacts) -> None:
         root = self._root
         root.set_attribute(Attribute.OUTCOME, outcome.kind.value)
-        root.set_attribute(Attribute.COMMITS, outcome.commits)
+        root.set_attribute(Attribute.COMMITS, facts.commits)
         if outcome.delivered is not None:
             root.set_attribute(Attribute.BRANCH, outcome.delivered.branch)
         if outcome.failure is not None:

@@ -140,7 +140,7 @@ class Worker:
         self._transcript = RunTranscript(
             transcript,
             context.redaction,
-            tokens=lambda: self._progress.tokens,
+            tokens=lambda: self._progress.facts.tokens,
             pending_message=self._pending_message,
             on_problem=lambda reason: link.send(frames.TranscriptIncomplete(reason=reason)),
         )
@@ -248,7 +248,7 @@ class Worker:
                 self._directives.close()
                 self._progress.flush()
                 public = self._public(finished)
-                self._trace.end(public)
+                self._trace.end(public, self._progress.facts)
                 self._link.send(frames.Ended(outcome=public))
 
     async def _attempt(self) -> Outcome:
@@ -467,7 +467,7 @@ class Worker:
         await self._skills.turn_ended()
         status = last.status.value if isinstance(last, TurnEnd) else "input_required"
         cost = self._progress.turn_cost
-        _log.info("turn_ended", status=status, cost_usd=cost.usd, unpriced_tokens=cost.unpriced_tokens)
+        _log.info("turn_ended", status=status, cost_usd=cost.cost_usd, unpriced_tokens=cost.unpriced_tokens)
         match last:
             case TurnEnd(status=TurnStatus.COMPLETED):
                 return
@@ -548,11 +548,11 @@ class Worker:
             return _undelivered(outcome, delivery_failure(str(error) or repr(error)))
         for warning in delivery.warnings:
             _log.warning("workspace_warning", reason=warning)
+        self._progress.on_delivered(delivery)
         progress = None if self._mark_at_start is None else mark != self._mark_at_start
         outcome = replace(
             outcome,
             progress=progress,
-            commits=delivery.commits,
             delivered=delivered_branch(delivery),
             left=None
             if delivery.left is None

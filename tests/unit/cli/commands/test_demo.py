@@ -16,7 +16,7 @@ from symphony.cli.documents import DemoComment
 from symphony.cli.main import main
 from symphony.cli.summary import IssueSummary, RunSummary
 from symphony.daemon.admission import open_store
-from symphony.daemon.service import Observer
+from symphony.daemon.core import StepObserver
 
 SCRIPT_FENCE = "```scripted"
 
@@ -173,7 +173,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(
     daemon: Daemon,
     monkeypatch: pytest.MonkeyPatch,
     terminal: object,
-    kind: type[Observer],
+    kind: type[StepObserver],
 ) -> None:
     monkeypatch.setattr(
         demo_command, "Console", lambda **_: Console(file=io.StringIO(), force_terminal=bool(terminal))

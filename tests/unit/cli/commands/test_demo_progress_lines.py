@@ -31,7 +31,8 @@ def told(*titles: str) -> list[str]:
         story.streams()
         story.turn_ends()
         story.streams()
-        outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, commits=1)
+        story.report(commits=1)
+        outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True)
         story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
         story.tell(RunEnded(run_id="gone", outcome=outcome))
     return console.export_text().splitlines()
@@ -125,10 +126,10 @@ def test_the_table_shows_who_runs_and_who_has_ended(table: tuple[Console, str]) 
 def summed_up(title: str, states: dict[str, str] | None = None, *, block: bool = False) -> str:
     tally = RunSummary()
     story = ObservedStory(tally, make_issue("2", title="Second"), make_issue("1", title=title)).begin()
-    story.streams("1", turn_count=1, branch="symphony/SYM-1")
+    story.streams("1", turn_count=1, branch="symphony/SYM-1", commits=3)
     kind = OutcomeKind.INPUT_REQUIRED if block else OutcomeKind.SUCCEEDED
     failure = make_failure() if block else None
-    outcome = Outcome(kind=kind, failure=failure, progress=True, commits=3)
+    outcome = Outcome(kind=kind, failure=failure, progress=True)
     story.tell(RunEnded(run_id=story.run_id("1"), outcome=outcome))
     console = recording()
     console.print(summary_table(tally, states))

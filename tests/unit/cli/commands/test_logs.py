@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from harness.commands import call
 from harness.journalling import NOW, claim, event, run, written
+from kit.facts import changed
 from published.schemas import conforms_to
 from symphony.cli.commands.logs import IssueLog, LoggedLine, follow, log_text
 from symphony.cli.failures import CommandError
@@ -29,7 +29,7 @@ def test_the_journal_is_looked_for_where_a_daemon_keeps_it(journal: Path) -> Non
 
 def of_issue(number: int, **changes: Any) -> RunRecord:
     """A run of SYM-1."""
-    return replace(run(number), issue_id="id-1", issue_identifier="SYM-1", **changes)
+    return changed(run(number), issue_id="id-1", issue_identifier="SYM-1", **changes)
 
 
 def local(wall_ms: int) -> str:
@@ -38,11 +38,11 @@ def local(wall_ms: int) -> str:
 
 HISTORY: tuple[Record, ...] = (
     event(1, run_id=None, message="dispatched"),
-    of_issue(1, ended_wall_ms=NOW + 65_001, outcome="failed", reason="port_exit: it went", turns=1),
+    of_issue(1, ended_wall_ms=NOW + 65_001, outcome="failed", reason="port_exit: it went", turn_count=1),
     event(2, run_id="r-1", message="Looking"),
     event(3, run_id=None, message="retried"),
     event(4, run_id="r-1", message="Done \x1b[2J here\nand there"),
-    of_issue(2, attempt=1, turns=2, commits=1, total_tokens=12_345),
+    of_issue(2, attempt=1, turn_count=2, commits=1, total_tokens=12_345),
     event(5, run_id="r-2", message="Again"),
     event(6, run_id="r-2", issue=2, message="of another issue"),
 )

@@ -18,7 +18,7 @@ from symphony.cli.main import main
 from symphony.cli.summary import IssueSummary, RunSummary
 from symphony.config import WorkflowStore
 from symphony.daemon.admission import ACKNOWLEDGEMENT
-from symphony.daemon.service import Observer
+from symphony.daemon.core import StepObserver
 from symphony.domain import Category
 from symphony.scheduler import Blocked, LimitedAgent, Retry, SettingsChanged, State, WakeAsked, initial_state
 
@@ -196,7 +196,9 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
 ) -> None:
     log = workflow.parent / "log"
 
-    def make(*, store: WorkflowStore, observers: tuple[Observer, ...], **_: object) -> Callable[[bool], None]:
+    def make(
+        *, store: WorkflowStore, observers: tuple[StepObserver, ...], **_: object
+    ) -> Callable[[bool], None]:
         def change(*_: object) -> None:
             state = initial_state(make_settings(), epoch="e")
             workflow.write_text(text(workflow.parent, "$BOARD_CREDENTIAL"))

@@ -1,7 +1,6 @@
 """`symphony runs` on journals that the tests write."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from harness.commands import call
 from harness.journalling import run, written
+from kit.facts import changed
 from published.schemas import conforms_to
 from symphony.api.interface import RunQuery
 from symphony.api.runs import runs_document
@@ -33,12 +33,12 @@ def a_run(number: int, *, hours_ago: int = 1, **changes: Any) -> RunRecord:
         "outcome": "succeeded",
         "agent_name": "codex",
         "model": "gpt-5.5",
-        "turns": 2,
+        "turn_count": 2,
         "commits": 1,
         "total_tokens": 12_345,
         "cost_usd": 0.5,
     }
-    return replace(run(number), **values | changes)
+    return changed(run(number), **values | changes)
 
 
 UNPRICED: dict[str, Any] = {"cost_usd": None, "unpriced_tokens": 12_345}

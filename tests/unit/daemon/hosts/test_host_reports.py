@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from harness.host_reporting import ISSUE, SECRET, door, sent
+from kit.facts import changed
 from symphony.api.models import DroppedSkill, InstructionModule, Instructions, ListedSkill, Skills
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError
 from symphony.daemon.hosts.host_reports import MAX_FRAMES, MAX_LISTED, HostReports
-from symphony.domain import MASK, Blame, Category, Failure, Redaction
+from symphony.domain import MASK, Blame, Category, Failure, Redaction, Tokens
 from symphony.journal.transcripts import CommandEntry, MessageEntry, PlanEntry, TranscriptPlanStep
 from symphony.library.model import Authorship, Evidence, Resolution, SkillText
 from symphony.library.store import Library
@@ -37,9 +38,9 @@ from symphony.skills import SkillSet
 
 OUTPUT = f"a\x1b[31m\x07 {SECRET} " + "x" * 100_000
 HEAD = "a" * 40
-STREAMING = RunReport(stage=RunStage.STREAMING_TURN, turn_count=1)
+STREAMING = changed(RunReport(stage=RunStage.STREAMING_TURN), turn_count=1)
 BAD_NUMBERS = (-1, 2**53 + 1, 2**63, 2**64 - 1)
-COUNTS = tuple(each.name for each in fields(RunReport) if each.name.endswith(("_tokens", "_count", "_calls")))
+COUNTS = ("event_count", "tool_calls", "turn_count", "commits", "unpriced_tokens", *Tokens.__struct_fields__)
 
 
 def reported(report: RunReport, by: HostReports | None = None) -> RunReport:
@@ -57,12 +58,8 @@ def failure(category: Category = Category.TURN_FAILED, **changes: Any) -> Failur
     return Failure(category=category, blame=Blame.AGENT, message="m", **changes)
 
 
-def changed(report: RunReport, **changes: Any) -> RunReport:
-    return replace(report, **changes)
-
-
 def limits(payload: Mapping[str, Any]) -> RunReport:
-    return replace(STREAMING, rate_limits=payload)
+    return changed(STREAMING, rate_limits=payload)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------
@@ -71,26 +68,29 @@ def limits(payload: Mapping[str, Any]) -> RunReport:
 @pytest.mark.parametrize("number", BAD_NUMBERS)
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_count_that_cannot_be_ends_the_run(name: str, number: int) -> None:
-    assert getattr(reported(changed(STREAMING, **{name: 1})), name) in {0, 1}
+    reported(changed(STREAMING, **{name: 1}))
     with pytest.raises(FrameError):
         reported(changed(STREAMING, **{name: number}))
 
 
 def test_a_turn_uses_no_more_than_that_of_an_agent_here() -> None:
     by = door()
-    assert reported(replace(STREAMING, total_tokens=900_000_000), by).total_tokens == 900_000_000
+    assert reported(changed(STREAMING, total_tokens=900_000_000), by).facts.tokens.total_tokens == 900_000_000
     with pytest.raises(FrameError):
-        reported(replace(STREAMING, total_tokens=1_100_000_000), by)
+        reported(changed(STREAMING, total_tokens=1_100_000_000), by)
     by.on_directive(frames.Continue(command=ContinueRun(run_id="d1-1", issue=ISSUE, turn=2)))
-    assert reported(replace(STREAMING, total_tokens=1_100_000_000), by).total_tokens == 1_100_000_000
+    assert (
+        reported(changed(STREAMING, total_tokens=1_100_000_000), by).facts.tokens.total_tokens
+        == 1_100_000_000
+    )
 
 
 @pytest.mark.parametrize("cost", [float("nan"), float("inf")])
 def test_a_cost_that_is_no_number_ends_the_run(cost: float) -> None:
-    assert reported(replace(STREAMING, cost_usd=0.25)).cost_usd == 0.25
-    assert reported(replace(STREAMING, cost_usd=-1.0)).cost_usd is None
+    assert reported(changed(STREAMING, cost_usd=0.25)).facts.cost_usd == 0.25
+    assert reported(changed(STREAMING, cost_usd=-1.0)).facts.cost_usd is None
     with pytest.raises(FrameError):
-        reported(replace(STREAMING, cost_usd=cost))
+        reported(changed(STREAMING, cost_usd=cost))
 
 
 @pytest.mark.parametrize("value", [float("nan"), 2**63, b"bytes", msgspec.msgpack.Ext(3, b"x")])
@@ -122,28 +122,31 @@ def test_the_waits_and_states_of_a_failure_are_bounded() -> None:
 
 
 def test_branch_workspace_and_turns_are_those_of_the_daemon() -> None:
-    lie = replace(STREAMING, branch="alice/feature", workspace_path="/etc", turn_count=7)
+    lie = changed(STREAMING, branch="alice/feature", workspace_path="/etc", turn_count=7)
     found = reported(lie)
-    assert (found.branch, found.workspace_path) == ("symphony/SYM-1", "/home/agent/work/workspaces/SYM-1")
-    assert found.turn_count == 1
+    assert (found.facts.branch, found.facts.workspace_path) == (
+        "symphony/SYM-1",
+        "/home/agent/work/workspaces/SYM-1",
+    )
+    assert found.facts.turn_count == 1
     assert not hasattr(found, "host")
 
 
 def test_a_turn_counts_that_a_host_does_not_report() -> None:
     by = door()
-    assert reported(replace(STREAMING, turn_count=0), by).turn_count == 0
+    assert reported(changed(STREAMING, turn_count=0), by).facts.turn_count == 0
     sent(frames.TurnFinished(turn=1), by)
-    assert by.latest.turn_count == 1
+    assert by.latest.facts.turn_count == 1
     by.on_directive(frames.Continue(command=ContinueRun(run_id="d1-1", issue=ISSUE, turn=2)))
     sent(frames.TurnFinished(turn=2), by)
-    assert by.latest.turn_count == 2
+    assert by.latest.facts.turn_count == 2
 
 
 def test_a_delivery_tells_its_commit_and_nothing_else() -> None:
     lie = DeliveredBranch(branch="alice/feature", head=HEAD, commits=9, insertions=9, pushed=True)
-    found = ended(delivered=lie, commits=9, commented=True)
+    found = ended(delivered=lie, commented=True)
     assert found.delivered == DeliveredBranch(branch="symphony/SYM-1", head=HEAD)
-    assert (found.commits, found.commented) == (0, False)
+    assert not found.commented
     assert ended(door(branch=None), delivered=lie).delivered is None
     with pytest.raises(FrameError):
         ended(delivered=replace(lie, head="--upload-pack=x"))
@@ -286,7 +289,7 @@ def texts_of(value: object) -> list[str]:
 HEAD_OF_ENTRY: dict[str, Any] = {"seq": 1, "at": "2026-03-01T00:00:00.000Z", "turn": 1}
 HOSTILE_TEXTS: dict[str, frames.WorkerFrame] = {
     "report": frames.Report(
-        report=replace(
+        report=changed(
             STREAMING,
             workspace_path=OUTPUT,
             branch=OUTPUT,
@@ -388,7 +391,7 @@ def test_an_entry_fits_on_a_line() -> None:
     ],
 )
 def test_an_id_of_the_agent_is_no_option_and_no_secret(thread_id: str, *, usable: bool) -> None:
-    assert (reported(replace(STREAMING, thread_id=thread_id)).thread_id == thread_id) is usable
+    assert (reported(changed(STREAMING, thread_id=thread_id)).facts.thread_id == thread_id) is usable
     opened = frames.ConversationOpened(request=1, thread_id=thread_id)
     if usable:
         assert sent(opened) == opened
@@ -398,8 +401,8 @@ def test_an_id_of_the_agent_is_no_option_and_no_secret(thread_id: str, *, usable
 
 
 def test_a_host_does_not_say_that_a_run_waits_for_its_slot() -> None:
-    assert reported(replace(STREAMING, last_event="turn_completed")).last_event == "turn_completed"
-    assert reported(replace(STREAMING, last_event=WAITING_FOR_SLOT)).last_event is None
+    assert reported(changed(STREAMING, last_event="turn_completed")).last_event == "turn_completed"
+    assert reported(changed(STREAMING, last_event=WAITING_FOR_SLOT)).last_event is None
 
 
 def test_a_secret_that_looks_like_a_word_or_a_commit_names_nothing() -> None:
@@ -408,7 +411,7 @@ def test_a_secret_that_looks_like_a_word_or_a_commit_names_nothing() -> None:
     found = sent(frames.Logged(level="info", event=token, fields={token: 1, "turn": 1}), by)
     assert token not in texts_of(found)
     assert found.fields["turn"] == 1
-    assert reported(replace(STREAMING, last_event=token), by).last_event is None
+    assert reported(changed(STREAMING, last_event=token), by).last_event is None
     with pytest.raises(FrameError):
         ended(by, delivered=DeliveredBranch(branch="symphony/SYM-1", head=token))
 

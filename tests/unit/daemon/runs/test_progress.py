@@ -20,6 +20,7 @@ from symphony.agents.events import (
 from symphony.daemon.runs.progress import ProgressReporter
 from symphony.domain import MASK, Redaction, Tokens
 from symphony.scheduler import RunReport, RunStage
+from symphony.workspaces import ChangedFiles, Delivery, FileChange
 
 pytestmark = pytest.mark.asyncio
 
@@ -150,7 +151,7 @@ async def test_the_steps_of_a_start_that_follow_each_other_closely_make_one_repo
         desk.reporter.on_launched(42)
         await anyio.wait_all_tasks_blocked()
         (told,) = desk.reports
-        assert (told.workspace_path, told.stage, told.pid) == ("/w/SYM-1", RunStage.LAUNCHING_AGENT, 42)
+        assert (told.facts.workspace_path, told.stage, told.pid) == ("/w/SYM-1", RunStage.LAUNCHING_AGENT, 42)
 
 
 @pytest.mark.parametrize("stage", [RunStage.STREAMING_TURN, RunStage.FINISHING])
@@ -161,7 +162,7 @@ async def test_a_turn_and_the_end_of_a_run_are_reported_before_they_start(
     desk = Desk()
     desk.reporter.on_event(Usage(absolute=True, tokens=Tokens(10, 5, 15)))
     desk.reporter.on_stage(stage)
-    assert [(one.stage, one.total_tokens) for one in desk.reports] == [(stage, 15)]
+    assert [(one.stage, one.facts.tokens.total_tokens) for one in desk.reports] == [(stage, 15)]
     desk.reporter.flush()
     assert len(desk.reports) == 1
 
@@ -170,7 +171,7 @@ async def test_a_run_that_ends_at_once_has_reported_its_workspace() -> None:
     desk = Desk()
     desk.reporter.on_workspace("/w/SYM-1", None)
     desk.reporter.flush()
-    assert [one.workspace_path for one in desk.reports] == ["/w/SYM-1"]
+    assert [one.facts.workspace_path for one in desk.reports] == ["/w/SYM-1"]
 
 
 async def test_workspace_process_and_session_stay_known() -> None:
@@ -180,8 +181,12 @@ async def test_workspace_process_and_session_stay_known() -> None:
     desk.reporter.on_event(STARTED)
     desk.reporter.report_now()
     report = desk.last
-    assert (report.workspace_path, report.branch, report.pid) == ("/w/SYM-1", "symphony/SYM-1", 42)
-    assert (report.session_id, report.thread_id, report.turn_count) == ("t-1", "t", 1)
+    assert (report.facts.workspace_path, report.facts.branch, report.pid) == (
+        "/w/SYM-1",
+        "symphony/SYM-1",
+        42,
+    )
+    assert (report.facts.session_id, report.facts.thread_id, report.facts.turn_count) == ("t-1", "t", 1)
 
 
 async def test_a_tool_call_is_reported_when_it_starts_and_counted_per_turn() -> None:
@@ -217,3 +222,10 @@ async def test_what_the_agent_says_is_masked() -> None:
     assert "correct-horse" not in desk.last.last_message
     assert "sk-abc" not in desk.last.last_message
     assert MASK in desk.last.last_message
+
+
+async def test_the_work_on_the_branch_is_reported_when_it_was_counted() -> None:
+    desk = Desk()
+    files = (FileChange(path="a", insertions=1, deletions=0), FileChange(path="b", insertions=0, deletions=2))
+    desk.reporter.on_delivered(Delivery(branch="b", head="h", commits=3, changes=ChangedFiles(files=files)))
+    assert (desk.last.facts.commits, desk.last.facts.files_changed) == (3, 2)

@@ -10,10 +10,13 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from harness.binding import Mailbox
 from harness.scheduling import make_failure, make_issue
+from symphony.api.observer import Observer
 from symphony.daemon.comments import ReadComments
+from symphony.daemon.core import Core
 from symphony.daemon.frames import Answer as AnswerFrame
 from symphony.daemon.frames import (
     CommentsAsked,
@@ -29,8 +32,10 @@ from symphony.daemon.frames import (
     WorkerFrame,
 )
 from symphony.daemon.runs.link import DaemonLink, LinkedTools
-from symphony.daemon.runs.supervised_run import RunCallbacks, SupervisedRun
-from symphony.domain import Category, Issue, PeopleComments, SymphonyError, ToolResult, ToolSpec
+from symphony.daemon.runs.supervised_run import SupervisedRun
+from symphony.daemon.state_dir import StateDirectory
+from symphony.domain import Category, Issue, PeopleComments, RunFacts, SymphonyError, ToolResult, ToolSpec
+from symphony.journal.model import ToldComment
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.library.workspace import WrittenSkills
 from symphony.scheduler import (
@@ -55,7 +60,9 @@ FOUND = SkillSet(root=Path("/w/SYM-1"))
 COLLECTED = CollectedSkills(
     written=WrittenSkills(directory=".agents/skills", skills={}), files={"a.md": b"a"}
 )
-READ = ReadComments(shown=PeopleComments(left_out=3))
+READ = ReadComments(
+    shown=PeopleComments(left_out=3), told=(ToldComment(comment_id="c", digest="d", times=1),)
+)
 SYNCED = Synced(created=("a",), proposals=(1,))
 
 
@@ -88,6 +95,19 @@ class Tools:
         return ToolResult.of({"name": name, **arguments}, commented=self.commented)
 
 
+class Onlooker(Observer):
+    def __init__(self, bench: "Bench") -> None:
+        self._bench = bench
+
+    @override
+    async def conversation_opened(self, run_id: str, thread_id: str) -> None:
+        self._bench.reported.append(f"{run_id} {thread_id}")
+
+    @override
+    def comments_told(self, issue_id: str, told: tuple[ToldComment, ...]) -> None:
+        self._bench.told.append((issue_id, told))
+
+
 @dataclass
 class Bench:
     """A supervised run whose worker does what the test says."""
@@ -97,44 +117,33 @@ class Bench:
     mailbox: Mailbox = field(default_factory=Mailbox)
     frames: list[DaemonFrame] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
-    told: list[tuple[str, ReadComments]] = field(default_factory=list)
+    told: list[tuple[str, tuple[ToldComment, ...]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        async def opened(run_id: str, thread_id: str) -> None:
-            self.reported.append(f"{run_id} {thread_id}")
-
-        async def read(_: StartRun) -> ReadComments:
-            await checkpoint()
-            return READ
-
-        async def skills(issue: Issue, found: SkillSet) -> None:
-            await checkpoint()
-            self.reported.append(f"{issue.id} {found.root}")
-
-        async def sync(command: StartRun, collected: CollectedSkills) -> Synced:
-            await checkpoint()
-            self.reported.append(f"{command.run_id} {collected.written.directory}")
-            return SYNCED
-
-        self.run = SupervisedRun(
-            START,
-            carrier=self.carry,
-            tools=self.tools,
+        core = Core(
+            state_dir=StateDirectory(Path("unused")),
+            environment={},
             post=self.mailbox.post,
-            callbacks=RunCallbacks(
-                comments_told=lambda issue_id, read: self.told.append((issue_id, read)),
-                agent_spawned=lambda *_: None,
-                conversation_opened=opened,
-                instructions_composed=lambda *_: None,
-                skills_changed=lambda *_: None,
-                tool_called=lambda *_: None,
-                transcript_incomplete=lambda *_: None,
-            ),
-            read_comments=read,
-            report_skills=skills,
-            sync_skills=sync,
-            log_fields={},
+            now_ms=lambda: 0,
+            wall_ms=lambda: 0,
         )
+        core.observers = (Onlooker(self),)
+        self.run = SupervisedRun(
+            START, core, carrier=self.carry, tools=self.tools, requests=self, log_fields={}
+        )
+
+    async def read_comments(self, _command: StartRun) -> ReadComments:
+        await checkpoint()
+        return READ
+
+    async def report_skills(self, issue: Issue, found: SkillSet) -> None:
+        await checkpoint()
+        self.reported.append(f"{issue.id} {found.root}")
+
+    async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced:
+        await checkpoint()
+        self.reported.append(f"{command.run_id} {collected.written.directory}")
+        return SYNCED
 
     def carry(self, start: Start, send: Callable[[WorkerFrame], None]) -> "Bench.End":
         self.link = DaemonLink(send)
@@ -351,13 +360,15 @@ async def test_comments_count_as_told_when_the_agent_has_begun_its_turn() -> Non
         answer = await bench.link.request(lambda number: CommentsAsked(request=number))
         assert answer is not None
         assert answer.comments == READ.shown
-        bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, turn_count=0)))
+        bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, facts=RunFacts(turn_count=0))))
         assert bench.told == []
         for _ in range(2):
-            bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, turn_count=1)))
+            bench.link.send(
+                Report(report=RunReport(stage=RunStage.STREAMING_TURN, facts=RunFacts(turn_count=1)))
+            )
         bench.link.send(Ended(outcome=SUCCEEDED))
 
     bench = Bench(act)
     async with running(bench):
         pass
-    assert bench.told == [("1", READ)]
+    assert bench.told == [("1", READ.told)]

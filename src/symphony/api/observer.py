@@ -1,0 +1,45 @@
+"""What happens in a daemon, for those who look on: each part takes what it needs.
+
+The daemon tells each observer of everything in the order in which it happens. An observer must not block, and
+its errors are logged and stop nothing.
+"""
+
+from symphony.api.models import Instructions, Skills
+from symphony.domain import Issue
+from symphony.journal.model import PullRequestRecord, ToldComment
+from symphony.processes.base import Identity
+from symphony.scheduler import Command, Event, State
+
+
+class Observer:
+    """Takes no note of anything; subclasses override what they need."""
+
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
+        """One step was taken. A step that failed has the same state before and after."""
+
+    def agent_spawned(self, run_id: str, agent: Identity) -> None:
+        """The process of a run's agent exists, and nothing was sent to it."""
+
+    async def conversation_opened(self, run_id: str, thread_id: str) -> None:
+        """The agent of a run has opened a conversation; returns when a restart would know it."""
+
+    def comments_told(self, issue_id: str, told: tuple[ToldComment, ...]) -> None:
+        """These comments of people were in a prompt that the agent was sent."""
+
+    def comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        """The daemon wrote a comment; `fingerprint` is a hash of what it was made from."""
+
+    def instructions_composed(self, issue_id: str, run_id: str, instructions: Instructions) -> None:
+        """A run gets these instructions in the phase that it enters."""
+
+    def skills_loaded(self, issue_id: str, run_id: str, skills: Skills) -> None:
+        """A run lists these skills; told again when it uses one of them."""
+
+    def tool_called(self, agent: str, *, success: bool) -> None:
+        """A call of a tool by an agent ended."""
+
+    def transcript_incomplete(self, issue: Issue, run_id: str, reason: str) -> None:
+        """Entries of the transcript of a run could not be written."""
+
+    def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
+        """The pull request of an issue waits for something else than before; `message` is masked."""

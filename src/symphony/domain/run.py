@@ -1,0 +1,37 @@
+"""The facts of a run: each is defined here, and nowhere else.
+
+Reports of workers, the journal, the API, the page and the command line have them as a whole.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from symphony.domain.usage import Count, Usage
+
+
+class RunFacts(Usage, frozen=True, kw_only=True):
+    """What a run did so far."""
+
+    turn_count: Annotated[Count, Meta(description="Turns that started in the run.")] = 0
+    session_id: str | None = None
+    thread_id: Annotated[
+        str | None, Meta(description="The agent's conversation, which a later run may resume.")
+    ] = None
+    model: Annotated[
+        str | None,
+        Meta(description="As the agent named it, else as configured; null if neither is known."),
+    ] = None
+    workspace_path: Annotated[str | None, Meta(description="Absolute; null until the workspace exists.")] = (
+        None
+    )
+    branch: str | None = None
+    commits: Annotated[
+        Count, Meta(description="Commits of the branch against its base, counted at the end of the run.")
+    ] = 0
+    files_changed: Annotated[
+        Count, Meta(description="Files that these commits touch against the base of the branch.")
+    ] = 0
+
+
+NO_FACTS = RunFacts()

@@ -88,7 +88,7 @@ MAY_BLOCK = (
     ("coverage/collector.py", {"lock_data"}),  # what measures us, when a thread is new
     ("tests/harness/project.py", {"symphony"}),  # a command that holds up none but itself
     ("symphony/cli/client.py", {"_ask"}),  # as it does in a thread of its own
-    ("symphony/cli/cleaning.py", {"trim_journal"}),  # as that
+    ("symphony/cli/commands/clean.py", {"trim_journal"}),  # as that
     ("symphony/config/loader.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
 )
 

@@ -18,7 +18,7 @@ import pytest
 from harness.ordinary import ordinary_user
 from harness.project import Project
 from harness.rings import mostly_slow
-from symphony.cli.cleaning import clean_up
+from symphony.cli.commands.clean import clean_up
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost

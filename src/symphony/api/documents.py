@@ -82,8 +82,6 @@ Reasons = Callable[[State], Iterable[tuple[Issue, WaitingReason]]]
 
 _STARTING = WaitingReason("starting", "starts as soon as it is refreshed")
 _DEFERRED = WaitingReason("deferred", "its refresh failed; it is asked about again after the next poll")
-REASON_CODES: Final = (*(code.value for code in ReasonCode), _STARTING.code, _DEFERRED.code, "ready")
-"""The codes by which issues can be selected. Issues that are `ready` wait for a review."""
 
 
 def waiting_issues(state: State, *, identifier: str | None = None) -> Iterator[tuple[Issue, WaitingReason]]:

@@ -7,7 +7,10 @@ from typing import Protocol
 from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
+from symphony.scheduler import ReasonCode
 
+REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
+"""The codes by which issues can be selected. Issues that are `ready` wait for a review."""
 RUN_SUMS = ("day", "agent", "issue", "state")
 """What sums of runs can be made by."""
 RUN_OUTCOMES = (

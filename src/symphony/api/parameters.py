@@ -10,9 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
-from symphony.api.documents import REASON_CODES
 from symphony.api.http import RequestError
-from symphony.api.interface import AGE_PATTERN, MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, RunQuery
+from symphony.api.interface import AGE_PATTERN, MAX_RUNS, REASON_CODES, RUN_OUTCOMES, RUN_SUMS, RunQuery
 from symphony.api.library import MAX_PAGES, PROPOSAL_STATES
 from symphony.domain import MAX_COUNT, Selection, age_seconds
 from symphony.journal.transcripts import MAX_PAGE

@@ -6,6 +6,7 @@ from enum import IntEnum
 import click
 
 from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
+from symphony.processes.table import RUN_ID_VARIABLE
 
 _MAX_CHARS = 4_000
 _UNAUTHORISED = 401
@@ -93,8 +94,6 @@ def require_person(what: str, *, hint: str) -> None:
     Raises:
         CommandError: the command was started by an agent.
     """
-    from symphony.processes.table import RUN_ID_VARIABLE
-
     if RUN_ID_VARIABLE in os.environ:
         raise CommandError.of(f"an agent does not {what}", hint=hint)
 

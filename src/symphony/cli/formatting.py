@@ -1,45 +1,15 @@
 """Numbers, times and untrusted text as people read them, and the console on which they are printed."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.formatting import (
-    ago,
-    attempt_of,
-    duration,
-    event_words,
-    parse_time,
-    seconds_between,
-    stop_words,
-    tokens,
-)
 from symphony.api.models import Instructions
-from symphony.domain import one_line, plain_text, plural
-
-__all__ = [
-    "ago",
-    "arrow",
-    "attempt_of",
-    "cell",
-    "console_for",
-    "describe_instructions",
-    "duration",
-    "event_words",
-    "instruction_problems",
-    "lines",
-    "parse_time",
-    "plural",
-    "print_blocks",
-    "seconds_between",
-    "stop_words",
-    "table",
-    "tokens",
-    "unbroken",
-]
+from symphony.domain import one_line, plain_text
 
 _PIPE_WIDTH: Final = 160
 
@@ -53,19 +23,30 @@ def console_for(*, pipe_width: int = _PIPE_WIDTH, **options: Any) -> Console:
 
 
 def table(
-    *names: str, right: Collection[str] = (), fold: Collection[str] = (), cut: Collection[str] = ()
+    *names: str,
+    right: Collection[str] = (),
+    fold: Collection[str] = (),
+    cut: Collection[str] = (),
+    style: str = "",
 ) -> Table:
-    """A table without lines.
+    """A table without lines, whose bold header has a `style`.
 
     Of its columns, those in `right` are aligned there, those in `fold` wrap, and those in `cut` end with an
     ellipsis where the line ends.
     """
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
     for name in names:
         justify: JustifyMethod = "right" if name in right else "left"
         overflow: OverflowMethod = "ellipsis" if name in cut else "fold"
         made.add_column(name, justify=justify, no_wrap=name not in fold, overflow=overflow)
     return made
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """A line for each row, its columns below each other; a `Table` takes seconds for thousands of rows."""
+    rows = [*rows]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(set_cell_size, row, widths)).rstrip() for row in rows]
 
 
 def print_blocks(console: Console, *blocks: RenderableType) -> None:

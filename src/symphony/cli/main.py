@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from symphony.cli.failures import CommandError, ExitCode, report
 from symphony.domain import SymphonyError, one_line
+from symphony.revision import version_text
 
 CHANGED_DIRECTORY: Final = "symphony.changed_directory"
 """Key in `Context.meta`, set if `-C` left the directory of the user's shell."""
@@ -242,8 +243,6 @@ HIDDEN: Final = {"worker": "worker:worker"}
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - a click callback
     if wanted:
-        from symphony.revision import version_text  # asks git in a source tree
-
         click.echo(f"symphony {version_text()}")
         ctx.exit()
 

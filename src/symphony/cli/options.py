@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 from click.core import ParameterSource
 
-from symphony.domain import age_seconds, natural_order
+from symphony.cli.client import Client
+from symphony.cli.endpoint import check_listener, find_daemon
+from symphony.domain import BOARD_PATH, SymphonyError, age_seconds, natural_order
 
 WORKFLOW_HELP: Final = "The WORKFLOW.md to use.  [default: the nearest one upwards in the repository]"
 WORKFLOW_NAME: Final = "WORKFLOW.md"
 _WORKFLOW_OPTION: Final = "symphony.workflow_option"
-_BOARD: Final = ".symphony/issues"  # DEFAULT_PATH of trackers.markdown, which is slow to import
 _COMPLETION_TIMEOUT_S: Final = 1.0
 _UTF8_BYTES_PER_CHAR: Final = 4
 
@@ -130,8 +132,6 @@ def json_option(command: _Command) -> _Command:
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document; characters outside of ASCII are escaped."""
-    import msgspec
-
     click.echo(json.dumps(msgspec.to_builtins(value), indent=indent))
 
 
@@ -167,14 +167,10 @@ def complete_issue(ctx: click.Context, _argument: click.Parameter, incomplete: s
 
 def known_issues(workflow: Path) -> Iterable[str]:
     """Identifiers for a person who types one; never asks a tracker and never fails."""
-    from symphony.cli.client import Client
-    from symphony.cli.endpoint import check_listener, find_daemon
-    from symphony.domain import SymphonyError
-
     try:
         endpoint = find_daemon(workflow, os.environ)
         if endpoint is None:
-            board = workflow.absolute().parent / _BOARD
+            board = workflow.absolute().parent / BOARD_PATH
             return [file.stem for file in board.glob("*.md") if not file.name.startswith(".")]
         check_listener(endpoint)
         return Client(endpoint, answer_s=_COMPLETION_TIMEOUT_S).identifiers()

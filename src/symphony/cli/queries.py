@@ -15,7 +15,7 @@ from symphony.cli.client import Client, connect
 from symphony.cli.documents import DaemonInfo, KnownIssue, Status
 from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
-from symphony.cli.journal import journal_path
+from symphony.daemon.state_dir import journal_path
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError, issues_named, natural_order, one_line
 from symphony.revision import other_version, version_text
 
@@ -142,7 +142,7 @@ class Queries:
 
     def _offline(self, client: Client | None) -> "Offline":
         """Answers from the files, with what the journal remembers only if no daemon runs."""
-        from symphony.cli.offline import open_offline  # everything a daemon needs: slow to import
+        from symphony.cli.offline import open_offline  # noqa: PLC0415 - everything a daemon needs: slow to import
 
         journal = journal_path(self.workflow, self._environment)
         return open_offline(self.workflow, self._environment, journal=journal, remembers=client is None)

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from symphony.cli.failures import CommandError
 from symphony.config import Settings
+from symphony.domain import BOARD_PATH
 
 _TIMEOUT_S = 10
-_BOARD = ".symphony/issues"
 _PLACES = {
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
@@ -110,7 +110,7 @@ def uncommitted_changes(settings: Settings, workflow: Path) -> tuple[str, ...]:
     if repository is None or not Path(repository).is_dir():
         return ()
     top = Path(repository).resolve()
-    read_from_folder = (path.resolve() for path in (workflow, workflow.parent / _BOARD))
+    read_from_folder = (path.resolve() for path in (workflow, workflow.parent / BOARD_PATH))
     excluded = [path.relative_to(top) for path in read_from_folder if path.is_relative_to(top)]
     options = ("--name-only", "-z", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "HEAD")
     paths = (".", *(f":(exclude,literal){path}" for path in excluded))

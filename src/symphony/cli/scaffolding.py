@@ -11,6 +11,8 @@ from importlib import resources
 from typing import Final
 from urllib.parse import urlsplit
 
+from symphony.agents.acp.profiles import PROFILES
+
 _PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*|~/[\w./+-]*|https?://[\w./-]+(?::\d+)?[\w./-]*", re.ASCII)
 _SCP = re.compile(r"(?:[^@/\s]+@)?([^:/@\s]+):([^\s]+)")
 
@@ -424,8 +426,6 @@ command:
 
 
 def _acp_template(name: str, command: str | None) -> AgentTemplate:
-    from symphony.agents.acp.profiles import PROFILES
-
     profile = PROFILES[name]
     program = (command or profile.command or "").split(maxsplit=1)[:1]
     has_sandbox = name == "codex-acp" and command is None

@@ -1,24 +1,42 @@
 """Which repository's skills are meant, and by which options: those that a run would have."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from symphony.agents.registry import skill_places
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workflow
 from symphony.cli.repository import git, uncommitted_skills
+from symphony.config import (
+    AgentSettings,
+    NamedAgent,
+    SkillsSettings,
+    Variables,
+    WorkflowError,
+    WorkspaceSettings,
+    read_workflow_file,
+)
+from symphony.daemon.admission import judge
+from symphony.daemon.context import skill_options
 from symphony.domain import Failure, SymphonyError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from symphony.config import AgentSettings, NamedAgent, WorkspaceSettings
-    from symphony.skills import CatalogBlock, FolderElsewhere, SkillOptions, SkillSet
+from symphony.skills import (
+    CatalogBlock,
+    FolderElsewhere,
+    SkillOptions,
+    SkillSet,
+    hint_for,
+    load,
+    render,
+    skills_elsewhere,
+    unseen_in,
+    with_advice,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +54,7 @@ class SkillsContext:
 
     workspace: Path
     below: str
-    options: "SkillOptions"
+    options: SkillOptions
     pinned: bool = False
     cloned: bool = False
     base_branch: str | None = None
@@ -46,31 +64,23 @@ class SkillsContext:
         """The same for a phase of the work; `None` for that of the settings."""
         return self if phase is None else replace(self, options=replace(self.options, phase=phase))
 
-    def load(self) -> "SkillSet":
+    def load(self) -> SkillSet:
         """The skills, also if `enabled` is off: the user asked to see them."""
-        from symphony.skills import load, with_advice
-
         options = replace(self.options, enabled=True)
         return with_advice(self.workspace, options, load(self.workspace, options))
 
-    def block(self, skill_set: "SkillSet") -> "CatalogBlock":
+    def block(self, skill_set: SkillSet) -> CatalogBlock:
         """What a run would list; nothing if `enabled` is off."""
-        from symphony.skills import CatalogBlock, render
-
         return render(skill_set, self.options) if self.options.enabled else CatalogBlock(text=None)
 
-    def elsewhere(self, skill_set: "SkillSet") -> "tuple[FolderElsewhere, ...]":
+    def elsewhere(self, skill_set: SkillSet) -> tuple[FolderElsewhere, ...]:
         """Folders with skills that sessions do not see; none if `enabled` is off."""
-        from symphony.skills import skills_elsewhere
-
         if not self.options.enabled:
             return ()
         return skills_elsewhere(self.workspace, self.options, skill_set, self.listed)
 
-    def warn_of_elsewhere(self, skill_set: "SkillSet") -> None:
+    def warn_of_elsewhere(self, skill_set: SkillSet) -> None:
         """Say which folders sessions do not see, and the setting that shows them."""
-        from symphony.skills import hint_for, unseen_in
-
         if folders := self.elsewhere(skill_set):
             warn(f"{unseen_in(folders)}; {hint_for(self.options, folders)}")
 
@@ -145,9 +155,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     )
 
 
-def _listed(agents: "Iterable[NamedAgent]") -> frozenset[str]:
-    from symphony.agents.registry import skill_places
-
+def _listed(agents: Iterable[NamedAgent]) -> frozenset[str]:
     try:
         return skill_places(agents)
     except SymphonyError:  # the package of an agent is missing; `symphony check` says so
@@ -168,15 +176,13 @@ def repository_top(directory: Path) -> Path:
     return directory
 
 
-def _bound(agent: "AgentSettings") -> "SkillOptions":
-    from symphony.daemon.context import skill_options
-
+def _bound(agent: AgentSettings) -> SkillOptions:
     return skill_options(agent.skills, agent.phases.default)
 
 
 def agent_sections(
     workflow: Path | None, environment: Mapping[str, str]
-) -> "tuple[AgentSettings, WorkspaceSettings | None, tuple[NamedAgent, ...]]":
+) -> tuple[AgentSettings, WorkspaceSettings | None, tuple[NamedAgent, ...]]:
     """`agent`, `workspace` and the agents of a workflow file, whatever else is wrong with it.
 
     The defaults of `agent` where it has none; `workspace` is `None` where it is not known. What the
@@ -189,17 +195,6 @@ def agent_sections(
     Raises:
         CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
     """
-    # Imported here: `--help` of any command stays fast.
-    from symphony.config import (
-        AgentSettings,
-        SkillsSettings,
-        Variables,
-        WorkflowError,
-        WorkspaceSettings,
-        read_workflow_file,
-    )
-    from symphony.daemon.admission import judge
-
     try:
         enabled = Variables.of(environment).agent_skills_enabled
     except ValueError as error:
@@ -233,9 +228,6 @@ def agent_failures(workflow: Path | None, environment: Mapping[str, str]) -> tup
 
     Nothing where there is no file.
     """
-    from symphony.config import AgentSettings, WorkflowError, read_workflow_file
-    from symphony.daemon.admission import judge
-
     file = workflow or nearest_workflow()
     try:
         judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)

@@ -7,8 +7,8 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from symphony.cli.formatting import cell, plural
-from symphony.domain import Failure, Issue, natural_order, one_line
+from symphony.cli.formatting import cell
+from symphony.domain import Failure, Issue, natural_order, one_line, plural
 from symphony.scheduler import Command, Event, IssueResult, Left, RunEnded, StartRun, State, left_over
 
 _MIN_WIDTH_FOR_TITLES: Final = 80

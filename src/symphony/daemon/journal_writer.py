@@ -21,6 +21,7 @@ from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE
 from symphony.api.models import Instructions, Skills
 from symphony.api.observer import Observer
 from symphony.daemon.clock import utc_day, wall_ms
+from symphony.daemon.state_dir import JOURNAL_FILE
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
@@ -41,7 +42,6 @@ from symphony.scheduler import (
     WorkspaceRef,
 )
 
-JOURNAL_FILE: Final = "journal.db"
 _FLUSH_TIMEOUT_S: Final = 5.0
 _ANSWER: Final = "answer "  # and the id of the issue: the name of a setting with a `StoredAnswer`
 _log = structlog.get_logger(__name__)

@@ -41,7 +41,6 @@ from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import (
-    JOURNAL_FILE,
     JournalWriter,
     open_journal_writer,
     told_comments,
@@ -66,7 +65,7 @@ from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.runs.tracing import open_traces
 from symphony.daemon.sd_notify import Notifier
-from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, SymphonyError, no_fault

@@ -20,6 +20,7 @@ from symphony.processes.base import Identity
 SYSTEM_STATE_HOMES: Final = (Path("/var/lib/symphony"), Path("/var/lib/private/symphony"))
 """Where a service manager makes the state directories of services."""
 KNOWN_FOLDER: Final = "known"
+JOURNAL_FILE: Final = "journal.db"
 TOKEN_VARIABLE: Final = "SYMPHONY_OPERATOR_TOKEN"  # noqa: S105 - a name, not a secret
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_KNOWN: Final = 1_000
@@ -43,6 +44,11 @@ def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
     name = _UNSAFE_NAME.sub("-", Path(real).parent.name).strip("-.") or "workflow"
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
     return state_home(environment) / f"{name}-{digest}"
+
+
+def journal_path(workflow_path: Path, environment: Mapping[str, str]) -> Path:
+    """The journal of the daemon that serves, or served, a workflow file; it need not exist."""
+    return locate(workflow_path, environment) / JOURNAL_FILE
 
 
 def library_key(state_dir: Path) -> str:

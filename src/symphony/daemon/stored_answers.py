@@ -9,8 +9,8 @@ import anyio
 
 from symphony.api.models import Verb, utc_text
 from symphony.daemon.clock import monotonic_ms, wall_ms
-from symphony.daemon.journal_writer import JOURNAL_FILE, StoredAnswer, open_journal_writer
-from symphony.daemon.state_dir import StateDirectory, instance_of
+from symphony.daemon.journal_writer import StoredAnswer, open_journal_writer
+from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, instance_of
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost

@@ -15,6 +15,7 @@ from symphony.domain.fault_points import FaultHook as FaultHook
 from symphony.domain.fault_points import FaultPoint as FaultPoint
 from symphony.domain.fault_points import no_fault as no_fault
 from symphony.domain.issue import ALL_ISSUES as ALL_ISSUES
+from symphony.domain.issue import BOARD_PATH as BOARD_PATH
 from symphony.domain.issue import BRANCH_PREFIX as BRANCH_PREFIX
 from symphony.domain.issue import GIVEN_UP_STATES as GIVEN_UP_STATES
 from symphony.domain.issue import MAX_NAME_CHARS as MAX_NAME_CHARS

@@ -11,6 +11,8 @@ from typing import Any, Final
 from symphony.domain.redaction import one_line
 
 BRANCH_PREFIX = "symphony/"
+BOARD_PATH: Final = ".symphony/issues"
+"""Where a Markdown board is beside its WORKFLOW.md, unless the settings name another place."""
 
 MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""

@@ -19,7 +19,7 @@ from contract.served import served
 from contract.vendor import Given
 from harness.project import Project
 from harness.rings import mostly_slow
-from symphony.cli.diagnostics import check_forge
+from symphony.cli.commands.doctor import check_forge
 from symphony.cli.failures import report
 from symphony.cli.main import main
 from symphony.cli.offline import open_context

@@ -19,9 +19,7 @@ from harness.journalling import claim, written
 from harness.pictures import NOW, busy, status_of
 from harness.project import Project
 from published.schemas import conforms_to
-from symphony.api import documents
 from symphony.api.models import Refresh, State
-from symphony.cli.commands.status import CODES
 from symphony.cli.documents import Status
 from symphony.cli.endpoint import Endpoint, UnreachableError
 from symphony.cli.main import main
@@ -491,10 +489,6 @@ def test_only_the_waiting_issues_that_are_shown_are_requested(project: Project, 
 def test_options_that_contradict_each_other_are_a_usage_error(project: Project, arguments: list[str]) -> None:
     assert run("status", *arguments).exit_code == 2
     assert project.repo.exists()
-
-
-def test_every_reason_code_can_be_selected() -> None:
-    assert CODES == documents.REASON_CODES
 
 
 def test_a_large_board_without_a_daemon_is_counted_and_shown_in_part(project: Project) -> None:

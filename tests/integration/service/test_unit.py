@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.real import require_program
-from symphony.cli.service_unit import Instance, drop_in, unit_template
+from symphony.cli.commands.service import Instance, drop_in, unit_template
 
 EXPOSURE = 31  # tenths; what is left open is told, with its reason, at the end of the unit
 ODD = 'with space, 50% "x" $HOME'

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.journal_writer import JOURNAL_FILE
-from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,8 @@
 import pytest
 
-from symphony.cli.formatting import ago, cell, duration, lines, parse_time, plural, seconds_between, tokens
+from symphony.api.formatting import ago, duration, parse_time, seconds_between, tokens
+from symphony.cli.formatting import cell, lines
+from symphony.domain import plural
 
 
 @pytest.mark.parametrize(

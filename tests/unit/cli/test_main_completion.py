@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from typing_extensions import override
 
 import symphony.cli.client
-import symphony.cli.endpoint
+import symphony.cli.options
 from harness.pictures import busy, status_of
 from symphony.api.models import State
 from symphony.cli.main import main
@@ -103,8 +103,8 @@ def test_what_the_daemon_knows_is_offered(board: Path, monkeypatch: pytest.Monke
         def state(self, only: Selection = ALL_ISSUES) -> State:
             return status_of(busy(**rows))
 
-    monkeypatch.setattr(symphony.cli.client, "Client", Answering)
-    monkeypatch.setattr(symphony.cli.endpoint, "check_listener", lambda _: None)
+    monkeypatch.setattr(symphony.cli.options, "Client", Answering)
+    monkeypatch.setattr(symphony.cli.options, "check_listener", lambda _: None)
     assert offered("explain", "lin") == ["LIN-0", "LIN-1"]
 
 

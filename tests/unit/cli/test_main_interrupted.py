@@ -36,7 +36,9 @@ def test_while_the_interpreter_ends_it_ends_without_a_word() -> None:
 
 
 def test_within_a_command_it_says_so_and_exits_with_130() -> None:
-    done = interrupted(ON_IMPORT.format(module="symphony.cli.checking") + START.replace("--version", "check"))
+    done = interrupted(
+        ON_IMPORT.format(module="symphony.cli.commands.check") + START.replace("--version", "check")
+    )
     assert (done.returncode, done.stderr.strip()) == (130, "stopped")
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from harness.scheduling import make_settings
-from symphony.cli.demo_progress import ProgressLines, show_progress
+from symphony.cli.commands.demo import ProgressLines, show_progress
 from symphony.cli.failures import CommandError, report, warn
 from symphony.cli.summary import IssueSummary, RunSummary, summary_table
 from symphony.domain import Failure, Issue

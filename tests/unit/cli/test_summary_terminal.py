@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from harness.scheduling import Story, make_issue
+from symphony.cli.commands.demo import ProgressLines, ProgressTable, show_progress
 from symphony.cli.commands.run import print_drain_message
-from symphony.cli.demo_progress import ProgressLines, ProgressTable, show_progress
 from symphony.cli.main import main, program_name
 from symphony.cli.summary import IssueSummary, RunSummary, summary_table
 from symphony.scheduler import DrainAsked, OperatorAction, OperatorAsked

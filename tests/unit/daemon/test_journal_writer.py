@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from harness.scheduling import make_issue, make_settings
 from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.clock import wall_ms
-from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
+from symphony.daemon.journal_writer import JournalWriter, open_journal_writer
+from symphony.daemon.state_dir import JOURNAL_FILE
 from symphony.domain import FaultPoint
 from symphony.journal.model import HealthState, SkillsComment
 from symphony.journal.reader import open_reader

@@ -14,7 +14,7 @@ from harness.project import Project
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import BackendContext, Capabilities
 from symphony.agents.registry import AGENTS, create_backend
-from symphony.cli.checking import check_workflow
+from symphony.cli.commands.check import check_workflow
 from symphony.config import (
     AGENT_SECTIONS,
     AcpSettings,

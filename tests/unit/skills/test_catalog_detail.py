@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from symphony.characters import visible
+from symphony.cli.commands.skills import detail, detail_lines
 from symphony.cli.documents import SkillDetail
-from symphony.cli.render.skills import detail, detail_lines
 from symphony.skills import SkillOptions, load, render, skill_digests
 from unit.skills.conftest import Shelf
 

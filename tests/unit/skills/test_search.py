@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.cli.render.skills import hits_document
+from symphony.cli.commands.skills import hits_document
 from symphony.skills import Hit, Skill, SkillOptions, SkillSet, render, search_skills
 
 

@@ -8,18 +8,29 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from symphony.characters import visible
+from symphony.cli.documents import BranchDiff, ChangedFile
 from symphony.cli.failures import CommandError, warn
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
+from symphony.cli.queries import Queries, resolve_issue
 from symphony.cli.repository import git
-
-if TYPE_CHECKING:
-    from symphony.cli.documents import BranchDiff
-    from symphony.config import WorkspaceSettings
+from symphony.config import WorkspaceSettings, read_secrets
+from symphony.daemon.admission import open_store
+from symphony.domain import BRANCH_PREFIX, branch_name
+from symphony.workspaces import (
+    NUMSTAT,
+    all_refs,
+    key_of,
+    local_repository,
+    locate_branch,
+    mirror_path,
+    parse_numstat,
+    read_ref,
+)
 
 _SAFE: Final = ("--no-ext-diff", "--no-textconv")
 _COLOURS: Final = (
@@ -72,10 +83,6 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
     """Show what the branch of an issue changes."""
     if as_json and stat:
         raise click.UsageError("--json and --stat exclude each other")
-    # Imported here and below: `--help` stays fast.
-    from symphony.config import read_secrets
-    from symphony.daemon.admission import open_store
-
     environment = read_secrets(os.environ).environment
     settings = open_store(workflow, environment, acknowledged=True).current().settings.workspace
     branch = _find_branch(issue, settings, workflow)
@@ -123,10 +130,7 @@ def _page(branch: _Branch, command: list[str]) -> int:
     return source.returncode
 
 
-def _document(branch: _Branch, commits: int) -> "BranchDiff":
-    from symphony.cli.documents import BranchDiff, ChangedFile
-    from symphony.workspaces import NUMSTAT, parse_numstat
-
+def _document(branch: _Branch, commits: int) -> BranchDiff:
     output = _git_output(branch, "diff", *NUMSTAT, f"{branch.base}...{branch.ref}", "--")
     changes = parse_numstat(output.encode("utf-8", "surrogateescape"))
     return BranchDiff(
@@ -161,14 +165,12 @@ def _git_error(branch: _Branch, reason: str) -> CommandError:
 # --- where the branch is ----------------------------------------------------------------------------------
 
 
-def _find_branch(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _Branch:
+def _find_branch(issue: str, settings: WorkspaceSettings, workflow: Path) -> _Branch:
     """The branch of an issue. The issue itself is looked up only if no branch has exactly its name.
 
     Raises:
         SymphonyError: there is no such issue, or it has no branch.
     """
-    from symphony.cli.queries import Queries, resolve_issue
-
     if branch := _branch_of(issue, settings):
         return branch
     queries = Queries(workflow, os.environ)
@@ -181,11 +183,8 @@ def _find_branch(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _
     )
 
 
-def _branch_of(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
+def _branch_of(identifier: str, settings: WorkspaceSettings) -> _Branch | None:
     """The branch in the user's repository, otherwise that in the mirror; None if neither has it."""
-    from symphony.domain import branch_name
-    from symphony.workspaces import key_of, local_repository, locate_branch, mirror_path, read_ref
-
     if settings.repo is None:
         raise CommandError.of(
             "workspace.repo is not set, so hooks populate the workspaces and no branch is delivered",
@@ -211,13 +210,11 @@ def _branch_of(identifier: str, settings: "WorkspaceSettings") -> _Branch | None
     return _Branch(repository=mirror, identifier=identifier, name=name, base=base)
 
 
-def _base_in_repository(repository: Path, settings: "WorkspaceSettings", branch: str) -> str:
+def _base_in_repository(repository: Path, settings: WorkspaceSettings, branch: str) -> str:
     """The configured base branch; without one, the branch that is checked out, or the default branch.
 
     A branch of an issue is not a base, even if it is checked out to be looked at.
     """
-    from symphony.domain import BRANCH_PREFIX
-
     if settings.base_branch is not None:
         names = [settings.base_branch]
     else:
@@ -230,10 +227,8 @@ def _base_in_repository(repository: Path, settings: "WorkspaceSettings", branch:
     return "HEAD"
 
 
-def _base_in_mirror(mirror: Path, settings: "WorkspaceSettings") -> str:
+def _base_in_mirror(mirror: Path, settings: WorkspaceSettings) -> str:
     """The configured base branch; without one, a branch of the origin at the commit of the origin's HEAD."""
-    from symphony.workspaces import all_refs, read_ref
-
     if settings.base_branch is not None:
         return f"refs/remotes/origin/{settings.base_branch}"
     head = read_ref(mirror, "refs/symphony/origin-head")

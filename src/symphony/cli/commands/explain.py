@@ -4,8 +4,14 @@ import os
 from pathlib import Path
 
 import click
+from msgspec import structs
 
+from symphony.cli.documents import Explained
+from symphony.cli.formatting import console_for, print_blocks
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
+from symphony.cli.queries import Queries, resolve_issue
+from symphony.cli.render.explain import explain_issue, explain_view
+from symphony.daemon.state_dir import locate
 
 
 @click.command(
@@ -27,15 +33,6 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
 
     And what happens next, and what you can do about it.
     """
-    # Imported here: `--help` stays fast.
-    from msgspec import structs
-
-    from symphony.cli.documents import Explained
-    from symphony.cli.formatting import console_for, print_blocks
-    from symphony.cli.queries import Queries, resolve_issue
-    from symphony.cli.render.explain import explain_issue, explain_view
-    from symphony.daemon.state_dir import locate
-
     queries = Queries(workflow, os.environ)
     known = resolve_issue(issue, queries.issue, queries.identifiers)
     explanation = explain_issue(known)

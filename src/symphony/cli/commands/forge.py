@@ -1,15 +1,20 @@
 """`symphony forge`: check the access to pull requests, without a daemon."""
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import click
 
+from symphony.cli.commands.tracker import run_on_tracker
+from symphony.cli.documents import ForgeCheck
 from symphony.cli.failures import ExitCode
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import json_option, print_json, workflow_option
+from symphony.daemon.context import RuntimeContext
 from symphony.domain import one_line
+from symphony.services.forges import connect_forge
 
 forge = LazyGroup(
     "forge",
@@ -38,10 +43,6 @@ is invalid, 4 the token is missing or refused.
 @workflow_option
 def check(*, as_json: bool, workflow: Path) -> int:
     """Tell whose the token of the forge is, and what it lacks."""
-    # Imported here: `--help` stays fast.
-    from symphony.cli.forge_access import check_forge
-    from symphony.cli.tracker_access import run_on_tracker
-
     found = run_on_tracker(workflow, partial(check_forge, environment=os.environ))
     if as_json:
         print_json(found)
@@ -54,3 +55,21 @@ def check(*, as_json: bool, workflow: Path) -> int:
         if found.missing:
             click.echo("  hint: docs/forges.md lists what a token needs")
     return ExitCode.OK if found.ok else ExitCode.FAILURE
+
+
+async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -> ForgeCheck:
+    """Whose the token is, and what it lacks.
+
+    Raises:
+        SymphonyError: `forge` is not set or cannot be used, or the forge refuses.
+    """
+    settings = context.settings.forge
+    access = await connect_forge(settings, environment).access()
+    return ForgeCheck(
+        ok=not access.missing,
+        kind=str(settings.kind),
+        repo=str(settings.repo),
+        login=access.login,
+        missing=access.missing,
+        limits=access.limits,
+    )

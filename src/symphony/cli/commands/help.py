@@ -1,6 +1,7 @@
 """`symphony help` and `symphony completion`."""
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 _HELP_EPILOG = """\b
 Examples:
@@ -50,7 +51,5 @@ def help_(ctx: click.Context, names: tuple[str, ...]) -> None:
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the shell completion script."""
-    from click.shell_completion import BashComplete, FishComplete, ZshComplete
-
     shells = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
     click.echo(shells[shell](ctx.find_root().command, {}, "symphony", "_SYMPHONY_COMPLETE").source())

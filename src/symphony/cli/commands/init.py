@@ -8,14 +8,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
-from symphony.cli.board import used_numbers
+from symphony.agents.acp.profiles import PROFILES
+from symphony.agents.command.placeholders import placeholder_problems
+from symphony.agents.registry import skill_places
+from symphony.cli.commands.issue import used_numbers
 from symphony.cli.failures import CommandError, ExitCode, printable
 from symphony.cli.main import CHANGED_DIRECTORY, program_name
+from symphony.cli.migration import migrate
 from symphony.cli.options import current_directory
 from symphony.cli.repository import git
 from symphony.cli.scaffolding import (
@@ -30,11 +33,14 @@ from symphony.cli.scaffolding import (
     parse_remote,
     scaffold,
 )
+from symphony.config import WorkflowFile, WorkflowReport, read_workflow_file
+from symphony.daemon.admission import judge
+from symphony.domain import BOARD_PATH
 from symphony.files import write_atomic
-from symphony.trackers.markdown import DEFAULT_PATH, DEFAULT_PREFIX
-
-if TYPE_CHECKING:
-    from symphony.config import WorkflowReport
+from symphony.frontmatter import FrontMatterError, Profile, load, split
+from symphony.skills import SkillOptions, skills_elsewhere, unseen_in
+from symphony.skills import load as load_skills
+from symphony.trackers.markdown import DEFAULT_PREFIX
 
 _EPILOG = """\b
 Examples:
@@ -51,7 +57,7 @@ the file refers to variables, and the last lines of the output say which to set.
 `origin` is used.
 """
 _GITIGNORE = ".symphony/.gitignore"
-_ISSUE = f"{DEFAULT_PATH}/SYM-1.md"
+_ISSUE = f"{BOARD_PATH}/SYM-1.md"
 _SKILL = ".symphony/skills/example/SKILL.md"
 _COMMITTED = ("WORKFLOW.md", _GITIGNORE, ".symphony/skills")
 _FORGES = {"github", "gitlab", "forgejo", "gitea"}
@@ -164,9 +170,6 @@ def init(
 
 def _convert(source: Path, workflow: Path, *, force: bool, only_print: bool) -> None:
     """Write WORKFLOW.md from a file of the reference or of another program, and say what is different."""
-    from symphony.cli.migration import migrate
-    from symphony.config import read_workflow_file
-
     exists = workflow.exists() or workflow.is_symlink()
     if exists and not force and not only_print:
         hint = "--print shows what would be written, --force replaces it"
@@ -312,8 +315,6 @@ def _choose_agent(kind: str | None, profile: str | None, command: str | None, *,
 
 
 def _choose_profile(profile: str | None, command: str | None, *, ask: bool) -> str:
-    from symphony.agents.acp.profiles import PROFILES
-
     known = sorted(PROFILES)
     if profile is None and command is not None:
         return "generic"
@@ -327,8 +328,6 @@ def _choose_profile(profile: str | None, command: str | None, *, ask: bool) -> s
 
 
 def _ask_command(question: str, example: str, *, ask: bool) -> str:
-    from symphony.agents.command.placeholders import placeholder_problems
-
     if not ask:
         hint = f"for example: --command {shlex.quote(example)}"
         raise _usage_error(f"--command is missing: {question.lower()}", hint)
@@ -348,11 +347,8 @@ def _usage_error(message: str, hint: str) -> CommandError:
 
 def _with_skill_folders(root: Path, choice: _Choice, *, ask: bool) -> _Choice:
     """The choice with the folders of skills that the agent would not see, shown if the user says so."""
-    from symphony.agents.registry import skill_places
-    from symphony.skills import SkillOptions, load, skills_elsewhere, unseen_in
-
     options, listed = SkillOptions(), skill_places(_judge(root, choice).agents.values())
-    folders = skills_elsewhere(root, options, load(root, options), listed)
+    folders = skills_elsewhere(root, options, load_skills(root, options), listed)
     if not folders:
         return choice
     paths = tuple(one.path for one in folders)
@@ -383,10 +379,7 @@ def _validate(root: Path, choice: _Choice) -> CommandError | None:
     return _usage_error(message.replace(f"{choice.agent.kind}.command ", "--command ", 1), hint)
 
 
-def _judge(root: Path, choice: _Choice) -> "WorkflowReport":
-    from symphony.config import WorkflowFile
-    from symphony.daemon.admission import judge
-
+def _judge(root: Path, choice: _Choice) -> WorkflowReport:
     data = choice.workflow(root).encode("utf-8", "surrogateescape")
     file = WorkflowFile(path=root / "WORKFLOW.md", data=data)
     placeholders = {variable.name: variable.placeholder for variable in choice.template.variables}
@@ -413,8 +406,8 @@ def _git_output(directory: Path, *arguments: str) -> str | None:
 def _write_other_files(root: Path, tracker: str) -> None:
     """The example skill; for a Markdown board also its first issue, and the file that keeps it out of git."""
     if tracker == "markdown":
-        numbers = used_numbers(root / DEFAULT_PATH, None, os.environ)
-        if not _git_output(root, "ls-files", "--", DEFAULT_PATH):
+        numbers = used_numbers(root / BOARD_PATH, None, os.environ)
+        if not _git_output(root, "ls-files", "--", BOARD_PATH):
             _write(root / _GITIGNORE, scaffold("gitignore"), name=_GITIGNORE)
         # A first issue that was deleted stays so: a new one would continue on its branch.
         if (root / _ISSUE).exists() or numbers.next(DEFAULT_PREFIX, frozenset()) == 1:
@@ -442,8 +435,6 @@ def _write(path: Path, text: str, *, name: str) -> None:
 
 def _add_missing_files(root: Path, workflow: Path, *, has_options: bool) -> None:
     """For a repository with a WORKFLOW.md: write the other files that are missing."""
-    from symphony.frontmatter import FrontMatterError, Profile, load, split
-
     kinds = {"tracker": "markdown", "agent": "codex"}
     with suppress(OSError, FrontMatterError):  # `symphony check` reports what is wrong with the file
         fences = split(workflow.read_bytes())

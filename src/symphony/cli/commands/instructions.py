@@ -5,21 +5,37 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import anyio
 import click
 
+from symphony.cli.documents import (
+    ComposedInstructions,
+    FileProblem,
+    InstructionListing,
+    InstructionProblems,
+    NewInstructions,
+    ShownModule,
+)
 from symphony.cli.failures import CommandError, ExitCode, warn
+from symphony.cli.formatting import cell, console_for, print_blocks, table
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import current_directory, json_option, nearest_workflow, print_json
 from symphony.cli.skill_roots import agent_failures, agent_sections, place_options, repository_top
+from symphony.config import InstructionsSettings
+from symphony.daemon.instruction_store import InstructionStore
+from symphony.daemon.state_dir import locate
 from symphony.domain import Failure, one_line, plural
-
-if TYPE_CHECKING:
-    from symphony.cli.documents import FileProblem, ShownModule
-    from symphony.config import InstructionsSettings
-    from symphony.skills import Composition, InstructionProblem, Selector
-
+from symphony.skills import (
+    EMBEDDED,
+    MANIFEST_FILE,
+    Composition,
+    InstructionOrigin,
+    InstructionProblem,
+    Selector,
+    Severity,
+    check_phases,
+)
 
 # --- which instructions ----------------------------------------------------------------------------------
 
@@ -39,7 +55,7 @@ class InstructionsContext:
 
     repository: Path
     workflow: Path
-    settings: "InstructionsSettings"
+    settings: InstructionsSettings
     phases: tuple[str, ...]
     unused: bool
     refused: tuple[Failure, ...] = ()
@@ -51,13 +67,8 @@ class InstructionsContext:
             return self.settings.url or ""
         return "embedded" if self.settings.source == "embedded" else self.settings.path
 
-    def load(self) -> "Selector":
+    def load(self) -> Selector:
         """The instructions as the source has them now; nothing is written."""
-        import anyio
-
-        from symphony.daemon.instruction_store import InstructionStore
-        from symphony.daemon.state_dir import locate
-
         if self.unused:
             source = self.settings.source
             warn(f"agent.instructions.source is not set: sessions get no instructions; shown: {source}")
@@ -69,8 +80,6 @@ class InstructionsContext:
 
 def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> InstructionsContext:
     """The settings of the workflow file; without a source, those of the repository or what is embedded."""
-    from symphony.skills import MANIFEST_FILE
-
     repository = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
     agent, *_ = agent_sections(workflow, environment)
     settings, chosen = agent.instructions, {}
@@ -94,30 +103,24 @@ _instructions_options = place_options(
 )
 
 
-def _problem_documents(problems: "tuple[InstructionProblem, ...]") -> "tuple[FileProblem, ...]":
-    from symphony.cli.documents import FileProblem
-
+def _problem_documents(problems: tuple[InstructionProblem, ...]) -> tuple[FileProblem, ...]:
     return tuple(FileProblem.of(one, column=None) for one in problems)
 
 
-def _report(selector: "Selector", problems: "tuple[InstructionProblem, ...]") -> None:
+def _report(selector: Selector, problems: tuple[InstructionProblem, ...]) -> None:
     """Print problems on stderr, and what was used in place of the source."""
-    from symphony.skills import InstructionOrigin
-
     for one in problems:
         click.echo(_line(one), err=True)
     if selector.origin is not InstructionOrigin.SOURCE:
         warn(f"the source cannot be used; sessions get: {selector.origin.value}")
 
 
-def _line(problem: "InstructionProblem | FileProblem") -> str:
+def _line(problem: InstructionProblem | FileProblem) -> str:
     place = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
     return one_line(f"{place}: {problem.severity!s} {problem.code!s} {problem.message} {problem.hint}", 1_000)
 
 
-def _fails(problems: "tuple[InstructionProblem, ...]", *, strict: bool = False) -> bool:
-    from symphony.skills import Severity
-
+def _fails(problems: tuple[InstructionProblem, ...], *, strict: bool = False) -> bool:
     return any(strict or one.severity is Severity.ERROR for one in problems)
 
 
@@ -164,9 +167,6 @@ Exit codes: 0 nothing wrong, 1 errors (with --strict also warnings).
 @_instructions_options
 def init(*, place: InstructionsContext, as_json: bool) -> None:
     """Write a manifest and modules of instructions into the repository."""
-    from symphony.cli.documents import NewInstructions
-    from symphony.skills import EMBEDDED
-
     repository, path = place.repository, place.settings.path
     target = repository / path
     if not Path(os.path.realpath(target)).is_relative_to(os.path.realpath(repository)):
@@ -202,8 +202,6 @@ def init(*, place: InstructionsContext, as_json: bool) -> None:
 @_instructions_options
 def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> int:
     """List the modules in their order, and whether a session of the phase gets them."""
-    from symphony.cli.documents import InstructionListing, ShownModule
-
     selector = place.load()
     composed = selector.compose(phase)
     chosen = {module.name for module in composed.modules}
@@ -234,9 +232,7 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
     return ExitCode.FAILURE if _fails(selector.problems) else ExitCode.OK
 
 
-def _print_table(modules: "tuple[ShownModule, ...]", composed: "Composition") -> None:
-    from symphony.cli.formatting import cell, console_for, print_blocks, table
-
+def _print_table(modules: tuple[ShownModule, ...], composed: Composition) -> None:
     rows = table("NAME", "PRIORITY", "PHASES", "CHARS", "SELECTED", fold={"PHASES"})
     for one in modules:
         selected = "yes" if one.selected else "dropped" if one.name in composed.dropped else "no"
@@ -252,8 +248,6 @@ def _print_table(modules: "tuple[ShownModule, ...]", composed: "Composition") ->
 @_instructions_options
 def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> int:
     """Print exactly the instructions that a session of the phase gets."""
-    from symphony.cli.documents import ComposedInstructions
-
     selector = place.load()
     composed = selector.compose(phase)
     if as_json:
@@ -285,9 +279,6 @@ def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> 
 @_instructions_options
 def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     """Tell everything that is wrong with the manifest, the modules, and their phases."""
-    from symphony.cli.documents import InstructionProblems
-    from symphony.skills import MANIFEST_FILE, Selector, check_phases
-
     has_source = place.settings.source != "remote" or place.settings.url is not None
     selector = place.load() if has_source else Selector()
     manifest = f"{place.place}/{MANIFEST_FILE}" if place.settings.source != "remote" else place.place
@@ -306,9 +297,7 @@ def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 
-def _refusal(failure: Failure) -> "FileProblem":
-    from symphony.cli.documents import FileProblem
-
+def _refusal(failure: Failure) -> FileProblem:
     path, _, line = (failure.where or "").rpartition(":")
     return FileProblem(
         path=path if line.isdecimal() else failure.where or "WORKFLOW.md",

@@ -3,28 +3,157 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+from msgspec import structs
 
+from symphony.api.formatting import duration, event_words, parse_time, seconds_between, tokens
+from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent, LoggedRun
 from symphony.cli.failures import CommandError
-from symphony.cli.journal import journal_to_read
-from symphony.cli.journaled import (
+from symphony.cli.journal import (
     ALL_RUNS,
     FOLLOW_S,
     daemon_is_alive,
     find_identifier,
     find_run,
+    journal_to_read,
     wait_for_issue,
 )
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
-from symphony.domain import mask_credentials, one_line
+from symphony.cli.queries import Queries
+from symphony.daemon.state_dir import StateDirectory
+from symphony.domain import mask_credentials, one_line, plural, without_codes
+from symphony.journal.model import RunRecord, UnusableError
+from symphony.journal.reader import JournalReader, NumberedEvent, open_reader
 
-if TYPE_CHECKING:
-    from symphony.cli.issue_log import IssueLog, LoggedLine
+# --- the log of an issue ---------------------------------------------------------------------------------
+#
+# Its events in order, with the begin and the end of each run. Events outside of a run stand where they
+# happened and do not end a run. The end of a run follows its last event.
+
+LoggedLine = LoggedEvent | LoggedBegin | LoggedEnd
+
+_MAX_RUNS: Final = 1_000
+_BATCH: Final = 1_000
+_MAX_CHARS: Final = 4_000
+
+
+class IssueLog:
+    """Reads the lines of one issue, each of them once, however often it is asked.
+
+    With `run_id`, other runs and events outside of a run are left out.
+    """
+
+    def __init__(self, identifier: str, *, run_id: str | None = None) -> None:
+        self._identifier = identifier
+        self._run_id = run_id
+        self._last_id = 0
+        self._current_run: str | None = None
+        self._ended: set[str] = set()
+
+    def first_lines(self, reader: JournalReader, *, limit: int | None) -> Iterator[LoggedLine]:
+        """The last `limit` events; None stands for all."""
+        if limit is None:
+            yield from self.new_lines(reader)
+        else:
+            events = reader.latest_events(self._identifier, run_id=self._run_id, limit=limit)
+            yield from self._lines(events, self._runs(reader), complete=True)
+
+    def new_lines(self, reader: JournalReader) -> Iterator[LoggedLine]:
+        """What came since the last call."""
+        while events := reader.events(
+            self._identifier, after_id=self._last_id, run_id=self._run_id, limit=_BATCH
+        ):
+            yield from self._lines(events, self._runs(reader), complete=len(events) < _BATCH)
+        if self._current_run is not None:
+            yield from self._end_of_run(self._runs(reader))
+
+    def _lines(
+        self, events: Sequence[NumberedEvent], runs: Mapping[str, RunRecord], *, complete: bool
+    ) -> Iterator[LoggedLine]:
+        for numbered in events:
+            event = numbered.event
+            self._last_id = numbered.id
+            if event.run_id is not None and event.run_id != self._current_run:
+                yield from self._end_of_run(runs)
+                self._current_run = event.run_id
+                run = runs.get(event.run_id)
+                yield LoggedBegin(run_id=event.run_id, run=None if run is None else _logged_run(run))
+            elif event.run_id is None:
+                yield from self._end_of_run(runs, before_ms=event.at_wall_ms)
+            yield LoggedEvent.of(event, id=numbered.id, at=_utc(event.at_wall_ms))
+        if complete:
+            yield from self._end_of_run(runs)
+
+    def _end_of_run(
+        self, runs: Mapping[str, RunRecord], *, before_ms: int | None = None
+    ) -> Iterator[LoggedEnd]:
+        """The end of the current run, once, if it has ended (until a time)."""
+        run = runs.get(self._current_run or "")
+        if run is None or run.ended_wall_ms is None or run.run_id in self._ended:
+            return
+        if before_ms is None or run.ended_wall_ms <= before_ms:
+            self._ended.add(run.run_id)
+            yield LoggedEnd(run_id=run.run_id, run=_logged_run(run))
+
+    def _runs(self, reader: JournalReader) -> Mapping[str, RunRecord]:
+        return {run.run_id: run for run in reader.runs(self._identifier, limit=_MAX_RUNS)}
+
+
+def log_text(line: LoggedLine) -> str:
+    """The line for people, in local time and without control characters."""
+    if isinstance(line, LoggedEvent):
+        message = without_codes(one_line(line.message, _MAX_CHARS))
+        text = f"{one_line(event_words(line.event)):20} {message}"
+        return f"{_local(line.at)}  {text.rstrip()}"
+    run, text = line.run, f"run {line.run_id}"
+    if run is not None and isinstance(line, LoggedBegin):
+        number = (run.attempt or 0) + 1 if run.attempt_number is None else run.attempt_number
+        limit = "" if run.attempt_limit is None else f" of {run.attempt_limit}"
+        agent = "" if run.agent is None else f", by {run.agent}"
+        text += f", attempt {number}{limit}{agent}, since {_local(run.started_at)}"
+    elif run is not None:
+        took = duration(seconds_between(run.started_at, run.ended_at))
+        reason = "" if run.reason is None else f" ({without_codes(run.reason)})"
+        work = [plural(run.turn_count, "turn"), plural(run.commits, "commit")]
+        if run.tokens.total_tokens:
+            work.append(f"{tokens(run.tokens.total_tokens)} tokens")
+        text += f" {run.outcome or 'ended'} after {took}{reason}: {', '.join(work)}"
+    return f"── {one_line(text, _MAX_CHARS)} ──"
+
+
+def _logged_run(record: RunRecord) -> LoggedRun:
+    return LoggedRun(
+        **structs.asdict(record.facts),
+        attempt=record.attempt,
+        attempt_number=record.attempt_number,
+        attempt_limit=record.attempt_limit,
+        outcome=record.outcome,
+        reason=record.reason,
+        progress=record.progress,
+        agent_reason=record.agent_reason,
+        started_at=_utc(record.started_wall_ms),
+        ended_at=None if record.ended_wall_ms is None else _utc(record.ended_wall_ms),
+        agent=record.agent_name,
+    )
+
+
+def _utc(wall_ms: int) -> str:
+    moment = datetime.fromtimestamp(wall_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _local(instant: str) -> str:
+    moment = parse_time(instant)
+    return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+# --- the command -----------------------------------------------------------------------------------------
 
 _MAX_STDERR_BYTES: Final = 16 * 1024 * 1024
 _MAX_LINE_CHARS: Final = 4_000
@@ -74,12 +203,8 @@ def logs(
     """Show what happened to an issue, and what its agent said."""
     if stderr and (follows or as_json):
         raise click.UsageError("--stderr goes with neither --follow nor --json")
-    # Imported here and below: `--help` stays fast.
-    from symphony.cli.issue_log import IssueLog, log_text
-    from symphony.cli.queries import Queries
-    from symphony.journal.reader import open_reader
 
-    def show(line: "LoggedLine") -> None:
+    def show(line: LoggedLine) -> None:
         if as_json:
             print_json(line, indent=None)
         else:
@@ -108,17 +233,14 @@ def logs(
 
 
 def follow(
-    log: "IssueLog",
+    log: IssueLog,
     journal: Path,
-    show: Callable[["LoggedLine"], None],
+    show: Callable[[LoggedLine], None],
     *,
     daemon_lives: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Show new lines until no daemon runs that could write more."""
-    from symphony.journal.model import UnusableError
-    from symphony.journal.reader import open_reader
-
     alive = True
     while alive:
         alive = daemon_lives()  # before the journal is read, so that the daemon's last lines are shown
@@ -139,8 +261,6 @@ def stderr_lines(state_dir: Path, run_ids: Sequence[str], *, limit: int | None) 
     Raises:
         CommandError: none of them has one, or it cannot be read.
     """
-    from symphony.daemon.state_dir import StateDirectory
-
     directory = StateDirectory(state_dir)
     safe_ids = (run_id for run_id in run_ids if "/" not in run_id and "\0" not in run_id)
     path = next((path for path in map(directory.stderr_log, safe_ids) if path.is_file()), None)

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import click
 
+from symphony.cli.client import connect, require_daemon
+from symphony.cli.documents import OutboxShown
 from symphony.cli.failures import CommandError, printable
+from symphony.cli.journal import journal_to_read
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import json_option, print_json, workflow_option
+from symphony.journal.reader import open_reader
 
 outbox = LazyGroup(
     "outbox",
@@ -39,16 +43,12 @@ Without a daemon it shows what the last one left. Exit codes: 0 shown, 5 the dae
 @workflow_option
 def list_(*, as_json: bool, workflow: Path) -> None:
     """List what is owed, and what was given up."""
-    from symphony.api.documents import outbox_document
-    from symphony.cli.client import connect
-    from symphony.cli.documents import OutboxShown
-    from symphony.cli.journal import journal_to_read
-    from symphony.journal.reader import open_reader
-
     client = connect(workflow, os.environ)
     if client is not None:
         shown = OutboxShown(source="daemon", jobs=client.outbox().jobs)
     elif (journal := journal_to_read(workflow, os.environ)).exists():
+        from symphony.api.documents import outbox_document  # noqa: PLC0415 - loads the settings: slow to import
+
         with open_reader(journal) as reader:
             shown = OutboxShown(source="files", jobs=outbox_document(reader.jobs()).jobs)
     else:
@@ -106,9 +106,6 @@ def drop(*, key: str, as_json: bool, workflow: Path) -> None:
 
 
 def _change(verb: str, key: str, workflow: Path, *, as_json: bool) -> None:
-    from symphony.cli.client import require_daemon
-    from symphony.cli.documents import OutboxShown
-
     client = require_daemon(workflow, os.environ, hint="start one, symphony run: it tries what is owed")
     changed = client.change_outbox(verb, key)
     if changed is None:

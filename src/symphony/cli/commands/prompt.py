@@ -4,15 +4,18 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+from rich.rule import Rule
+from rich.text import Text
 
+from symphony.api.models import Prompt
+from symphony.cli.documents import PrintedPrompt
 from symphony.cli.failures import warn
+from symphony.cli.formatting import cell, console_for, describe_instructions, lines
 from symphony.cli.options import issue_argument, json_option, phase_option, print_json, workflow_option
-
-if TYPE_CHECKING:
-    from symphony.api.models import Prompt
+from symphony.cli.queries import Queries, resolve_issue
 
 SEPARATOR: Final = "----- prompt -----"
 
@@ -41,10 +44,6 @@ def prompt(*, issue: str, only: str | None, phase: str | None, as_json: bool, wo
     """Print what a dispatch of an issue would send."""
     if as_json and only:
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
-    # Imported here and below: `--help` stays fast.
-    from symphony.cli.documents import PrintedPrompt
-    from symphony.cli.queries import Queries, resolve_issue
-
     queries = Queries(workflow, os.environ)
     document = resolve_issue(issue, partial(queries.prompt, phase=phase), queries.identifiers)
     if document.note:
@@ -67,13 +66,8 @@ def _write(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _print_for_terminal(document: "Prompt") -> None:
+def _print_for_terminal(document: Prompt) -> None:
     """Print both texts with headings and without control characters, then a count of the skills."""
-    from rich.rule import Rule
-    from rich.text import Text
-
-    from symphony.cli.formatting import cell, console_for, describe_instructions, lines
-
     console = console_for()
     console.print(Rule(Text("Envelope: the system-level text", style="bold"), align="left"))
     envelope = document.envelope

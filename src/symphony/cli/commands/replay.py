@@ -1,20 +1,25 @@
 """`symphony replay`: feeds a recording of a daemon to the scheduler again and compares the decisions."""
 
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+from symphony.cli.documents import Replayed, ReplayedInput
 from symphony.cli.failures import CommandError, ExitCode, printable, warn
 from symphony.cli.options import json_option, print_json
 from symphony.domain import Redaction, one_line, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from symphony.replay import Recording, ReplayedStep
-
+from symphony.replay import (
+    Recording,
+    RecordingError,
+    ReplayedStep,
+    commands_as_json,
+    describe_step,
+    read_recording,
+)
+from symphony.replay import replay as replay_steps
 
 _EPILOG = """\b
 Examples:
@@ -36,8 +41,6 @@ _MAX_BYTES: Final = 1024 * 1024 * 1024
 @json_option
 def replay(*, file: Path, until: int | None, as_json: bool) -> int:
     """Repeat the decisions of a recorded daemon."""
-    from symphony.replay import replay as replay_steps
-
     recording = _read(file)
     if recording.cut:
         warn(f"the last line of {file} is incomplete and is left out")
@@ -46,9 +49,7 @@ def replay(*, file: Path, until: int | None, as_json: bool) -> int:
     return ExitCode.FAILURE if differences else ExitCode.OK
 
 
-def _read(file: Path) -> "Recording":
-    from symphony.replay import RecordingError, read_recording
-
+def _read(file: Path) -> Recording:
     hint = "a recording is made by `symphony run --record FILE`"
     try:
         if file.stat().st_size > _MAX_BYTES:
@@ -63,10 +64,8 @@ def _read(file: Path) -> "Recording":
         raise CommandError.of(f"{file}: {error}", hint=hint) from error
 
 
-def _print_text(recording: "Recording", steps: "Iterable[ReplayedStep]") -> int:
+def _print_text(recording: Recording, steps: Iterable[ReplayedStep]) -> int:
     """Print each step when it is taken; return the number of differences."""
-    from symphony.replay import describe_step
-
     count = differences = compared = 0
     for step in steps:
         count += 1
@@ -100,10 +99,7 @@ def _command_line(command: Any) -> str:
     return one_line(" ".join([str(name), *(f"{key}={value}" for key, value in fields.items())]), 300)
 
 
-def _print_json(file: Path, recording: "Recording", steps: "Iterable[ReplayedStep]") -> int:
-    from symphony.cli.documents import Replayed, ReplayedInput
-    from symphony.replay import commands_as_json
-
+def _print_json(file: Path, recording: Recording, steps: Iterable[ReplayedStep]) -> int:
     inputs = tuple(
         ReplayedInput(
             number=step.number,

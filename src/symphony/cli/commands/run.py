@@ -5,18 +5,16 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.options import workflow_argument
+from symphony.cli.serving import serve
+from symphony.cli.summary import RunSummary, delivery_lines, summary_table
 from symphony.domain import natural_order, one_line
 from symphony.scheduler import Command, Drain, Event, OperatorAsked, State
-
-if TYPE_CHECKING:
-    from symphony.cli.summary import RunSummary
-
 
 _EPILOG = """\b
 Examples:
@@ -94,8 +92,6 @@ def run(
     acknowledged: bool,
 ) -> int:
     """Work on issues as WORKFLOW.md describes."""
-    from symphony.cli.serving import serve
-
     if "WATCHDOG_USEC" in os.environ:
         faulthandler.enable()  # prints the stack if a watchdog aborts the daemon
     tally = serve(
@@ -136,15 +132,9 @@ def print_drain_message(
         click.echo(f"The turns of {names} may end first{limit}; Ctrl-C stops them now.", err=True)
 
 
-def print_summary(tally: "RunSummary", workflow: Path) -> int:
+def print_summary(tally: RunSummary, workflow: Path) -> int:
     """Print the results of `--once` and what is left; the exit code says whether anything is."""
-    from symphony.cli.summary import delivery_lines
-
     if tally.issues and sys.stderr.isatty():
-        from rich.console import Console
-
-        from symphony.cli.summary import summary_table
-
         console = Console(stderr=True)
         console.print(summary_table(tally, width=console.width))
     path = workflow.absolute()

@@ -1,31 +1,114 @@
 """`symphony skills`: look at the skills of a repository, write new ones, exchange them with other places."""
 
 import os
+import re
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import click
+from msgspec import structs
+from rich.table import Table
 
+from symphony.api.models import SkillOutcomes, SkillVersionFigures, wall_text
+from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
+from symphony.characters import visible
+from symphony.cli.documents import (
+    FileProblem,
+    FolderElsewhere,
+    FoundSkill,
+    HiddenSkill,
+    MovedSkill,
+    NewSkill,
+    ShownSkill,
+    SkillBlock,
+    SkillDetail,
+    SkillFolder,
+    SkillHits,
+    SkillListing,
+    SkillProblems,
+    SkillRoot,
+    SkillsExported,
+    SkillsImported,
+    SkillSource,
+    SkillsReport,
+    UnlistedSkill,
+)
 from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.formatting import cell, console_for, print_blocks, table
 from symphony.cli.journal import journal_to_read
 from symphony.cli.library_access import open_library
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import json_option, parse_age, phase_option, print_json, workflow_option
+from symphony.cli.options import (
+    dry_run_option,
+    json_option,
+    parse_age,
+    phase_option,
+    print_json,
+    workflow_option,
+)
 from symphony.cli.skill_roots import SkillsContext, skills_options
-from symphony.domain import one_line
+from symphony.daemon.state_dir import library_key
+from symphony.domain import one_line, plural
+from symphony.journal.reader import SkillReport, open_reader
+from symphony.processes.local import LocalHost
+from symphony.skills import (
+    FILE_NAME,
+    Bundle,
+    BundledFile,
+    BundleError,
+    CatalogBlock,
+    ContentError,
+    DropReason,
+    Format,
+    Hit,
+    ImportCandidate,
+    Installed,
+    InstallOutcome,
+    ParseOptions,
+    Problem,
+    Severity,
+    Skill,
+    SkillContent,
+    SkillOptions,
+    SkillSet,
+    Validation,
+    clean,
+    directory_key,
+    draft,
+    find_importable,
+    github_lines,
+    install,
+    is_clean_name,
+    is_failure,
+    parse_bytes,
+    path_text,
+    read_bundle,
+    read_content,
+    resolve_anchor,
+    search_skills,
+    skill_digests,
+    suggested_name,
+    summary,
+    text_lines,
+)
+from symphony.skills import FolderElsewhere as UnseenFolder
+from symphony.skills import one_line as skill_line
+from symphony.workspaces import Git, GitError, split_login, without_credentials
 
 if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text
-
-    from symphony.api.models import SkillOutcomes, SkillVersionFigures
-    from symphony.journal.reader import SkillReport
-    from symphony.skills import SkillSet
-
 
 # `symphony skills new`: a skill that passes every check, and nothing overwritten.
 
@@ -57,8 +140,6 @@ def new(
     _refuse_taken(name, root, place)
     path = _written(place, root, name, description or None, when)
     if as_json:
-        from symphony.cli.documents import NewSkill
-
         print_json(NewSkill(name=name, path=str(path), scope="user" if user else "project"))
         return
     click.echo(f"{name}  {path}")
@@ -67,8 +148,6 @@ def new(
 
 
 def _refuse_bad_name(name: str) -> None:
-    from symphony.skills import is_clean_name, suggested_name
-
     if not is_clean_name(name):
         near = suggested_name(name)
         hint = "a name has lower-case letters, digits and single hyphens, at most 64"
@@ -89,21 +168,6 @@ def _refuse_taken(name: str, root: Path, place: SkillsContext) -> None:
 
 def _written(place: SkillsContext, root: Path, name: str, description: str | None, when: str | None) -> Path:
     """Judged by the strict rules before anything is written."""
-    from dataclasses import replace
-
-    from symphony.skills import (
-        FILE_NAME,
-        Bundle,
-        BundledFile,
-        InstallOutcome,
-        ParseOptions,
-        Severity,
-        Validation,
-        draft,
-        install,
-        parse_bytes,
-    )
-
     try:
         data = draft(name, description, when).encode()
     except ValueError as error:
@@ -166,9 +230,6 @@ Examples:
 @skills_options
 def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
     """List the skills: where each comes from, and whether sessions see it."""
-    from symphony.cli.render.skills import listing
-    from symphony.skills import is_failure, skill_digests, summary
-
     place = place.in_phase(phase)
     found = place.load()
     block = place.block(found)
@@ -185,8 +246,6 @@ def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
             )
         )
     else:
-        from symphony.cli.render.skills import print_listing
-
         print_listing(found, block, place)
         click.echo(summary(found), err=True)
         place.warn_of_differences()
@@ -204,12 +263,6 @@ def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_js
     """Tell everything that is wrong with the skills."""
     if as_json and github:
         raise click.UsageError("--json and --github exclude each other")
-    from dataclasses import replace
-
-    from symphony.cli.documents import SkillProblems
-    from symphony.cli.render.skills import problem_documents
-    from symphony.skills import Severity, Validation, github_lines, is_failure, summary, text_lines
-
     if strict:
         place = replace(place, options=replace(place.options, validation=Validation.STRICT))
     found = place.load()
@@ -231,8 +284,6 @@ def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_js
 @skills_options
 def show(*, name: str, place: SkillsContext, as_json: bool) -> None:
     """Show one skill: what is known of it, what is wrong with it, and its text."""
-    from symphony.cli.render.skills import detail, detail_lines
-
     found = place.load()
     document = detail(place.workspace, found, name, place.block(found), place.options)
     if document is None:
@@ -251,11 +302,6 @@ def show(*, name: str, place: SkillsContext, as_json: bool) -> None:
 @skills_options
 def prompt(*, place: SkillsContext, form: str | None, phase: str | None, as_json: bool) -> None:
     """Print exactly the block that a session gets."""
-    from dataclasses import replace
-
-    from symphony.cli.render.skills import block_document
-    from symphony.skills import Format
-
     if form is not None:
         place = replace(place, options=replace(place.options, format=Format(form)))
     place = place.in_phase(phase)
@@ -286,9 +332,6 @@ def prompt(*, place: SkillsContext, form: str | None, phase: str | None, as_json
 @skills_options
 def search(*, words: tuple[str, ...], limit: int, place: SkillsContext, as_json: bool) -> None:
     """Find skills by words of their names and descriptions, the best first."""
-    from symphony.cli.render.skills import hits_document
-    from symphony.skills import search_skills, skill_digests
-
     query = " ".join(words)
     found = place.load()
     hits = search_skills(found.skills, query, limit=limit)
@@ -296,19 +339,12 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsContext, as_json:
         digests = skill_digests(place.workspace, [hit.skill for hit in hits], place.options)
         print_json(hits_document(query, hits, place.block(found), place.options, digests=digests))
     elif hits:
-        from symphony.cli.render.skills import print_hits
-
         print_hits(hits)
     else:
         click.echo("no skill has any of these words", err=True)
 
 
-def _unknown(name: str, found: "SkillSet") -> CommandError:
-    from difflib import get_close_matches
-
-    from symphony.domain import one_line
-    from symphony.skills import Severity
-
+def _unknown(name: str, found: SkillSet) -> CommandError:
     for one in found.problems:
         if one.severity is Severity.ERROR and name in one.path.split("/"):
             message = f"{one.path}:{one.line or 1}: {one.message} ({one.code.value})"
@@ -353,13 +389,6 @@ _NUMBERS: Final = (
 @workflow_option
 def report(*, since: float, as_json: bool, workflow: Path) -> None:
     """Show how often skills were listed and read, how those runs ended, and what became of their work."""
-    # Imported here: `--help` of any command stays fast.
-    from symphony.api.models import wall_text
-    from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
-    from symphony.cli.documents import SkillsReport
-    from symphony.daemon.state_dir import library_key
-    from symphony.journal.reader import open_reader
-
     since_ms = max(time.time_ns() // 1_000_000 - round(since * 1000), 0)
     journal = journal_to_read(workflow, os.environ)
     with open_reader(journal) as reader:
@@ -375,9 +404,7 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
         click.echo("No run listed a skill in this time.")
 
 
-def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
-    from symphony.cli.formatting import cell, console_for, print_blocks, table
-
+def _show(found: Sequence[SkillReport], outcomes: SkillOutcomes) -> None:
     columns = ("NAME", "LISTED", "SEEN", "SUCCEEDED", "OTHERWISE", "VERSIONS", "LAST USED")
     rows = table(*columns, right=_NUMBERS)
     for one in sorted(found, key=lambda report: (-report.listed, report.name)):
@@ -396,10 +423,8 @@ def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
     print_blocks(console_for(), *blocks)
 
 
-def _versions_table(versions: Sequence["SkillVersionFigures"]) -> "Table":
+def _versions_table(versions: Sequence[SkillVersionFigures]) -> Table:
     """The counts and medians of each version."""
-    from symphony.cli.formatting import cell, table
-
     columns = (
         "NAME",
         "VERSION",
@@ -450,8 +475,8 @@ _COMMANDS = {
     "prompt": ("skills:prompt", "Print the block that a session gets."),
     "report": ("skills:report", "Show how often skills were used."),
     "new": ("skills:new", "Write a new skill."),
-    "import": ("skills_exchange:import_", "Copy skills from somewhere else."),
-    "export": ("skills_exchange:export", "Copy skills to somewhere else."),
+    "import": ("skills:import_", "Copy skills from somewhere else."),
+    "export": ("skills:export", "Copy skills to somewhere else."),
 }
 
 
@@ -462,3 +487,613 @@ skills = LazyGroup(
     short_help="Manage the skills of a repository.",
     epilog=_EPILOG,
 )
+
+
+# What became of skills that were copied: one shape and one way to print it, for both directions.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """One skill and what became of it.
+
+    Attributes:
+        source: its folder or file, as the source names it.
+        path: where it is now, or would be.
+        reason: why it was skipped, or null.
+        problems: what the loader says about it.
+    """
+
+    name: str
+    source: str
+    path: str
+    outcome: InstallOutcome
+    reason: str | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsExported:
+    """What became of the skills, each outcome in the order of the source."""
+
+    def those(outcome: InstallOutcome) -> tuple[MovedSkill, ...]:
+        return tuple(
+            MovedSkill.of(one, problems=problem_documents(one.problems))
+            for one in moves
+            if one.outcome is outcome
+        )
+
+    return SkillsExported(
+        target=str(target),
+        dry_run=dry_run,
+        created=those(InstallOutcome.CREATED),
+        updated=those(InstallOutcome.UPDATED),
+        unchanged=those(InstallOutcome.UNCHANGED),
+        skipped=those(InstallOutcome.SKIPPED),
+    )
+
+
+def print_moves(moves: Sequence[Moved], *, dry_run: bool) -> None:
+    """A line per skill, warnings below it; the counts on stderr."""
+    for one in moves:
+        for line in _lines(one):
+            click.echo(line)
+    counts = [(sum(one.outcome is outcome for one in moves), outcome) for outcome in InstallOutcome]
+    told = ", ".join(f"{count} {outcome.value}" for count, outcome in counts)
+    click.echo(f"{told} (nothing was written)" if dry_run else told, err=True)
+
+
+def _lines(moved: Moved) -> Iterator[str]:
+    """Names and paths are untrusted text."""
+    head = f"{moved.outcome.value:9} {one_line(moved.name)}"
+    if moved.reason is not None:
+        yield f"{head}  {one_line(f'{moved.source}: {moved.reason}')}"
+        yield from (f"  hint: {one_line(one.hint)}" for one in moved.problems[:1])
+        return
+    yield f"{head}  {one_line(moved.path)}"
+    for problem in moved.problems:
+        yield f"  {problem.severity.value}: {one_line(f'{problem.message} {problem.hint}')}"
+
+
+def outcome_code(moves: Iterable[Moved]) -> ExitCode:
+    """A failure where something was left behind, so that a script notices."""
+    skipped = any(one.outcome is InstallOutcome.SKIPPED for one in moves)
+    return ExitCode.FAILURE if skipped else ExitCode.OK
+
+
+# Brings the files of a foreign repository here without running anything of it.
+#
+# The fetch sees the user's own git configuration, or a private repository could not be reached. The
+# checkout sees none, so that no filter runs, whatever the repository's attributes ask for; hooks are off in
+# both. What git kept about the source, its address above all, is gone before anybody reads a file.
+
+
+_TIMEOUT_MS = 120_000
+_MAX_FILES = 50_000
+_MAX_BYTES = 512 * 1024 * 1024
+_ADDRESS = re.compile(r"(?:https?|ssh|git|file)://.+|[\w.-]+@[\w.-]+:.+")
+_REF = re.compile(r"[\w][\w./@+-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """A repository's files, without its `.git`, and where they are from; `address` has no credentials."""
+
+    tree: Path
+    address: str
+    commit: str
+
+
+def is_address(source: str) -> bool:
+    """Whether the text is the address of a repository and not a path."""
+    return _ADDRESS.fullmatch(source) is not None
+
+
+def fetch(address: str, ref: str | None, into: Path) -> Fetched:
+    """The files of one commit, in a new directory of the repository's name below `into`.
+
+    Raises:
+        CommandError: the reference is none, or git could not bring it; the message holds no credentials.
+    """
+    if ref is not None and (_REF.fullmatch(ref) is None or ".." in ref):
+        hint = "name a branch, a tag or a whole commit id"
+        raise CommandError.of(f"{one_line(ref)!r} is no reference", hint=hint, code=ExitCode.USAGE)
+    tree = into / (_name(address) or "repository")
+    shown = one_line(without_credentials(address))
+    try:
+        commit = anyio.run(_fetch, address, ref or "HEAD", tree)
+    except GitError as error:
+        hint = "check the address and the reference, and that `git ls-remote` reaches it"
+        raise CommandError.of(f"{shown} cannot be fetched: {error}", hint=hint) from error
+    shutil.rmtree(tree / ".git")
+    return Fetched(tree=tree, address=shown, commit=commit)
+
+
+def _name(address: str) -> str:
+    """What `git clone` would call the directory, as far as it is a plain word."""
+    last = PurePosixPath(re.split(r"[/:]", address.rstrip("/"))[-1]).name.removesuffix(".git")
+    return last if re.fullmatch(r"\w[\w.-]*", last) else ""
+
+
+async def _fetch(address: str, ref: str, tree: Path) -> str:
+    git, (address, login) = Git(LocalHost(), os.environ, frozenset()), split_login(address)
+    await git.trusted("init", "--quiet", "--template=", "--", tree)
+    await git.trusted(
+        "-C",
+        tree,
+        "fetch",
+        "--quiet",
+        "--depth=1",
+        "--no-tags",
+        "--no-auto-maintenance",
+        "--",
+        address,
+        ref,
+        timeout_ms=_TIMEOUT_MS,
+        login=login,
+    )
+    commit = (await git.isolated("-C", tree, "rev-parse", "FETCH_HEAD^{commit}")).decode().strip()
+    _refuse_giant(await git.isolated("-C", tree, "ls-tree", "-r", "-l", "-z", commit))
+    await git.isolated("-C", tree, "checkout", "--quiet", "--detach", commit)
+    return commit
+
+
+def _refuse_giant(listing: bytes) -> None:
+    """Before anything is written: `mode type id size<TAB>path`, the size of a submodule being a dash."""
+    sizes = [entry.split(None, 4)[3] for entry in listing.split(b"\0") if entry]
+    if len(sizes) > _MAX_FILES or sum(int(size) for size in sizes if size.isdigit()) > _MAX_BYTES:
+        raise GitError(f"it has more than {_MAX_FILES} files or {_MAX_BYTES // 1024**2} MiB")
+
+
+# `symphony skills export`: plain copies of the skills for other agents.
+
+
+_EXPORT_EPILOG = """\b
+Examples:
+  symphony skills export ../shared-skills
+  symphony skills export . --to claude      as .claude/skills/<name>/SKILL.md
+  symphony skills export . --to agents --dry-run
+
+Exit codes: 0 done, 1 something was skipped, 2 usage.
+"""
+_TARGETS = {"plain": "", "agents": ".agents/skills", "claude": ".claude/skills"}
+
+
+@click.command(epilog=_EXPORT_EPILOG, short_help="Copy skills to somewhere else.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--to",
+    type=click.Choice([*_TARGETS]),
+    default="plain",
+    show_default=True,
+    help="Directly in DIR, or where these agents look below it.",
+)
+@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@dry_run_option
+@json_option
+@skills_options
+def export(
+    *, directory: Path, to: str, force: bool, dry_run: bool, place: SkillsContext, as_json: bool
+) -> int:
+    """Copy the skills that are not disabled, unchanged, each as DIR/<name>/SKILL.md."""
+    found = place.load()
+    left_out = {
+        one.name
+        for one in place.block(found).dropped
+        if one.reason in {DropReason.DISABLED, DropReason.NOT_INCLUDED}
+    }
+    target = directory.absolute() / _TARGETS[to]
+    moves = [
+        _copied(place, skill, target, force=force, dry_run=dry_run)
+        for skill in found.skills
+        if skill.name not in left_out
+    ]
+    if as_json:
+        print_json(exported(moves, target, dry_run=dry_run))
+    else:
+        print_moves(moves, dry_run=dry_run)
+    return outcome_code(moves)
+
+
+def _copied(place: SkillsContext, skill: Skill, target: Path, *, force: bool, dry_run: bool) -> Moved:
+    directory = skill.name if is_clean_name(skill.name) else skill.directory
+    anchor, path = resolve_anchor(skill.scope, skill.path, place.workspace, place.options)
+    try:
+        bundle = read_bundle(anchor, PurePosixPath(path).parts[:-1])
+        done = install(bundle, target, directory, force=force, dry_run=dry_run)
+    except BundleError as error:
+        done = Installed(InstallOutcome.SKIPPED, str(error))
+    return Moved(
+        name=skill.name,
+        source=skill.path,
+        path=str(target / directory),
+        outcome=done.outcome,
+        reason=done.reason,
+    )
+
+
+_IMPORT_EPILOG = """\b
+Examples:
+  symphony skills import ../other-repo --dry-run            what is there, by folder
+  symphony skills import ~/.claude/skills --name pdf-tools --name release-notes
+  symphony skills import ../collection --from skills/writing --from plugins/review
+  symphony skills import https://github.com/example/skills --ref v1.2
+
+The source is a folder or a repository with skills up to five levels deep, or one skill. Every folder with a
+SKILL.md is taken unless --from or --name say otherwise. Files come over unchanged. Nothing of the source is
+run, and each skill is checked before it is written.
+
+Exit codes: 0 done, 1 something was skipped, or nothing was found, 2 usage.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Where skills are taken from.
+
+    Attributes:
+        anchor: no link may lead out of it.
+        starts: the steps from there to each folder that was named; one without steps for all of it.
+        shown: as people know it.
+        commit: of a repository that was fetched, or null.
+    """
+
+    anchor: Path
+    starts: tuple[tuple[str, ...], ...]
+    shown: str
+    commit: str | None = None
+
+
+@click.command(name="import", epilog=_IMPORT_EPILOG, short_help="Copy skills from somewhere else.")
+@click.argument("source", metavar="PATH-OR-GIT-URL")
+@click.option("--ref", metavar="REF", help="A branch, tag or commit of the repository.  [default: its HEAD]")
+@click.option("--from", "folders", multiple=True, metavar="DIR", help="Only below this folder; repeatable.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this skill; repeatable.")
+@click.option("--user", is_flag=True, help="Your own: in agent.skills.user_path, and not in the repository.")
+@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@dry_run_option
+@json_option
+@skills_options
+def import_(
+    *,
+    source: str,
+    ref: str | None,
+    folders: tuple[str, ...],
+    names: tuple[str, ...],
+    user: bool,
+    force: bool,
+    dry_run: bool,
+    place: SkillsContext,
+    as_json: bool,
+) -> int:
+    """Copy skills from elsewhere, unchanged, into this repository."""
+    root = place.home(user=user)
+    with _opened(source, ref, folders) as opened:
+        found = _found(opened, place)
+        moves = _moved(_chosen(found, names, opened), root, place, force=force, dry_run=dry_run)
+    if as_json:
+        folders_found = tuple(
+            SkillFolder(folder=folder, found=count, skipped=bad) for folder, count, bad in _folders(found)
+        )
+        print_json(
+            SkillsImported(
+                **structs.asdict(exported(moves, root, dry_run=dry_run)),
+                source=SkillSource(from_=opened.shown, commit=opened.commit),
+                folders=folders_found,
+            )
+        )
+    else:
+        print_folders(_folders(found))
+        print_moves(moves, dry_run=dry_run)
+        at = f" at {opened.commit}" if opened.commit else ""
+        click.echo(
+            f"from {one_line(opened.shown)}{at}; read what you imported before you commit it", err=True
+        )
+    return outcome_code(moves)
+
+
+@contextmanager
+def _opened(source: str, ref: str | None, folders: tuple[str, ...]) -> Iterator[_Source]:
+    """The source as files here; those of a repository are gone afterwards."""
+    starts = tuple(map(_steps, folders)) or ((),)
+    if is_address(source):
+        with tempfile.TemporaryDirectory(prefix="symphony-import-") as directory:
+            fetched = fetch(source, ref, Path(directory))
+            yield _Source(anchor=fetched.tree, starts=starts, shown=fetched.address, commit=fetched.commit)
+        return
+    if ref is not None:
+        raise click.UsageError("--ref goes with the address of a repository; file:///... is one as well")
+    path = Path(os.path.normpath(Path(source).expanduser().absolute()))
+    if not path.exists():
+        hint = "name a folder, or an address such as https://host/repository"
+        raise CommandError.of(f"there is no {one_line(source)}", hint=hint)
+    if path.name == "SKILL.md":
+        path = path.parent
+    if not path.is_dir():
+        hint = f"make {one_line(path.stem)}/SKILL.md of it, with name and description, and name that folder"
+        raise CommandError.of(f"{one_line(source)} is no folder with a SKILL.md", hint=hint)
+    yield _Source(anchor=path, starts=starts, shown=str(path))
+
+
+def _steps(folder: str) -> tuple[str, ...]:
+    pure = PurePosixPath(folder)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise click.UsageError("--from: a relative path below the source")
+    return pure.parts
+
+
+def _found(source: _Source, place: SkillsContext) -> list[ImportCandidate]:
+    """Everything that may be a skill.
+
+    Raises:
+        CommandError: there is nothing, in all of the source or in one of the folders that were named.
+    """
+    found = find_importable(source.anchor, source.starts, place.options)
+    for start in source.starts:
+        steps = "/".join(start)
+        if not any(not steps or f"{one.source}/".startswith(f"{steps}/") for one in found):
+            where = one_line(f"{steps} of {source.shown}" if steps else source.shown)
+            hint = "a skill is a folder with a SKILL.md, at most five levels below the folder that is named"
+            raise CommandError.of(f"there are no skills in {where}", hint=hint)
+    return found
+
+
+def _folders(found: Sequence[ImportCandidate]) -> list[tuple[str, int, int]]:
+    """Each folder that has skills, how many it has, and how many of them cannot be taken."""
+    every = Counter(one.folder for one in found)
+    bad = Counter(one.folder for one in found if one.bundle is None)
+    return [(folder, count, bad[folder]) for folder, count in every.items()]
+
+
+def _chosen(
+    found: Sequence[ImportCandidate], names: tuple[str, ...], source: _Source
+) -> list[ImportCandidate]:
+    known = {name for one in found for name in (one.name, one.directory)}
+    for name in names:
+        if name not in known:
+            hint = f"it has {', '.join(sorted({one_line(one.name) for one in found})[:20])}"
+            message = f"{one_line(source.shown)} has no skill {one_line(name)!r}"
+            raise CommandError.of(message, hint=hint)
+    return [one for one in found if not names or one.name in names or one.directory in names]
+
+
+def _moved(
+    found: Sequence[ImportCandidate], root: Path, place: SkillsContext, *, force: bool, dry_run: bool
+) -> list[Moved]:
+    """One after the other; a name that another directory has, here or in the source, is not given twice."""
+    there = [skill for skill in place.load().skills if skill.root == root.absolute()]
+    owners = {skill.name: skill.directory for skill in there}
+    present = {directory_key(path.name): path.name for path in root.iterdir()} if root.is_dir() else {}
+    moves = []
+    for one in found:
+        owner = owners.setdefault(one.name, one.directory) if one.bundle else one.directory
+        if one.bundle is None:
+            done = Installed(InstallOutcome.SKIPPED, one.reason)
+        elif owner != one.directory:
+            done = Installed(InstallOutcome.SKIPPED, f"its name is already taken by {owner}")
+        elif (near := present.get(directory_key(one.directory), one.directory)) != one.directory:
+            done = Installed(
+                InstallOutcome.SKIPPED, f"{near} is there, and on some file systems the same folder"
+            )
+        else:
+            done = install(one.bundle, root, one.directory, force=force, dry_run=dry_run)
+        moves.append(
+            Moved(
+                name=one.name,
+                source=one.source,
+                path=path_text(str(root / one.directory)),
+                outcome=done.outcome,
+                reason=done.reason,
+                problems=one.problems,
+            )
+        )
+    return moves
+
+
+# --- skills for people -----------------------------------------------------------------------------------
+#
+# What their files say is shown as text and nothing else.
+
+
+# Fills what the `skills` commands print: all skills, one, the block, what a search or a check finds.
+
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def listing(
+    found: SkillSet,
+    block: CatalogBlock,
+    options: SkillOptions,
+    *,
+    uncommitted: Iterable[str],
+    elsewhere: Iterable[UnseenFolder] = (),
+    digests: Mapping[str, str] = _NONE,
+) -> SkillListing:
+    """All skills; `digests` are SHA-256 in hex by the paths of files."""
+    return SkillListing(
+        roots=tuple(SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
+        skills=tuple(_shown(skill, block, options, digests.get(skill.path)) for skill in found.skills),
+        shadowed=tuple(HiddenSkill.of(one) for one in found.shadowed),
+        problems=problem_documents(found.problems),
+        uncommitted=tuple(sorted(uncommitted)),
+        elsewhere=tuple(FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
+    )
+
+
+def _shown(skill: Skill, block: CatalogBlock, options: SkillOptions, sha256: str | None) -> ShownSkill:
+    included = not options.include or skill.name in options.include
+    return ShownSkill.of(
+        skill,
+        enabled=options.enabled
+        and included
+        and skill.name not in options.disabled_skills
+        and not options.hides(skill),
+        listed=skill.name in block.listed,
+        sha256=sha256,
+    )
+
+
+def block_document(found: SkillSet, block: CatalogBlock) -> SkillBlock:
+    """What goes into a prompt."""
+    return SkillBlock(
+        block=block.text,
+        listed=tuple(block.listed),
+        dropped=tuple(UnlistedSkill(name=one.name, reason=one.reason.value) for one in block.dropped),
+        shortened=tuple(block.shortened),
+        problems=problem_documents(found.problems),
+    )
+
+
+def detail(
+    workspace: Path, found: SkillSet, name: str, block: CatalogBlock, options: SkillOptions
+) -> SkillDetail | None:
+    """One skill with what it hides, what is wrong with it, and its text; `None` where none has this name."""
+    skill = next((one for one in found.skills if one.name == name), None)
+    if skill is None:
+        return None
+    content: SkillContent | None
+    try:
+        content = read_content(*resolve_anchor(skill.scope, skill.path, workspace, options))
+    except ContentError:
+        content = None
+    sha256 = skill_digests(workspace, [skill], options).get(skill.path)
+    return SkillDetail(
+        **structs.asdict(_shown(skill, block, options, sha256)),
+        file=str(found.file(skill)),
+        shadows=tuple(one.path for one in found.shadowed if one.by == skill.path),
+        problems=problem_documents(one for one in found.problems if one.path == skill.path),
+        body=None if content is None else content.body,
+        cut=content is not None and content.cut,
+        files=() if content is None else tuple(content.files),
+        more_files=0 if content is None else content.more_files,
+    )
+
+
+def hits_document(
+    query: str,
+    hits: Iterable[Hit],
+    block: CatalogBlock,
+    options: SkillOptions,
+    *,
+    digests: Mapping[str, str] = _NONE,
+) -> SkillHits:
+    """What a search finds, the best first."""
+    return SkillHits(
+        query=query,
+        hits=tuple(
+            FoundSkill(
+                **structs.asdict(_shown(hit.skill, block, options, digests.get(hit.skill.path))),
+                score=hit.score,
+            )
+            for hit in hits
+        ),
+    )
+
+
+def problem_documents(problems: Iterable[Problem]) -> tuple[FileProblem, ...]:
+    """What is wrong with files."""
+    return tuple(FileProblem.of(one) for one in problems)
+
+
+_MAX_LINES: Final = 500
+_FIELDS: Final = (
+    "name",
+    "description",
+    "when_to_use",
+    "path",
+    "scope",
+    "enabled",
+    "listed",
+    "sha256",
+    "for_people",
+    "phases",
+    "priority",
+    "shadows",
+    "files",
+)
+
+_REASONS = {
+    DropReason.COUNT: "over the cap",
+    DropReason.BUDGET: "over budget",
+    DropReason.DISABLED: "disabled",
+    DropReason.NOT_INCLUDED: "not included",
+    DropReason.FOR_PEOPLE: "for people",
+    DropReason.PHASE: "other phase",
+}
+
+
+def print_listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) -> None:
+    """A line per skill; below, what is wrong with files that are none."""
+    if found.skills:
+        print_blocks(console_for(), _listing(found, block, place))
+    paths = {skill.path for skill in found.skills}
+    others = [one for one in found.problems if one.path not in paths and one.severity is not Severity.INFO]
+    for line in text_lines(others, place.below):
+        click.echo(line)
+    kept = [skill for skill in found.skills if place.options.hides(skill)]
+    if kept:
+        names = ", ".join(f"{skill_line(skill.name)} ({skill_line(str(skill.for_people))})" for skill in kept)
+        click.echo(f"hint: kept for people: {names}; agent.skills.for_people: show lists them", err=True)
+
+
+def _listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) -> Table:
+    unseen = place.uncommitted()
+    dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
+    problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)
+    rows = table("NAME", "SCOPE", "LISTED", "PROBLEMS", "WHEN TO USE", cut={"WHEN TO USE"})
+    for skill in found.skills:
+        if not place.options.enabled:
+            listed = "off"
+        elif skill.name not in block.listed:
+            listed = dropped.get(skill.name, "no")
+        else:
+            listed = "not committed" if skill.path in unseen else "yes"
+        count = problems[skill.path]
+        rows.add_row(
+            cell(skill.name),
+            cell(skill.scope.value),
+            cell(listed),
+            cell(plural(count, "warning") if count else ""),
+            cell(skill.text),
+        )
+    return rows
+
+
+def print_hits(hits: Iterable[Hit]) -> None:
+    """A line per hit."""
+    rows = table("NAME", "PATH", "WHEN TO USE", fold={"PATH"}, cut={"WHEN TO USE"})
+    for hit in hits:
+        rows.add_row(cell(hit.skill.name), cell(hit.skill.path), cell(hit.skill.text))
+    print_blocks(console_for(), rows)
+
+
+def print_folders(folders: Iterable[tuple[str, int, int]]) -> None:
+    """A line per folder of a source: how many skills it has, and how many of them cannot be taken."""
+    rows = table("FOLDER", "SKILLS", "NOT USABLE")
+    for folder, count, bad in folders:
+        rows.add_row(cell(folder), cell(count), cell(bad or ""))
+    print_blocks(console_for(), rows)
+
+
+def detail_lines(skill: SkillDetail, found: SkillSet, below: str) -> Iterator[str]:
+    """The fields, the problems, then at most 500 lines of text in which nothing steers a terminal."""
+    for name in _FIELDS:
+        value = getattr(skill, name)
+        if value not in (None, "", ()):
+            yield clean(f"{name}: {_plain(value)}")
+    yield from text_lines((one for one in found.problems if one.path == skill.path), below)
+    if skill.body is None:
+        return
+    yield ""
+    lines = skill.body.split("\n")
+    yield from map(visible, lines[:_MAX_LINES])
+    if len(lines) > _MAX_LINES or skill.cut:
+        yield f"(more in {clean(skill.file)})"
+
+
+def _plain(value: object) -> str:
+    match value:
+        case tuple():
+            return ", ".join(map(str, value))
+        case bool():
+            return "yes" if value else "no"
+    return str(value)

@@ -24,7 +24,9 @@ from symphony.cli.options import (
     workflow_option,
 )
 from symphony.cli.queries import Queries, resolve_issue
+from symphony.daemon.state_dir import StateDirectory, locate
 from symphony.domain import one_line, plain_text
+from symphony.scheduler import OperatorAction
 
 _START: Final = "start one: symphony run"
 _NOTHING_TO_DRAIN: Final = "nothing is left to drain"
@@ -292,9 +294,7 @@ def _store_answer(workflow: Path, verb: str, identifier: str, text: str | None) 
     Raises:
         SymphonyError: the answer is refused, or a daemon starts just now.
     """
-    from symphony.daemon.state_dir import StateDirectory, locate
-    from symphony.daemon.stored_answers import store_answer
-    from symphony.scheduler import OperatorAction
+    from symphony.daemon.stored_answers import store_answer  # noqa: PLC0415 - only without a daemon: slow to import
 
     state_dir = StateDirectory(locate(workflow, os.environ))
     return store_answer(state_dir, workflow, identifier, OperatorAction(verb), text)

@@ -1,13 +1,31 @@
 """`symphony tracker`: check the tracker of a workflow, and write to it from scripts, without a daemon."""
 
+import difflib
+import os
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeVar
 
+import anyio
 import click
 
-from symphony.cli.failures import ExitCode
+from symphony.api.models import utc_text
+from symphony.cli.documents import (
+    Blocker,
+    CheckedState,
+    IssueCommented,
+    IssueMoved,
+    ServiceLimit,
+    TrackerCheck,
+    TrackerIssue,
+    TrackerProblem,
+)
+from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import LazyGroup
+from symphony.cli.offline import open_context
 from symphony.cli.options import (
     issue_argument,
     json_option,
@@ -16,10 +34,17 @@ from symphony.cli.options import (
     text_file_option,
     workflow_option,
 )
-from symphony.domain import one_line
-
-if TYPE_CHECKING:
-    from symphony.cli.documents import TrackerCheck, TrackerIssue
+from symphony.daemon.context import RuntimeContext
+from symphony.domain import Category, Issue, SymphonyError, issues_named, normalise_state, one_line
+from symphony.http import wall_ms
+from symphony.trackers.base import (
+    AccountCapability,
+    CommentCapability,
+    MovingCapability,
+    TrackerError,
+    skipped_by,
+)
+from symphony.trackers.remote import RemoteTracker
 
 _MAX_COMMENT_CHARS: Final = 32_000
 _MAX_LINE_CHARS: Final = 300
@@ -54,9 +79,6 @@ Nothing is changed. Exit codes: 0 fine (also with warnings), 1 a state is missin
 @workflow_option
 def check(*, as_json: bool, workflow: Path) -> int:
     """Tell whether the tracker answers, and whether it has the states that the settings name."""
-    # Imported here and below: `--help` stays fast.
-    from symphony.cli.tracker_access import check_tracker, run_on_tracker
-
     result = run_on_tracker(workflow, check_tracker)
     if as_json:
         print_json(result)
@@ -81,8 +103,6 @@ Exit codes: 0 moved, 1 refused or no such issue or state, 3 the configuration, 4
 @workflow_option
 def move(*, issue: str, state: str, as_json: bool, workflow: Path) -> None:
     """Give an issue another state."""
-    from symphony.cli.tracker_access import move_issue, run_on_tracker
-
     moved = run_on_tracker(workflow, partial(move_issue, name=issue, state=state))
     if as_json:
         print_json(moved)
@@ -112,8 +132,6 @@ def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, wo
     TEXT is the comment, or - for standard input.
     """
     text = read_text_argument(text, file, what="comment", most=_MAX_COMMENT_CHARS)
-    from symphony.cli.tracker_access import add_comment, run_on_tracker
-
     written = run_on_tracker(workflow, partial(add_comment, name=issue, text=text))
     if as_json:
         print_json(written)
@@ -121,7 +139,7 @@ def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, wo
         _print_line("", f"{written.issue_identifier}: {written.comment_id}")
 
 
-def _print_check(check: "TrackerCheck") -> None:
+def _print_check(check: TrackerCheck) -> None:
     account = "" if check.login is None else f" as {check.login}"
     scope = "" if check.scope is None else f", {check.scope}"
     _print_line("tracker   ", f"{check.kind}{account}{scope}")
@@ -143,7 +161,7 @@ def _print_check(check: "TrackerCheck") -> None:
         _print_line("  hint: ", problem.hint)
 
 
-def _print_sample(issue: "TrackerIssue") -> None:
+def _print_sample(issue: TrackerIssue) -> None:
     _print_line("sample    ", f"{issue.identifier}, {issue.state}: {issue.title}")
     details = []
     if issue.labels:
@@ -161,3 +179,213 @@ def _print_sample(issue: "TrackerIssue") -> None:
 
 def _print_line(label: str, text: str) -> None:
     click.echo(label + one_line(text, _MAX_LINE_CHARS))
+
+
+# --- asking the tracker ----------------------------------------------------------------------------------
+
+_TIMEOUT_S: Final = 120.0
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_REFUSED: Final = frozenset({401, 403})
+_T = TypeVar("_T")
+
+
+def run_on_tracker(workflow: Path, ask: Callable[[RuntimeContext], Awaitable[_T]]) -> _T:
+    """Load a workflow, run one of the functions below on it, and return its result.
+
+    Raises:
+        SymphonyError: the workflow is not usable, the tracker refuses, or it does not answer within 2
+        minutes.
+    """
+    context = open_context(workflow, os.environ)
+
+    async def within_time() -> _T:
+        with anyio.fail_after(_TIMEOUT_S):
+            return await ask(context)
+
+    try:
+        return anyio.run(within_time)
+    except TimeoutError as error:
+        hint = "see whether the tracker can be reached"
+        raise CommandError.of(f"no answer within {_TIMEOUT_S:g} s", hint=hint) from error
+    except CommandError:
+        raise
+    except SymphonyError as error:
+        raise SymphonyError(context.redaction.failure(error.failure)) from error
+
+
+async def check_tracker(context: RuntimeContext) -> TrackerCheck:
+    """The account, the states, the rate limits, and a sample of the issues in active states.
+
+    Raises:
+        TrackerError: the tracker does not answer, or refuses the credential.
+    """
+    tracker = context.tracker
+    account = await tracker.account_info() if isinstance(tracker, AccountCapability) else None
+    issues = await tracker.fetch_issues_by_states(context.active_states)
+    states = _check_states(context, () if account is None else account.states)
+    problems = [*_state_problems(context, states)]
+    for failure in skipped_by(tracker):
+        hint = failure.hint or "correct the record in the tracker"
+        problems.append(TrackerProblem(severity="warning", message=f"left out: {failure.line}", hint=hint))
+    now_ms = wall_ms()
+    quotas = tracker.quota() if isinstance(tracker, RemoteTracker) else ()
+    return TrackerCheck(
+        ok=not any(problem.severity == "error" for problem in problems),
+        kind=context.settings.tracker.kind,
+        login=None if account is None else account.login,
+        scope=None if account is None else account.scope,
+        states=states,
+        limits=tuple(
+            ServiceLimit(
+                name=quota.name,
+                limit=quota.limit,
+                remaining=quota.remaining,
+                resets_in_ms=max(0, quota.reset_ms - now_ms),
+            )
+            for quota in quotas
+        ),
+        issues=len(issues),
+        sample=next((_tracker_issue(issue) for issue in issues), None),
+        problems=tuple(problems),
+    )
+
+
+async def move_issue(context: RuntimeContext, name: str, state: str) -> IssueMoved:
+    """Move the issue with this identifier or id to another state.
+
+    Raises:
+        SymphonyError: there is no such issue or state, or the move is not possible.
+    """
+    tracker = context.tracker
+    if not isinstance(tracker, MovingCapability):
+        raise _not_supported(context, "move issues")
+    issue = await find_issue(context, name)
+    after = await tracker.move_issue(issue.id, state)
+    return IssueMoved(issue_identifier=issue.identifier, before=issue.state, state=after)
+
+
+async def add_comment(context: RuntimeContext, name: str, text: str) -> IssueCommented:
+    """Write a new comment on the issue with this identifier or id.
+
+    Raises:
+        SymphonyError: there is no such issue, or comments are not possible.
+    """
+    tracker = context.tracker
+    if not isinstance(tracker, CommentCapability):
+        raise _not_supported(context, "take comments")
+    issue = await find_issue(context, name)
+    comment_id = await tracker.put_comment(issue.id, text, key=secrets.token_hex(16), comment_id=None)
+    return IssueCommented(issue_identifier=issue.identifier, comment_id=comment_id)
+
+
+def _not_supported(context: RuntimeContext, what: str) -> CommandError:
+    kind = context.settings.tracker.kind
+    return CommandError.of(f"a tracker of kind {kind} does not {what}", hint="use the tracker itself")
+
+
+def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[CheckedState, ...]:
+    """The states of the tracker, then those that only the settings name.
+
+    A tracker that names no states accepts any state.
+    """
+    tracker, forge = context.settings.tracker, context.settings.forge
+    on_feedback, merged_state = (forge.on_feedback, forge.merged_state) if forge.watches else (None, None)
+    configured = {
+        "active": context.active_states,
+        "terminal": context.terminal_states,
+        "on_start": () if tracker.on_start is None else (tracker.on_start,),
+        "on_block": () if tracker.on_block is None else (tracker.on_block,),
+        "on_feedback": () if on_feedback is None else (on_feedback,),
+        "merged_state": () if merged_state is None else (merged_state,),
+    }
+    names = {normalise_state(name): name for name in existing}
+    known = frozenset(names)
+    for state in (state for states in configured.values() for state in states):
+        names.setdefault(normalise_state(state), state)
+    return tuple(
+        CheckedState(
+            name=name,
+            roles=tuple(role for role, states in configured.items() if key in map(normalise_state, states)),
+            found=not known or key in known,
+        )
+        for key, name in names.items()
+    )
+
+
+def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> Iterator[TrackerProblem]:
+    """Configured states that the tracker does not have. Of the default active states one is enough."""
+    tracker = context.settings.tracker
+    keys = {
+        "on_start": "tracker.on_start",
+        "on_block": "tracker.on_block",
+        "on_feedback": "forge.on_feedback",
+        "merged_state": "forge.merged_state",
+    }
+    if tracker.active_states is not None:
+        keys["active"] = "tracker.active_states"
+    if tracker.terminal_states is not None:
+        keys["terminal"] = "tracker.terminal_states"
+    existing = {normalise_state(state.name): state.name for state in states if state.found}
+    listed = f"states: {', '.join(existing.values())}"
+    for state in states:
+        roles = set(state.roles).intersection(keys)
+        if roles and not state.found:
+            near = difflib.get_close_matches(normalise_state(state.name), existing, n=1, cutoff=0.6)
+            question = f"did you mean {existing[near[0]]!r}?" if near else "was it renamed?"
+            named_by = ", ".join(keys[role] for role in sorted(roles))
+            yield TrackerProblem(
+                severity="warning" if roles == {"terminal"} else "error",
+                message=f"{tracker.kind} has no state {state.name!r}, which {named_by} names",
+                hint=f"{question} {listed}",
+            )
+    if "active" not in keys and not any(state.found and "active" in state.roles for state in states):
+        yield TrackerProblem(
+            severity="error",
+            message=f"{tracker.kind} has none of the states that are active by default",
+            hint=f"set tracker.active_states; {listed}",
+        )
+
+
+def _tracker_issue(issue: Issue) -> TrackerIssue:
+    return TrackerIssue.of(
+        issue,
+        native_ref=None if issue.native_ref is None else dict(issue.native_ref),
+        blocked_by=tuple(Blocker.of(one) for one in issue.blocked_by),
+        created_at=None if issue.created_at is None else utc_text(issue.created_at),
+        updated_at=None if issue.updated_at is None else utc_text(issue.updated_at),
+    )
+
+
+async def find_issue(context: RuntimeContext, name: str) -> Issue:
+    """The issue with this identifier or id: among the active ones, by id, then among all others."""
+    tracker, name = context.tracker, name.strip().removeprefix("#")
+
+    async def among(states: Sequence[str]) -> Issue | None:
+        issues = await tracker.fetch_issues_by_states(states)
+        wanted = name.casefold()
+        by_name = {one.identifier: one for one in issues}
+        by_id = next((one for one in issues if one.id.casefold() == wanted), None)
+        meant = issues_named(name, by_name)
+        return by_id or (by_name[meant[0]] if len(meant) == 1 else None)
+
+    if found := await among(context.active_states):
+        return found
+    if _ID.fullmatch(name):
+        try:
+            by_id = await tracker.fetch_issues_by_ids([name])
+        except TrackerError as error:  # the service may answer that this cannot be one of its ids
+            failure = error.failure
+            if failure.category is not Category.TRACKER_STATUS or failure.status in _REFUSED:
+                raise
+            by_id = ()
+        if by_id:
+            return by_id[0]
+    others = dict.fromkeys(context.terminal_states)
+    if isinstance(tracker, AccountCapability):
+        others |= dict.fromkeys((await tracker.account_info()).states)
+    if found := await among([state for state in others if state not in context.active_states]):
+        return found
+    raise CommandError.of(
+        f"{context.settings.tracker.kind} has no issue {one_line(name, 80)!r}",
+        hint="give its identifier as `symphony status` shows it, or its id",
+    )

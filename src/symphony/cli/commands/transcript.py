@@ -5,24 +5,41 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, assert_never
 
 import click
+from rich.console import RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
 
+from symphony.api.formatting import parse_time, tokens
+from symphony.cli.documents import TranscriptLine
 from symphony.cli.failures import CommandError, warn
-from symphony.cli.journal import journal_to_read
-from symphony.cli.journaled import (
+from symphony.cli.formatting import cell, console_for, lines, print_blocks
+from symphony.cli.journal import (
     ALL_RUNS,
     FOLLOW_S,
     daemon_is_alive,
     find_identifier,
     find_run,
+    journal_to_read,
     wait_for_issue,
 )
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
-
-if TYPE_CHECKING:
-    from symphony.journal.transcripts import TranscriptEntry, TranscriptPage
+from symphony.cli.queries import Queries
+from symphony.daemon.state_dir import library_key
+from symphony.domain import one_line, plural, without_codes
+from symphony.journal import transcripts
+from symphony.journal.reader import open_reader
+from symphony.journal.transcripts import (
+    TranscriptEntry,
+    TranscriptPage,
+    latest,
+    read_transcript,
+    transcript_path,
+)
+from symphony.library.model import LEARNING_RUN
 
 _NO_RUN: Final = "it has not been worked on yet; `symphony explain` shows why"
 
@@ -50,28 +67,16 @@ there was anything to show.
 @workflow_option
 def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bool, workflow: Path) -> None:
     """Show what an agent was sent, said and did."""
-    # Imported here: `--help` stays fast.
-    from symphony.cli.formatting import console_for, print_blocks
-    from symphony.cli.library_access import open_library
-    from symphony.cli.queries import Queries
-    from symphony.cli.render.transcript import entry_view
-    from symphony.journal.reader import open_reader
-    from symphony.library.model import LEARNING_RUN
-
     console = console_for()
 
-    def show(run_id: str, entry: "TranscriptEntry") -> None:
+    def show(run_id: str, entry: TranscriptEntry) -> None:
         if as_json:
-            from symphony.cli.documents import TranscriptLine
-
             print_json(TranscriptLine(run_id=run_id, entry=entry), indent=None)
         else:
             print_blocks(console, entry_view(entry, run_id))
 
     def show_missing(run_id: str, missing: str) -> None:
         if as_json:
-            from symphony.cli.documents import TranscriptLine
-
             print_json(TranscriptLine(run_id=run_id, missing=missing), indent=None)
         else:
             warn(missing)
@@ -87,7 +92,7 @@ def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bo
         raise CommandError.of(f"{identifier} has no run", hint=_NO_RUN)
     known = [run.run_id for run in runs]
     if run_prefix is not None and run_prefix.startswith(LEARNING_RUN):
-        from symphony.daemon.state_dir import library_key
+        from symphony.cli.library_access import open_library  # noqa: PLC0415 - loads the settings: slow to import
 
         library = open_library(workflow, os.environ).in_use.store
         given = library.feedback(library_key(journal.parent), identifier)
@@ -110,7 +115,7 @@ class Reading:
         journal: Path,
         identifier: str,
         fixed: str | None,
-        show: Callable[[str, "TranscriptEntry"], None],
+        show: Callable[[str, TranscriptEntry], None],
         show_missing: Callable[[str, str], None],
     ) -> None:
         self._journal = journal
@@ -138,8 +143,6 @@ class Reading:
             live: a daemon runs that may still write.
             folded: leave out entries that a later one replaces.
         """
-        from symphony.journal.transcripts import latest
-
         run_id, has_ended = self._run()
         if run_id is None:
             return False
@@ -160,9 +163,7 @@ class Reading:
                 self._show_missing(run_id, missing)
         return ended and self._fixed is not None
 
-    def _pages(self, run_id: str, *, live: bool) -> Iterator["TranscriptPage"]:
-        from symphony.journal.transcripts import read_transcript, transcript_path
-
+    def _pages(self, run_id: str, *, live: bool) -> Iterator[TranscriptPage]:
         more = True
         while more:
             path = transcript_path(self._journal.parent, run_id)
@@ -172,9 +173,118 @@ class Reading:
 
     def _run(self) -> tuple[str | None, bool]:
         """The fixed run, or the latest one, and whether it has ended or is a learning run."""
-        from symphony.journal.reader import open_reader
-
         with open_reader(self._journal) as reader:
             runs = reader.runs(self._identifier, limit=1 if self._fixed is None else ALL_RUNS)
         run = next((run for run in runs if self._fixed in {None, run.run_id}), None)
         return (self._fixed, True) if run is None else (run.run_id, run.ended_wall_ms is not None)
+
+
+# --- an entry for people ---------------------------------------------------------------------------------
+#
+# Messages are whole, everything else is short.
+
+_PROMPT_LINES: Final = 6
+_OUTPUT_LINES: Final = 5
+_MAX_CHARS: Final = 300
+_DECISIONS: Final = {"accept": "allowed", "decline": "declined", "required": "a person must decide"}
+_BAD: Final = frozenset({"failed", "declined", "unfinished"})
+
+
+def entry_view(entry: transcripts.TranscriptEntry, run_id: str) -> RenderableType:  # noqa: C901, PLR0911, PLR0912 - one case per kind
+    """One entry, on a few lines."""
+    match entry:
+        case transcripts.TurnEntry():
+            return _turn(entry, run_id)
+        case transcripts.MessageEntry():
+            mark = "" if entry.status == "complete" else f" ({entry.status})"
+            return _row(entry, "agent", lines(entry.text + mark), "bold")
+        case transcripts.ReasoningEntry():
+            return _row(entry, "thinks", lines(entry.text, "dim"), "dim")
+        case transcripts.PlanEntry():
+            steps = [f"[{step.status}] {step.text}" for step in entry.steps]
+            return _row(entry, "plan", lines("\n".join(text for text in [entry.text, *steps] if text)))
+        case transcripts.CommandEntry():
+            return _row(entry, "runs", _command(entry))
+        case transcripts.EditEntry():
+            names = [f"{file.path} +{file.added} -{file.removed}" for file in entry.files]
+            return _row(entry, "edits", _with_status(", ".join(names) or "files", entry.status))
+        case transcripts.ToolEntry():
+            return _row(entry, "tool", _with_status(f"{entry.name} {entry.arguments}".strip(), entry.status))
+        case transcripts.ApprovalEntry():
+            decision = _DECISIONS.get(entry.decision, entry.decision)
+            return _row(
+                entry, "asks", Text.assemble(_short(entry.subject), f": {one_line(decision)}"), "yellow"
+            )
+        case transcripts.QuestionEntry():
+            return _row(entry, "question", lines(entry.text), "yellow")
+        case transcripts.AnswerEntry():
+            who = "" if entry.by is None else f" by {one_line(entry.by)}"
+            said = lines(entry.text) if entry.decided is None else cell(f"{one_line(entry.decided)}{who}")
+            return _row(entry, "answer", said, "green")
+        case transcripts.UsageEntry():
+            split = f"{tokens(entry.input_tokens)} in, {tokens(entry.output_tokens)} out"
+            return _row(entry, "tokens", cell(f"{tokens(entry.total_tokens)} so far: {split}", "dim"), "dim")
+        case transcripts.NoteEntry():
+            style = {"warning": "yellow", "error": "red"}.get(entry.level, "dim")
+            return _row(entry, "note", _short(entry.text, style), style)
+        case _:
+            assert_never(entry)
+
+
+def _turn(entry: transcripts.TurnEntry, run_id: str) -> RenderableType:
+    if entry.status == "started":
+        title = f"run {run_id}, turn {entry.turn}, {_time(entry.at, '%Y-%m-%d %H:%M:%S')}"
+        grid = Table.grid()
+        grid.add_row(Rule(cell(title), align="left", style="dim"))
+        for label, text in (("envelope", entry.envelope), ("prompt", entry.prompt)):
+            if text:
+                grid.add_row(_row(entry, label, _first_lines(text, _PROMPT_LINES), "cyan"))
+        return grid
+    cost = "" if entry.cost_usd is None else f" for {entry.cost_usd:.4f} USD"
+    reason = "" if entry.reason is None else f": {without_codes(entry.reason)}"
+    text = f"turn {entry.turn} {entry.status}{cost}{reason}"
+    return _row(entry, "", cell(text, "" if entry.status == "completed" else "red"))
+
+
+def _command(entry: transcripts.CommandEntry) -> Text:
+    code = "" if entry.exit_code is None else f", exit {entry.exit_code}"
+    text = _with_status(entry.command, f"{entry.status}{code}", bad=bool(entry.exit_code))
+    shown = [line for line in entry.output.splitlines() if line.strip()][-_OUTPUT_LINES:]
+    for line in shown:
+        text.append("\n").append_text(cell(f"│ {one_line(line, _MAX_CHARS)}", "dim"))
+    return text
+
+
+def _with_status(text: str, status: str, *, bad: bool = False) -> Text:
+    style = "red" if bad or status.partition(",")[0] in _BAD else "dim"
+    return Text.assemble(_short(text), " ", cell(f"→ {status}", style))
+
+
+def _first_lines(text: str, most: int) -> Text:
+    every = text.strip().splitlines()
+    more = len(every) - most
+    shown = lines("\n".join(one_line(line, _MAX_CHARS) for line in every[:most]), "dim")
+    if more > 0:
+        shown.append(f"\n… and {plural(more, 'line')} more: --json has them", style="dim")
+    return shown
+
+
+def _short(text: str, style: str = "") -> Text:
+    return cell(one_line(text, _MAX_CHARS), style)
+
+
+def _row(entry: transcripts.TranscriptEntry, label: str, text: Text, style: str = "") -> Table:
+    if entry.left_out:
+        text.append(f" (and {entry.left_out:,} characters that were not kept)", style="dim")
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(width=8)
+    row.add_column(width=8)
+    row.add_column(ratio=1, overflow="fold")
+    row.add_row(Text(_time(entry.at, "%H:%M:%S"), style="dim"), Text(label, style=style), text)
+    return row
+
+
+def _time(at: str, form: str) -> str:
+    """A time of the file in local time."""
+    moment = parse_time(at)
+    return "?" if moment is None else moment.astimezone().strftime(form)

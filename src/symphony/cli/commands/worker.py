@@ -8,6 +8,11 @@ from pathlib import Path
 import anyio
 import click
 
+from symphony.daemon.hosts.host_runs import HostRuns
+from symphony.daemon.state_dir import instance_of, locate
+from symphony.processes.child import PipeReader, PipeWriter
+from symphony.processes.local import LocalHost
+
 
 @click.command(hidden=True)
 @click.option("--stdio", is_flag=True, help="Speak with the daemon on stdin and stdout.")
@@ -22,7 +27,10 @@ def worker(*, stdio: bool, end: str | None, list_: bool, remove: bool) -> None:
         if not anyio.run(_end_run, end):
             raise SystemExit(1)
     elif list_ or remove:
-        from symphony.daemon.hosts.worker_program import list_workspaces, remove_workspace
+        from symphony.daemon.hosts.worker_program import (  # noqa: PLC0415 - for `--end` little is loaded
+            list_workspaces,
+            remove_workspace,
+        )
 
         data = sys.stdin.buffer.read()
         with redirect_stdout(sys.stderr):
@@ -34,18 +42,13 @@ def worker(*, stdio: bool, end: str | None, list_: bool, remove: bool) -> None:
 
 async def _end_run(run_id: str) -> bool:
     """Whether none of its processes is alive; loads as little as possible, because a daemon waits for it."""
-    from symphony.daemon.hosts.host_runs import HostRuns
-    from symphony.daemon.state_dir import instance_of, locate
-    from symphony.processes.local import LocalHost
-
     state_dir = locate(Path(), os.environ)
     return await HostRuns(state_dir).end(run_id, LocalHost(instance=instance_of(state_dir)))
 
 
 def _serve_stdio() -> None:
-    from symphony.cli.serving import prepare_process
-    from symphony.daemon.hosts.worker_program import WorkerProgram
-    from symphony.processes.child import PipeReader, PipeWriter
+    from symphony.cli.serving import prepare_process  # noqa: PLC0415 - for `--end` little is loaded
+    from symphony.daemon.hosts.worker_program import WorkerProgram  # noqa: PLC0415 - as above
 
     stdin, stdout = os.dup(0), os.dup(1)
     with Path(os.devnull).open("rb") as null:

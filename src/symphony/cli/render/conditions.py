@@ -6,8 +6,9 @@ from typing import Final
 from rich.text import Text
 
 from symphony.api.conditions import conditions
+from symphony.api.formatting import duration, seconds_between
 from symphony.api.models import Issue, State
-from symphony.cli.formatting import arrow, cell, duration, seconds_between
+from symphony.cli.formatting import arrow, cell
 
 _STYLES: Final = {"info": "cyan", "warn": "yellow", "error": "red"}
 

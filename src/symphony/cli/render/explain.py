@@ -17,20 +17,11 @@ from rich.text import Text
 from symphony.api import models
 from symphony.api.conditions import day_tokens
 from symphony.api.explain import explain
+from symphony.api.formatting import attempt_of, event_words, parse_time, tokens
 from symphony.cli.documents import KnownIssue
-from symphony.cli.formatting import (
-    attempt_of,
-    cell,
-    describe_instructions,
-    event_words,
-    instruction_problems,
-    parse_time,
-    plural,
-    tokens,
-    unbroken,
-)
+from symphony.cli.formatting import cell, describe_instructions, instruction_problems, unbroken
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import one_line, without_codes
+from symphony.domain import one_line, plural, without_codes
 
 _COMMENT_CHARS: Final = 200
 _COLOURS: Final = {"running": "green", "retrying": "yellow", "blocked": "red"}

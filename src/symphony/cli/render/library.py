@@ -11,10 +11,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from symphony.api import models
+from symphony.api.formatting import parse_time
 from symphony.characters import visible
-from symphony.cli.formatting import cell, console_for, parse_time, plural, print_blocks, table
+from symphony.cli.formatting import aligned, cell, console_for, print_blocks, table
 from symphony.cli.options import use_colour
-from symphony.domain import one_line
+from symphony.domain import one_line, plural
 
 _MAX_DESCRIPTION: Final = 100
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -36,12 +37,11 @@ def print_skills(found: models.LibrarySkills) -> None:
 
 
 def _print_rows(names: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """A line for each row, on a terminal cut at its width; a `Table` takes seconds for thousands of rows."""
+    """A line for each row, on a terminal cut at its width."""
     lines = [names, *(tuple(one_line(text, _MAX_DESCRIPTION) for text in row) for row in rows)]
     if len(lines) == 1:
         return
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    shown = ["  ".join(map(set_cell_size, line, widths)).rstrip() for line in lines]
+    shown = aligned(lines)
     console = console_for()
     if console.is_terminal:
         shown = [set_cell_size(line, min(cell_len(line), console.width)) for line in shown]

@@ -19,22 +19,12 @@ from rich.text import Text
 from symphony.api import models
 from symphony.api.conditions import day_tokens, placed
 from symphony.api.explain import failure_before, remedy
+from symphony.api.formatting import ago, attempt_of, duration, seconds_between, stop_words, tokens
 from symphony.cli.documents import Status
-from symphony.cli.formatting import (
-    ago,
-    arrow,
-    attempt_of,
-    cell,
-    duration,
-    instruction_problems,
-    plural,
-    seconds_between,
-    stop_words,
-    tokens,
-)
+from symphony.cli.formatting import arrow, cell, instruction_problems, table
 from symphony.cli.render.conditions import condition_lines
 from symphony.cli.render.explain import question_to_show
-from symphony.domain import Category, Failure, natural_order, without_codes
+from symphony.domain import Category, Failure, natural_order, plural, without_codes
 
 _Column = tuple[str, Literal["left", "right"]]
 _RowType = TypeVar("_RowType", bound=models.Row)
@@ -478,14 +468,14 @@ def _draw(section: _Section, *, width: int, brief: bool, cursor: str | None) -> 
     """
     wide, narrow = width >= _WIDE, width < _NARROW
     style = section.style
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
+    shown = table(style=style)
     widest = max(len(cell(line.row.issue_identifier).plain) for line in section.rows)
-    table.add_column(section.title, min_width=max(_ID_WIDTH, min(widest, 2 * _ID_WIDTH)), overflow="fold")
+    shown.add_column(section.title, min_width=max(_ID_WIDTH, min(widest, 2 * _ID_WIDTH)), overflow="fold")
     for name, justify in () if narrow else section.columns:
-        table.add_column(name, justify=justify, overflow="fold")
-    table.add_column("TITLE", overflow="fold", ratio=2)
+        shown.add_column(name, justify=justify, overflow="fold")
+    shown.add_column("TITLE", overflow="fold", ratio=2)
     if wide:
-        table.add_column(section.heading, overflow="fold", ratio=3)
+        shown.add_column(section.heading, overflow="fold", ratio=3)
 
     def below_each_other(*texts: Text) -> Text:
         joined = Text("\n").join(texts)
@@ -498,16 +488,16 @@ def _draw(section: _Section, *, width: int, brief: bool, cursor: str | None) -> 
         identifier, title = cell(name, f"{style} reverse" if name == cursor else style), cell(line.row.title)
         texts = [text for text in (line.brief if brief and line.brief else line.texts) if text.plain]
         if wide:
-            table.add_row(identifier, *line.values, below_each_other(title), below_each_other(*texts))
+            shown.add_row(identifier, *line.values, below_each_other(title), below_each_other(*texts))
         elif narrow:
             values = Text(" · ").join(
                 Text(f"{name.lower()} ") + value
                 for (name, _), value in zip(section.columns, line.values, strict=True)
             )
-            table.add_row(identifier, below_each_other(title, values, *texts))
+            shown.add_row(identifier, below_each_other(title, values, *texts))
         else:
-            table.add_row(identifier, *line.values, below_each_other(title, *texts))
-    return table
+            shown.add_row(identifier, *line.values, below_each_other(title, *texts))
+    return shown
 
 
 # --- what fits a screen -----------------------------------------------------------------------------------

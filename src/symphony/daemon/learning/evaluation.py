@@ -23,10 +23,9 @@ from symphony import to_thread
 from symphony.agents.backend import run_as_agent
 from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext, build_context, scheduler_settings
-from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.worker import Worker
-from symphony.daemon.state_dir import StateDirectory, instance_of
+from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, instance_of
 from symphony.domain import Issue, SymphonyError, ToolResult
 from symphony.files import try_lock
 from symphony.journal.model import RunRecord

@@ -30,9 +30,9 @@ from symphony.agents.events import InputRequired, TurnEnd, TurnStatus, Usage
 from symphony.agents.run_stats import Pricing, RunStats
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.journal_writer import JOURNAL_FILE, listed_skills
+from symphony.daemon.journal_writer import listed_skills
 from symphony.daemon.runs.transcript import RunTranscript
-from symphony.daemon.state_dir import StateDirectory, library_key
+from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, library_key
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal import transcripts
 from symphony.journal.model import RunRecord

@@ -7,7 +7,6 @@ from symphony.trackers.markdown.comments import RESERVED_AUTHORS as RESERVED_AUT
 from symphony.trackers.markdown.comments import CommentStore as CommentStore
 from symphony.trackers.markdown.comments import StoredComment as StoredComment
 from symphony.trackers.markdown.comments import author_name as author_name
-from symphony.trackers.markdown.config import DEFAULT_PATH as DEFAULT_PATH
 from symphony.trackers.markdown.config import DEFAULT_PREFIX as DEFAULT_PREFIX
 from symphony.trackers.markdown.config import DEFAULT_STATES as DEFAULT_STATES
 from symphony.trackers.markdown.config import PARKING_STATES as PARKING_STATES

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from symphony.domain import Issue, normalise_state
+from symphony.domain import BOARD_PATH, Issue, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
 from symphony.trackers.markdown.document import MalformedError
 from symphony.trackers.markdown.errors import config_problem, printable
@@ -25,7 +25,6 @@ from symphony.trackers.markdown.layout import (
 _MAX_NAMES = 5
 
 PROVIDER_KEYS = ("path", "prefix", "states", "layout")
-DEFAULT_PATH = ".symphony/issues"
 DEFAULT_PREFIX = "SYM"
 DEFAULT_STATES = ("Backlog", "Todo", "In Progress", "Human Review", "Done", "Cancelled")
 PARKING_STATES = ("Backlog", "Human Review")
@@ -108,7 +107,7 @@ class BoardConfig:
             reader.wrong("layout", f"must be {_OWN_LAYOUT} or {_BACKLOG_LAYOUT}")
         states = reader.states(unique((*DEFAULT_STATES, *(active or ()), *(terminal or ()))))
         config = cls(
-            path=reader.path(DEFAULT_PATH),
+            path=reader.path(BOARD_PATH),
             prefix=reader.prefix(),
             states=states,
             active=reader.chosen("active_states", active, DEFAULT_ACTIVE, states),

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from harness.scheduling import make_issue
 from harness.shell import word
-from symphony.cli import demo_run
-from symphony.cli.demo_progress import ProgressLines, ProgressTable
+from symphony.cli.commands import demo as demo_command
+from symphony.cli.commands.demo import ProgressLines, ProgressTable
 from symphony.cli.documents import DemoComment
 from symphony.cli.main import main
 from symphony.cli.summary import IssueSummary, RunSummary
@@ -62,7 +62,7 @@ class Daemon:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     made = Daemon(4)
-    monkeypatch.setattr(demo_run, "serve", made)
+    monkeypatch.setattr(demo_command, "serve", made)
     return made
 
 
@@ -139,7 +139,7 @@ def test_without_a_directory_nothing_is_left_behind(
 
 def test_an_issue_that_never_started_counts_as_nothing_done() -> None:
     issue = make_issue("1", state="Done")
-    result = demo_run.result_document(Path("/d"), RunSummary(), [issue], [])
+    result = demo_command.result_document(Path("/d"), RunSummary(), [issue], [])
     assert (result.ok, result.issues[0].attempts, result.issues[0].branch) == (False, 0, None)
 
 
@@ -153,14 +153,14 @@ def test_the_comment_of_the_daemon_is_shown_once_with_all_its_issues(
             folder.mkdir(parents=True)
         return tally
 
-    monkeypatch.setattr(demo_run, "serve", serve)
+    monkeypatch.setattr(demo_command, "serve", serve)
     out = io.StringIO()
     comments = (
         DemoComment(issue_identifier="DEMO-1", id="1", mine=True, body="<!-- m -->\nBroken: [a]\n"),
         DemoComment(issue_identifier="DEMO-2", id="2", mine=True, body="<!-- n -->\nBroken: [a]\n"),
         DemoComment(issue_identifier="DEMO-3", id="3", mine=False, body="A person's word"),
     )
-    demo_run.print_comments(Console(file=out, width=200), comments)
+    demo_command.print_comments(Console(file=out, width=200), comments)
     assert out.getvalue().count("Broken: [a]") == 1
     assert "Comment on DEMO-1, DEMO-2" in out.getvalue()
     assert "A person" not in out.getvalue()
@@ -176,7 +176,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(
     kind: type[StepObserver],
 ) -> None:
     monkeypatch.setattr(
-        demo_run, "Console", lambda **_: Console(file=io.StringIO(), force_terminal=bool(terminal))
+        demo_command, "Console", lambda **_: Console(file=io.StringIO(), force_terminal=bool(terminal))
     )
     show("--dir", str(tmp_path / "d"))
     assert isinstance(daemon.calls[0]["observers"][0], kind)

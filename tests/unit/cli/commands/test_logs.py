@@ -13,13 +13,11 @@ from harness.commands import call
 from harness.journalling import NOW, claim, event, run, written
 from kit.facts import changed
 from published.schemas import conforms_to
-from symphony.cli.commands.logs import follow
+from symphony.cli.commands.logs import IssueLog, LoggedLine, follow, log_text
 from symphony.cli.failures import CommandError
-from symphony.cli.issue_log import IssueLog, LoggedLine, log_text
-from symphony.cli.journal import journal_path
-from symphony.cli.journaled import wait_for_issue
+from symphony.cli.journal import wait_for_issue
 from symphony.cli.main import main
-from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_dir import StateDirectory, journal_path
 from symphony.domain import SymphonyError
 from symphony.journal.model import Record, RunRecord, UnusableError
 from symphony.journal.reader import open_reader

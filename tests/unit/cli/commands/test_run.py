@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.cli import serving
+from symphony.cli.commands import run as run_command
 from symphony.cli.failures import ExitCode
 from symphony.cli.main import main
 from symphony.cli.summary import IssueSummary, RunSummary
@@ -39,7 +40,7 @@ class Daemon:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     made = Daemon()
-    monkeypatch.setattr(serving, "serve", made)
+    monkeypatch.setattr(run_command, "serve", made)
     return made
 
 

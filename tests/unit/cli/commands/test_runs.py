@@ -12,11 +12,9 @@ from harness.commands import call
 from harness.journalling import run, written
 from kit.facts import changed
 from published.schemas import conforms_to
-from symphony.api import interface
 from symphony.api.interface import RunQuery
 from symphony.api.runs import runs_document
-from symphony.cli.commands import runs as command
-from symphony.cli.render.runs import money, runs_view
+from symphony.cli.commands.runs import money, runs_view
 from symphony.domain import SymphonyError
 from symphony.journal.model import RunRecord
 
@@ -123,7 +121,3 @@ def test_nothing_run_so_far_is_no_error_and_a_damaged_journal_is(journal: Path) 
     journal.write_bytes(b"rubbish" * 100)
     with pytest.raises(SymphonyError):
         call("runs")
-
-
-def test_the_choices_are_those_of_the_interface() -> None:
-    assert (command.SUMS, command.OUTCOMES) == (interface.RUN_SUMS, interface.RUN_OUTCOMES)

@@ -7,7 +7,7 @@ import pytest
 
 from harness.project import Project
 from harness.shell import word
-from symphony.cli.commands import skills_exchange
+from symphony.cli.commands import skills as skills_command
 from unit.cli.commands.test_skills import as_json, project, skills
 
 __all__ = ["project"]
@@ -247,7 +247,7 @@ def test_an_address_that_leads_nowhere_is_told_without_its_password() -> None:
 
 
 def test_a_giant_is_refused_before_it_is_written(other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skills_exchange, "_MAX_FILES", 2)
+    monkeypatch.setattr(skills_command, "_MAX_FILES", 2)
     assert "it has more than 2 files" in skills("import", other.as_uri()).stderr
 
 

@@ -15,9 +15,8 @@ from harness.learning import BETTER, DONE, STYLE, Act, LearnerBench, improves
 from harness.scheduling import make_failure
 from symphony.agents.base import Turn
 from symphony.agents.events import AgentEvent, InputRequired, TurnEnd, TurnStatus
-from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.learning.learning_runs import MAX_ATTEMPTS, SKILLS, learning_prompt
-from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.journal.model import SkillUse
 from symphony.journal.transcripts import (
     MessageEntry,

@@ -18,11 +18,11 @@ from typing_extensions import override
 from harness.chronicle import populated
 from harness.pictures import known, needing_people, of_files, status_of
 from harness.snapshots import check_snapshot
+from symphony.cli.commands.status import StatusView, View, watch
 from symphony.cli.documents import KnownIssue, Status
 from symphony.cli.endpoint import UnreachableError
 from symphony.cli.formatting import console_for
 from symphony.cli.queries import Queries
-from symphony.cli.watch import StatusView, View, watch
 from symphony.domain import ALL_ISSUES, Selection
 
 

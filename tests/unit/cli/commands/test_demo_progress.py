@@ -1,5 +1,5 @@
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.cli.demo_progress import IssueRow, describe_blocked, issue_rows
+from symphony.cli.commands.demo import IssueRow, describe_blocked, issue_rows
 from symphony.domain import Blocker
 from symphony.scheduler import (
     Ineligible,

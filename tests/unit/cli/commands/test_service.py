@@ -12,10 +12,8 @@ from click.testing import CliRunner, Result
 
 from harness.shell import word
 from published.schemas import conforms_to
-from symphony.cli import service_unit
-from symphony.cli.failures import CommandError
-from symphony.cli.main import main
-from symphony.cli.service_unit import (
+from symphony.cli.commands import service
+from symphony.cli.commands.service import (
     Instance,
     Locations,
     drop_in,
@@ -24,8 +22,10 @@ from symphony.cli.service_unit import (
     unit_template,
     workflow_of_drop_in,
 )
+from symphony.cli.failures import CommandError
+from symphony.cli.main import main
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SHOWN = """\
 ActiveState=active
 SubState=running
@@ -324,7 +324,7 @@ def test_an_entry_of_path_that_weakens_the_unit_is_named(
         folder.mkdir()
     closed.chmod(0o755)
     opened.chmod(0o777)
-    monkeypatch.setattr(service_unit, "_HOMES", (home,))
+    monkeypatch.setattr(service, "_HOMES", (home,))
 
     def named(path: str) -> list[str]:
         plan = plan_instance(
@@ -336,7 +336,7 @@ def test_an_entry_of_path_that_weakens_the_unit_is_named(
     assert named(f"{closed}:{home}/bin:/nowhere:relative:") == [f"{home}/bin"]
     assert named(f"{closed}:{opened}") == [str(opened)]
     assert named(f"{closed}:/usr/bin") == []
-    monkeypatch.setattr(service_unit, "_HOMES", (home, tmp_path))
+    monkeypatch.setattr(service, "_HOMES", (home, tmp_path))
     assert named(f"{closed}:{home}/bin") == [], "homes are needed anyway"
 
 
@@ -412,14 +412,14 @@ def test_workspaces_below_the_state_directory_are_those_of_the_service(
 def test_what_lies_in_the_temp_directory_is_told_as_the_service_has_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_unit, "_TEMPORARY", (Path("/tmp"),))
+    monkeypatch.setattr(service, "_TEMPORARY", (Path("/tmp"),))
     file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}")
     notes = found(file, Locations.for_system()).notes
     assert any(note.startswith("workspace.root lies in the temp directory") for note in notes)
     person = found(file, Locations.for_user({"HOME": str(tmp_path)}))
     assert not any("temp directory" in note for note in person.notes), "theirs is that of the machine"
     file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}\nworkspace: {root: ~/w}")
-    monkeypatch.setattr(service_unit, "_TEMPORARY", (tmp_path,))
+    monkeypatch.setattr(service, "_TEMPORARY", (tmp_path,))
     (note,) = [note for note in found(file, Locations.for_system()).notes if "temp directory" in note]
     assert note.startswith(f"{file} lies in the temp directory")
 

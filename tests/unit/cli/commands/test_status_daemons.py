@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from symphony.cli.commands.status import daemons_view
 from symphony.cli.documents import DaemonRow, Daemons, SkippedDirectory
 from symphony.cli.formatting import console_for, print_blocks
-from symphony.cli.render.daemons import daemons_view
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COUNTS = {"running": 2, "retrying": 1, "blocked": 0, "waiting": 14}

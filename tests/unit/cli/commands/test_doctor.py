@@ -10,7 +10,7 @@ from msgspec import UNSET, structs
 
 from harness.pictures import busy, status_of
 from symphony import __version__, revision
-from symphony.cli.diagnostics import daemon_findings, exit_code_of, to_document
+from symphony.cli.commands.doctor import daemon_findings, exit_code_of, to_document
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.config import SecretSource
 from symphony.daemon.diagnostics import Finding, check_secrets, error, failed, ok, run_checks, warning

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from symphony.cli import discovery
-from symphony.cli.discovery import (
+from symphony.cli.commands import status
+from symphony.cli.commands.status import (
     StateDirectories,
     find_state_directories,
     list_daemons,
@@ -21,7 +21,7 @@ OTHER = os.geteuid() + 1
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where state directories are made; nothing of this machine is looked at."""
-    monkeypatch.setattr(discovery, "SYSTEM_STATE_HOMES", (tmp_path / "host", tmp_path / "private"))
+    monkeypatch.setattr(status, "SYSTEM_STATE_HOMES", (tmp_path / "host", tmp_path / "private"))
     monkeypatch.setattr(pwd, "getpwall", list)
     path = tmp_path / "symphony"
     path.mkdir()

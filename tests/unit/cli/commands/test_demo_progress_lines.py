@@ -8,7 +8,7 @@ from rich.table import Table
 
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
-from symphony.cli.demo_progress import ProgressTable, show_progress
+from symphony.cli.commands.demo import ProgressTable, show_progress
 from symphony.cli.summary import RunSummary, summary_table
 from symphony.domain import Category
 from symphony.scheduler import OperatorAction, OperatorAsked, Outcome, OutcomeKind, RunEnded

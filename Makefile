@@ -39,9 +39,9 @@ test-all: style $(VENV)/.bytecode ## Run every gate and every test, and judge co
 # What `make test` runs.
 FAST := not (slow or real_acp or real_aider or real_claude or real_codex)
 
-# Six workers for two processors, because one whose tests start real processes keeps a third of a processor busy,
-# and waits for the rest of the time.
-PYTEST := $(BIN)/pytest -n 6 --dist worksteal
+# Four workers for two processors, because one whose tests start real processes waits for them. Each worker more
+# costs ten seconds of a processor: it collects all tests, and starts a process that daemons begin in.
+PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 
 # Bytecode is made once, so that the workers find it and do not compile the tests four times.
 $(VENV)/.bytecode: $(VENV)/.dev

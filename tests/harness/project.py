@@ -128,7 +128,7 @@ class Project:
     # --- files ---
 
     def write(self, name: str, text: str) -> Path:
-        """Write a file of the repository; a daemon that reads it meanwhile finds the old or the new text, whole."""
+        """Write a file of the repository. A daemon that reads it meanwhile finds the old or the new text."""
         path = self.repo / name
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.root / "unfinished"

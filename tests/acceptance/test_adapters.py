@@ -1,4 +1,4 @@
-"""Promise: a tracker or an agent can be added by a package of its own, and a broken one harms nobody else."""
+"""Promise: a package can add trackers, agents and carriers, and a package that is broken harms no other."""
 
 import json
 import re
@@ -81,6 +81,26 @@ def test_an_issue_of_another_tracker_is_worked_on_by_another_agent(project: Proj
     assert daemon.wait_for("agent_ready", agent="stdin", version="0.1")
 
 
+def test_a_run_of_another_agent_goes_to_another_machine_by_another_carrier(
+    project: Project, installed: Path, reachable: Path
+) -> None:
+    machine = reachable / "machine"
+    machine.mkdir()
+    project.environment["PYTHONPATH"] = str(installed)
+    _write(project, worker={"carrier": "folder", "folder": {"folders": [str(machine)]}})
+    (project.repo / "issues.txt").write_text("L-1 Todo Greet people\n")
+    with project.daemon("--once", ACKNOWLEDGEMENT) as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+        assert daemon.wait_for("run_ended")["host"] == str(machine)
+    assert (project.repo / "issues.txt").read_text() == "L-1 Done Greet people\n", "its tool ran here"
+    assert project.branch_log("L-1") == ["Do what the prompt says"]
+    assert list(machine.glob(".local/share/symphony-worker/*/repository.git/refs/heads/symphony/L-1"))
+    assert not list(machine.glob(".local/share/symphony-worker/*/state/runs/*.json"))
+    assert not list(project.workspaces.glob("L-1"))
+    checked = json.loads(_symphony(project, "hosts", "check", "--json").stdout)["hosts"]
+    assert [(one["name"], one["ok"]) for one in checked] == [(str(machine), True)]
+
+
 @pytest.mark.slow
 def test_its_settings_are_judged_like_all_others(project: Project, installed: Path) -> None:
     project.environment["PYTHONPATH"] = str(installed)
@@ -90,6 +110,7 @@ def test_its_settings_are_judged_like_all_others(project: Project, installed: Pa
         agents={"two": {"kind": "stdin", "max_lines": 0}},
         agent={"kind": "stdin", "fallback": "two"},
         stdin={"command": "sh", "max_lines": "many", "max_line": 1},
+        worker={"carrier": "folder", "folder": {"folders": ["/a"], "lease_ms": 0, "folder": "x"}},
     )
     lines = (project.repo / "WORKFLOW.md").read_text().splitlines()
     problems = _problems(project)
@@ -97,8 +118,9 @@ def test_its_settings_are_judged_like_all_others(project: Project, installed: Pa
     assert ("invalid_tracker_config", '"file"') in found
     assert found["unknown_key", '"fil"'] == 'did you mean "file"?'
     assert found["unknown_key", '"max_line"'] == 'did you mean "max_lines"?'
-    assert {key for code, key in found if code == "invalid_workflow_config"} == {'"max_lines"'}
-    assert len([one for one in problems if one["code"] == "invalid_workflow_config"]) == 2
+    assert found["unknown_key", '"folder"'] == 'did you mean "folders"?'
+    assert {key for code, key in found if code == "invalid_workflow_config"} == {'"max_lines"', '"lease_ms"'}
+    assert len([one for one in problems if one["code"] == "invalid_workflow_config"]) == 3
 
 
 @pytest.mark.slow
@@ -107,17 +129,20 @@ def test_its_keys_are_listed_and_a_near_spelling_is_told(project: Project, insta
     keys = {one["name"]: one for one in json.loads(_symphony(project, "check", "--keys", "--json").stdout)}
     assert (keys["stdin.command"]["default"], keys["stdin.max_lines"]["default"]) == ("my-agent", "1000")
     assert keys["stdin.stall_timeout_ms"]["reload"] == "live"
-    _write(project, tracker={"kind": "linse"}, agent={"kind": "stdni"})
+    assert keys["worker.folder.lease_ms"]["default"] == "30000"
+    _write(project, tracker={"kind": "linse"}, agent={"kind": "stdni"}, worker={"carrier": "foldre"})
     hints = [one["hint"] for one in _problems(project) if one["severity"] == "error"]
-    assert [re.findall(r'did you mean "(\w+)"', hint) for hint in hints] == [["lines"], ["stdin"]]
+    assert [re.findall(r'did you mean "(\w+)"', hint) for hint in hints] == [["lines"], ["stdin"], ["folder"]]
     assert all("supported: " in hint for hint in hints)
 
 
 CANNOT_BE_IMPORTED = {
+    "symphony.carriers": "symphony_broken.failing:Carrier",
     "symphony.trackers": "symphony_broken.failing:KIND",
     "symphony.agents": "symphony_broken.failing:KIND",
 }
 RAISES_WHERE_IT_IS_MADE = {
+    "symphony.carriers": "symphony_broken.raising:Carrier",
     "symphony.trackers": "symphony_broken.raising:TRACKER",
     "symphony.agents": "symphony_broken.raising:Agent",
 }
@@ -143,6 +168,7 @@ def _broken(place: Path, entry_points: Mapping[str, str]) -> Path:
         "    @classmethod\n"
         "    def check_settings(cls, settings, *, isolated): raise LookupError('no luck')\n"
         "TRACKER = Tracker()\n"
+        "class Carrier: pass\n"
     )
     facts = place / "symphony_broken-0.3.dist-info"
     facts.mkdir()
@@ -158,11 +184,11 @@ def _broken(place: Path, entry_points: Mapping[str, str]) -> Path:
 def test_a_broken_package_is_told_by_its_name_where_it_is_used(
     project: Project, tmp_path: Path, entry_points: Mapping[str, str]
 ) -> None:
-    project.workflow(tracker={"kind": "broken"}, agent={"kind": "broken"})
+    project.workflow(tracker={"kind": "broken"}, agent={"kind": "broken"}, worker={"carrier": "broken"})
     lines = (project.repo / "WORKFLOW.md").read_text().splitlines()
     project.environment["PYTHONPATH"] = str(_broken(tmp_path / "site", entry_points))
     problems = [one for one in _problems(project) if one["severity"] == "error"]
-    assert [one["code"] for one in problems] == ["broken_adapter"] * 2
+    assert [one["code"] for one in problems] == ["broken_adapter"] * 3
     assert all("symphony-broken 0.3" in one["message"] for one in problems)
     assert all('"broken"' in lines[one["line"] - 1] for one in problems)
 
@@ -188,6 +214,7 @@ def test_the_page_shows_the_package_that_is_tested() -> None:
         "pyproject.toml",
         "symphony_lines/tracker.py",
         "symphony_lines/agent.py",
+        "symphony_lines/carrier.py",
     ]
     for name, text in blocks:
         assert text == (PACKAGE / name).read_text(encoding="utf-8"), f"docs/adapters.md shows another {name}"

@@ -43,7 +43,7 @@ from symphony.agents.events import (
     InputRequired,
     ItemStarted,
     SessionStarted,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -52,9 +52,7 @@ from symphony.daemon.clock import Timers
 from symphony.daemon.comments import CommentWriter, PeopleCommentReader, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
-from symphony.daemon.hosts.ray_hosts import RayHosts
-from symphony.daemon.hosts.remote_worker import RemoteHosts
-from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import Moves
 from symphony.daemon.runs.supervised_run import RunCallbacks
@@ -469,11 +467,7 @@ class _Daemon:
                     skill_comments=SkillComments(self._jobs, record=lambda _: None, recorded=_nothing),
                     people_comments=PeopleCommentReader(lambda _: ()),
                     traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
-                    hosts=RemoteHosts(
-                        SshHosts(LocalHost(), {}),
-                        RayHosts(LocalHost(), {}, world.state_dir.path),
-                        world.state_dir.path,
-                    ),
+                    hosts=Hosts(LocalHost(), {}, world.state_dir.path),
                     environment={},
                     now_ms=_now_ms,
                 )
@@ -834,11 +828,11 @@ class _Session:
         if turn.ending is Ending.COMPLETES:
             if self._process.session.progress:
                 self._world.commits[self._process.issue_id] += 1
-            return TurnEnded(status=TurnStatus.COMPLETED)
+            return TurnEnd(status=TurnStatus.COMPLETED)
         failure = turn.failure or Failure(
             category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message="the turn took too long"
         )
-        return TurnEnded(status=TurnStatus.FAILED, failure=failure)
+        return TurnEnd(status=TurnStatus.FAILED, failure=failure)
 
     def _use(self, tokens: int) -> Usage:
         self._world.used[self._process.issue_id] += tokens

@@ -1,5 +1,7 @@
 """Access to the API and the pages: who asks, and what that caller may do.
 
+What a route needs stands at its row in `routes`.
+
 | caller | proof | may read | may order |
 |---|---|---|---|
 | owner | uses the control socket | yes | yes; by a form with its CSRF value |
@@ -28,16 +30,10 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from symphony.api.http import RequestError
+from symphony.api.routes import READING_METHODS, Needs, needs_of
 from symphony.api.sign_in import BrowserSignIn
 
-SIGN_IN_PATH: Final = "/sign-in"
-SIGN_OUT_PATH: Final = "/sign-out"
-ACTIONS_PATH: Final = "/actions/"
-ASSETS_PATH: Final = "/assets/"
-REFRESH_PATH: Final = "/api/v1/refresh"
-FEEDBACK_SUFFIX: Final = "/feedback"
 CSRF_HEADER: Final = "x-csrf-token"
-_READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_SITE: Final = frozenset({"same-origin", "none"})
 _BEARER: Final = "bearer "
@@ -87,17 +83,18 @@ class Access:
         Raises:
             RequestError: 401 or 403; for an order also 415.
         """
-        headers, path = request.headers, request.scope["path"]
-        reads = request.scope["method"] in _READING_METHODS
-        is_form = path in {SIGN_IN_PATH, SIGN_OUT_PATH} or path.startswith(ACTIONS_PATH)
+        headers, method = request.headers, request.scope["method"]
+        needs = needs_of(method, request.scope["path"])
+        if needs is Needs.NO_CHECK:
+            return
         if not self._is_own_name(_name(headers.get("host", ""))):
             raise RequestError(403, "forbidden_host", "the Host header does not name this daemon")
-        if not reads:
+        if method not in READING_METHODS:
             _check_origin(headers)
-            _check_type(headers, _FORM if is_form else _JSON)
-        if path == SIGN_IN_PATH or (reads and path.startswith(ASSETS_PATH)):
+            _check_type(headers, _FORM if needs in {Needs.FORM, Needs.SIGN_IN} else _JSON)
+        if needs in {Needs.NOTHING, Needs.SIGN_IN}:
             return
-        if self.public_reads and (reads or path == REFRESH_PATH or _is_feedback(path)):
+        if self.public_reads and needs in {Needs.READ, Needs.VISIT}:
             return
         caller = self.caller(request)
         if caller is Caller.ANYBODY:
@@ -105,7 +102,7 @@ class Access:
                 "this needs the bearer token in operator.token of the state directory, or a signed-in browser"
             )
             raise RequestError(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
-        if caller is Caller.BROWSER and not reads and not is_form:
+        if caller is Caller.BROWSER and needs in {Needs.ORDER, Needs.VISIT}:
             self.check_form(request, headers.get(CSRF_HEADER, ""))
 
     def _is_own_name(self, name: str) -> bool:
@@ -190,10 +187,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _is_feedback(path: str) -> bool:
-    return path.startswith("/api/v1/") and path.endswith(FEEDBACK_SUFFIX)
 
 
 def _name(host: str) -> str:

@@ -1,10 +1,10 @@
-"""The HTTP application: routes, methods and errors. Each listener has its own, with its access rule.
+"""The HTTP application: the answers of the routes, methods and errors.
 
-Paths are matched before they are percent-decoded: an identifier may contain a slash (`%2F`), and no
-identifier hides a fixed route. A route answers 405 for methods that it does not have.
+Each listener has its own, with its access rule. `routes` has the rows. A route answers 405 for methods that
+it does not have.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -21,17 +21,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from symphony import to_thread
-from symphony.api.access import (
-    ACTIONS_PATH,
-    ASSETS_PATH,
-    REFRESH_PATH,
-    SIGN_IN_PATH,
-    SIGN_OUT_PATH,
-    Access,
-    Caller,
-    root_of,
-)
-from symphony.api.forms import FORM_ACTIONS, RETURN_SCRIPT, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
+from symphony.api import library, models, routes
+from symphony.api.access import Access, Caller, root_of
+from symphony.api.explain import explain
+from symphony.api.forms import RETURN_SCRIPT, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
 from symphony.api.history import utc_now
 from symphony.api.http import (
     MAX_WEBHOOK_BYTES,
@@ -39,53 +32,44 @@ from symphony.api.http import (
     RequestError,
     answer,
     answer_text,
+    body_of,
     check_head,
-    empty_object,
     encoded,
-    identifier,
     move_target,
-    number,
-    owed_key,
     rating,
     read_body,
     refusal,
-    run_query,
-    selection,
     wants_page,
 )
-from symphony.api.interface import (
-    DAEMON_ACTIONS,
-    ISSUE_ACTIONS,
-    OUTBOX_ACTIONS,
-    ApiError,
-    OpenPort,
-    Operator,
-    UnavailableError,
-    WebhookReceiver,
-)
-from symphony.api.library import EDITS
-from symphony.api.library_routes import LIBRARY_PATH, LibraryRoutes
+from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
 from symphony.api.pages.responding import Content, respond
-from symphony.api.pages.routes import SYSTEM_PATH, Pages
-from symphony.api.pages.skills_routes import SKILLS_PATH, SkillPages
+from symphony.api.pages.routes import Pages
+from symphony.api.pages.skills_routes import SkillPages
+from symphony.api.parameters import (
+    identifier,
+    only_learned,
+    page_of,
+    proposal_id,
+    proposal_state,
+    run_query,
+    selection,
+    transcript_part,
+    version_of,
+    versions,
+)
 from symphony.api.sign_in import LINK_S
-from symphony.domain import MAX_COUNT, SymphonyError
-from symphony.journal.transcripts import MAX_PAGE
+from symphony.domain import SymphonyError
 
-HEALTH_PATH: Final = "/healthz"
-METRICS_PATH: Final = "/metrics"
-WEBHOOKS_PATH: Final = "/webhooks/"
-OUTBOX_PATH: Final = "/api/v1/control/outbox"
-DEFAULT_PAGE: Final = 200
-"""How many entries of a transcript an answer has by default."""
 _WEBHOOKS_AT_ONCE: Final = 8
 _ACCESS_REFUSED: Final = frozenset({401, 403})
 _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request, Document], Awaitable[Document | Response | None]]
+"""Answers a request with its body; `None` for an issue that is not known."""
 
 
 def create_app(
@@ -97,93 +81,31 @@ def create_app(
     open_port: OpenPort,
 ) -> ASGIApp:
     """The application of one listener; without a `receiver` there is no route for webhooks."""
-    handlers, pages = _Handlers(operator, access, changes, open_port), Pages(operator)
     notices = Notices()
-    forms = Forms(operator, access, notices)
-    library, skills = LibraryRoutes(operator), SkillPages(operator, access, notices)
-    routes = [
-        Route("/", _page(pages.board)),
-        Route("/issues/{identifier}", _page(pages.issue)),
-        Route("/issues/{identifier}/prompt", _page(pages.prompt)),
-        Route("/issues/{identifier}/diff", _page(pages.diff)),
-        Route("/history", _page(pages.history)),
-        Route(SKILLS_PATH, _page(skills.skills)),
-        Route(f"{SKILLS_PATH}.json", _resource(GET=skills.skills_json)),
-        Route(f"{SKILLS_PATH}/new", _page(skills.new)),
-        Route(f"{SKILLS_PATH}/assignments", _page(skills.assignments)),
-        Route(f"{SKILLS_PATH}/proposals", _page(skills.proposals)),
-        Route(f"{SKILLS_PATH}/proposals/{{id}}", _page(skills.proposal)),
-        Route(f"{SKILLS_PATH}/library/{{name}}", _page(skills.skill)),
-        Route(f"{SKILLS_PATH}/library/{{name}}/edit", _page(skills.edit)),
-        Route(f"{SKILLS_PATH}/library/{{name}}/diff", _page(skills.versions)),
-        Route(f"{ACTIONS_PATH}library/check", _resource(POST=skills.check)),
-        Route(f"{ACTIONS_PATH}library/save", _resource(POST=skills.save)),
-        *(
-            Route(f"{ACTIONS_PATH}library/{verb}", _resource(POST=partial(skills.change, verb)))
-            for verb in EDITS
-            if verb != "save"
-        ),
-        Route(SYSTEM_PATH, _page(pages.system)),
-        Route(f"{SYSTEM_PATH}.json", _resource(GET=pages.system_json)),
-        Route("/theme", _resource(GET=pages.theme)),
-        Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=partial(_script, SIGN_IN_SCRIPT))),
-        Route(f"{ASSETS_PATH}return.js", _resource(GET=partial(_script, RETURN_SCRIPT))),
-        Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),
-        Route(SIGN_IN_PATH, _resource(GET=forms.show_sign_in, POST=forms.sign_in)),
-        Route(SIGN_OUT_PATH, _resource(POST=forms.sign_out)),
-        Route(f"{ACTIONS_PATH}feedback", _resource(POST=forms.feedback)),
-        Route(f"{ACTIONS_PATH}skip-feedback", _resource(POST=forms.skip_feedback)),
-        *(Route(f"{ACTIONS_PATH}{verb}", _resource(POST=partial(forms.act, verb))) for verb in FORM_ACTIONS),
-        Route("/api/v1/state", _resource(GET=handlers.state)),
-        Route("/api/v1/runs", _resource(GET=handlers.runs)),
-        Route("/api/v1/events", _resource(GET=handlers.events)),
-        Route(REFRESH_PATH, _resource(POST=handlers.refresh)),
-        Route("/api/v1/control/open", _resource(POST=handlers.open_page)),
-        Route("/api/v1/openapi.json", _resource(GET=handlers.openapi)),
-        Route(HEALTH_PATH, _resource(GET=handlers.health)),
-        Route(METRICS_PATH, _resource(GET=handlers.metrics)),
-        *(
-            Route(f"/api/v1/control/{verb}", _resource(POST=partial(handlers.act_on_daemon, verb)))
-            for verb in DAEMON_ACTIONS
-        ),
-        Route(OUTBOX_PATH, _resource(GET=handlers.outbox)),
-        *(
-            Route(f"{OUTBOX_PATH}/{verb}", _resource(POST=partial(handlers.change_outbox, verb)))
-            for verb in OUTBOX_ACTIONS
-        ),
-        Route(f"{LIBRARY_PATH}/skills", _resource(GET=library.skills)),
-        Route(f"{LIBRARY_PATH}/skills/{{name}}", _resource(GET=library.skill)),
-        Route(f"{LIBRARY_PATH}/skills/{{name}}/diff", _resource(GET=library.diff)),
-        Route(f"{LIBRARY_PATH}/assignments", _resource(GET=library.assignments)),
-        Route(f"{LIBRARY_PATH}/proposals", _resource(GET=library.proposals)),
-        Route(f"{LIBRARY_PATH}/proposals/{{id}}", _resource(GET=library.proposal)),
-        Route(f"{LIBRARY_PATH}/check", _resource(POST=library.check)),
-        *(Route(f"{LIBRARY_PATH}/{verb}", _resource(POST=partial(library.change, verb))) for verb in EDITS),
-        Route("/api/v1/{identifier}", _resource(GET=handlers.issue)),
-        Route("/api/v1/{identifier}/prompt", _resource(GET=handlers.prompt)),
-        Route("/api/v1/{identifier}/transcript", _resource(GET=handlers.transcript)),
-        Route("/api/v1/{identifier}/feedback", _resource(POST=handlers.feedback)),
-        *(
-            Route(f"/api/v1/{{identifier}}/{verb}", _resource(POST=partial(handlers.act_on_issue, verb)))
-            for verb in ISSUE_ACTIONS
-        ),
-    ]
+    answers = _Answers(operator, access, changes, open_port).by_name()
+    pages = _pages(operator, access, notices)
+    paths: dict[str, dict[str, Handler]] = {}
+    for row in routes.API:
+        paths.setdefault(row.path, {})[row.verb] = partial(_answered, row, answers[row.name])
+    for page in routes.PAGES:
+        paths.setdefault(page.path, {})[page.verb] = pages[page.name]
     if receiver is not None:
-        routes.append(Route(f"{WEBHOOKS_PATH}{{sender}}", _resource(POST=_webhook_handler(receiver))))
+        paths[routes.WEBHOOK.path] = {routes.WEBHOOK.verb: _webhook_handler(receiver)}
     errors = (HTTPException, ApiError, SymphonyError)
     app = Starlette(
-        routes=routes, exception_handlers={**dict.fromkeys(errors, _on_error), Exception: _on_crash}
+        routes=[Route(path, _resource(handlers)) for path, handlers in paths.items()],
+        exception_handlers={**dict.fromkeys(errors, _on_error), Exception: _on_crash},
     )
     app.router.redirect_slashes = False
     app.state.access, app.state.notices = access, notices  # for the forms and notices of pages
     return _Guard(app, access, receiver)
 
 
-# --- routes ----------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------
 
 
-class _Handlers:
-    """The handlers of the API's routes."""
+class _Answers:
+    """The answers of the API's routes."""
 
     def __init__(self, operator: Operator, access: Access, changes: Changes, open_port: OpenPort) -> None:
         self._operator = operator
@@ -191,97 +113,163 @@ class _Handlers:
         self._changes = changes
         self._open_port = open_port
 
-    async def state(self, request: Request) -> Response:
-        return answer(await self._operator.state(selection(request)))
+    def by_name(self) -> Mapping[str, Answer]:
+        """The answers by the names of the rows."""
+        ask = self._operator
+        return {
+            "state": lambda request, _: ask.state(selection(request)),
+            "runs": lambda request, _: ask.runs(run_query(request)),
+            "events": self._events,
+            "open": self._open,
+            "refresh": self._refresh,
+            "openapi": self._openapi,
+            "issue": lambda request, _: ask.issue(identifier(request)),
+            "prompt": lambda request, _: ask.prompt(identifier(request), request.query_params.get("phase")),
+            "explanation": self._explanation,
+            "transcript": lambda request, _: ask.transcript(identifier(request), *transcript_part(request)),
+            **{verb: partial(self._act, verb) for verb in routes.ON_ISSUE},
+            "feedback": self._feedback,
+            **{verb: partial(self._act, verb) for verb in routes.ON_DAEMON},
+            "outbox": lambda _, __: ask.outbox(),
+            **{row.name: partial(self._change_outbox, verb) for verb, row in routes.ON_OUTBOX.items()},
+            "library_skills": lambda request, _: self._library(
+                partial(library.skills, learned=only_learned(request)),
+                request.query_params.get("q", ""),
+                page_of(request),
+            ),
+            "library_skill": lambda request, _: self._library(
+                library.skill, request.path_params["name"], version_of(request, "version")
+            ),
+            "library_diff": lambda request, _: self._library(
+                library.diff, request.path_params["name"], *versions(request)
+            ),
+            "library_assignments": lambda _, __: self._library(library.assignments),
+            "library_proposals": lambda request, _: self._library(
+                library.proposals, proposal_state(request), page_of(request)
+            ),
+            "library_proposal": lambda request, _: self._library(library.proposal, proposal_id(request)),
+            "library_check": lambda _, draft: self._library(library.check, draft),
+            **{
+                f"library_{verb}": lambda _, edit: self._library(library.change, edit)
+                for verb in routes.EDITS
+            },
+            "skills": lambda _, __: ask.skills(),
+            "system": lambda _, __: ask.system(),
+            "metrics": self._metrics,
+            "health": self._health,
+        }
 
-    async def runs(self, request: Request) -> Response:
-        return answer(await self._operator.runs(run_query(request)))
+    async def _library(self, ask: Callable[..., Document], *given: object) -> Document:
+        """What the library answers; it is asked in a thread."""
+        return await to_thread.run_sync(ask, self._operator.library(), *given)
 
-    async def issue(self, request: Request) -> Response:
-        return answer(_known(await self._operator.issue(identifier(request))))
+    async def _explanation(self, request: Request, _: Document) -> Document | None:
+        issue = await self._operator.issue(identifier(request))
+        return None if issue is None else explain(issue)
 
-    async def prompt(self, request: Request) -> Response:
-        phase = request.query_params.get("phase")
-        return answer(_known(await self._operator.prompt(identifier(request), phase)))
+    async def _refresh(self, _: Request, __: Document) -> Document:
+        return self._operator.refresh()
 
-    async def transcript(self, request: Request) -> Response:
-        run = request.query_params.get("run") or None
-        after = number(request, "after", at_most=MAX_COUNT)
-        limit = number(request, "limit", at_most=MAX_PAGE)
-        document = await self._operator.transcript(identifier(request), run, after, limit or DEFAULT_PAGE)
-        return answer(_known(document))
-
-    async def refresh(self, request: Request) -> Response:
-        await empty_object(request)
-        return answer(self._operator.refresh(), status=202)
-
-    async def events(self, request: Request) -> Response:
+    async def _events(self, request: Request, _: Document) -> Response:
         return self._changes.open_stream(
             request.headers.get("last-event-id") or request.query_params.get("after")
         )
 
-    async def open_page(self, request: Request) -> Response:
+    async def _open(self, request: Request, _: Document) -> Document:
         caller = self._access.caller(request)
         if caller is Caller.BROWSER:  # it would outlive its own cookie
             raise RequestError(403, "forbidden", "a signed-in browser cannot sign in others")
-        await empty_object(request)
         address = await self._open_port()
         if caller is Caller.OPERATOR:  # who knows from where this daemon can be reached
             address = f"http://{request.headers.get('host', '')}"
-        return answer(
-            Link(
-                url=f"{address}{SIGN_IN_PATH}?link={self._access.sign_in.new_link()}",
-                address=address,
-                expires_at=utc_text(utc_now() + timedelta(seconds=LINK_S)),
-            )
+        return Link(
+            url=f"{address}{routes.SIGN_IN_PATH}?link={self._access.sign_in.new_link()}",
+            address=address,
+            expires_at=utc_text(utc_now() + timedelta(seconds=LINK_S)),
         )
 
-    async def act_on_daemon(self, verb: str, request: Request) -> Response:
-        await empty_object(request)
-        return answer(_known(await self._operator.act(verb, None)), status=202)
+    async def _act(self, verb: str, request: Request, given: Document) -> Document | None:
+        name, text = identifier(request) if verb in routes.ON_ISSUE else None, None
+        match given:
+            case models.Answer():
+                text = answer_text(given)
+            case models.Move():
+                text = move_target(given)
+            case _:
+                pass
+        return await self._operator.act(verb, name, text)
 
-    async def outbox(self, _: Request) -> Response:
-        return answer(await self._operator.outbox())
+    async def _change_outbox(self, verb: str, _: Request, chosen: Document) -> Document:
+        assert isinstance(chosen, models.OwedChoice)  # noqa: S101 - the row says so
+        return await self._operator.change_outbox(verb, chosen.key)
 
-    async def change_outbox(self, verb: str, request: Request) -> Response:
-        return answer(await self._operator.change_outbox(verb, await owed_key(request)))
-
-    async def act_on_issue(self, verb: str, request: Request) -> Response:
-        name = identifier(request)
-        text = None
-        if verb == "answer":
-            text = await answer_text(request)
-        elif verb == "move":
-            text = await move_target(request)
-        else:
-            await empty_object(request)
-        return answer(_known(await self._operator.act(verb, name, text)), status=202)
-
-    async def feedback(self, request: Request) -> Response:
-        name, given = identifier(request), await rating(request)
+    async def _feedback(self, request: Request, given: Document) -> Document | None:
+        assert isinstance(given, models.Stars)  # noqa: S101 - the row says so
         may_teach = self._access.may_order(request)
-        return answer(_known(await self._operator.feedback(name, given, may_teach=may_teach)), status=202)
+        return await self._operator.feedback(identifier(request), rating(given), may_teach=may_teach)
 
-    async def openapi(self, _: Request) -> Response:
+    async def _openapi(self, _: Request, __: Document) -> Response:
         return encoded(await to_thread.run_sync(description))  # the first call is slow
 
-    async def metrics(self, _: Request) -> Response:
+    async def _metrics(self, _: Request, __: Document) -> Response:
         scraped = await self._operator.metrics()
         return Response(scraped.content, headers={"content-type": scraped.content_type})
 
-    async def health(self, _: Request) -> Response:
-        return answer(Health())
+    async def _health(self, _: Request, __: Document) -> Document:
+        return Health()
+
+
+async def _answered(row: routes.Resource[Document], ask: Answer, request: Request) -> Response:
+    given = await body_of(request, row.body) if row.verb == "POST" else models.Trigger()
+    found = await ask(request, given)
+    if isinstance(found, Response):
+        return found
+    if found is None:
+        message = "neither the daemon nor its journal knows an issue of this identifier"
+        raise RequestError(404, "issue_not_found", message)
+    return answer(found, status=row.status)
+
+
+def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str, Handler]:
+    """The pages, their files and their forms, by the names of the rows."""
+    pages, skills = Pages(operator), SkillPages(operator, access, notices)
+    forms = Forms(operator, access, notices)
+    return {
+        "board_page": _page(pages.board),
+        "issue_page": _page(pages.issue),
+        "prompt_page": _page(pages.prompt),
+        "diff_page": _page(pages.diff),
+        "history_page": _page(pages.history),
+        "skills_page": _page(skills.skills),
+        "new_skill_page": _page(skills.new),
+        "assignments_page": _page(skills.assignments),
+        "proposals_page": _page(skills.proposals),
+        "proposal_page": _page(skills.proposal),
+        "skill_page": _page(skills.skill),
+        "edit_skill_page": _page(skills.edit),
+        "versions_page": _page(skills.versions),
+        "system_page": _page(pages.system),
+        "theme": pages.theme,
+        "sign_in_script": partial(_script, SIGN_IN_SCRIPT),
+        "return_script": partial(_script, RETURN_SCRIPT),
+        "asset": pages.asset,
+        "sign_in_page": forms.show_sign_in,
+        "sign_in_form": forms.sign_in,
+        "sign_out_form": forms.sign_out,
+        "feedback_form": forms.feedback,
+        "skip_feedback_form": forms.skip_feedback,
+        **{
+            f"{verb}_form": partial(forms.act, verb)
+            for verb in (*routes.ON_ISSUE, *routes.ON_DAEMON, routes.REFRESH.name)
+        },
+        "library_check_form": skills.check,
+        **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
+        "library_save_form": skills.save,
+    }
 
 
 async def _script(content: str, _: Request) -> Response:
     return Response(content, media_type="text/javascript")
-
-
-def _known(document: Document | None) -> Document:
-    if document is None:
-        message = "neither the daemon nor its journal knows an issue of this identifier"
-        raise RequestError(404, "issue_not_found", message)
-    return document
 
 
 def _webhook_handler(receiver: WebhookReceiver) -> Handler:
@@ -301,7 +289,7 @@ def _webhook_handler(receiver: WebhookReceiver) -> Handler:
     return handler
 
 
-def _resource(**handlers: Handler) -> "_AnyMethod":
+def _resource(handlers: Mapping[str, Handler]) -> "_AnyMethod":
     """A path with its methods. GET also serves HEAD, and OPTIONS lists the methods."""
     allowed = {*handlers, "OPTIONS"} | ({"HEAD"} if "GET" in handlers else set())
     allow = {"allow": ", ".join(sorted(allowed))}
@@ -321,8 +309,8 @@ def _resource(**handlers: Handler) -> "_AnyMethod":
     return _AnyMethod(endpoint)
 
 
-def _page(read: Callable[[Request], Awaitable[Content]]) -> "_AnyMethod":
-    return _resource(GET=partial(respond, read=read))
+def _page(read: Callable[[Request], Awaitable[Content]]) -> Handler:
+    return partial(respond, read=read)
 
 
 class _AnyMethod:
@@ -405,7 +393,7 @@ class _Guard:
 
         try:
             check_head(scope)
-            if path != HEALTH_PATH and not self._is_webhook(scope["method"], path):
+            if not self._is_webhook(scope["method"], path):
                 self._access.check(HTTPConnection(scope))
             await self._app(scope, receive, send_with_headers)
         except RequestError as error:
@@ -416,7 +404,5 @@ class _Guard:
                 _log.exception("request_failed")
 
     def _is_webhook(self, method: str, path: str) -> bool:
-        receiver = self._receiver
-        return (
-            receiver is not None and method == "POST" and path.startswith(WEBHOOKS_PATH) and receiver.enabled
-        )
+        place, receiver = routes.WEBHOOKS_PATH, self._receiver
+        return receiver is not None and method == "POST" and path.startswith(place) and receiver.enabled

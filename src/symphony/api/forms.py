@@ -18,22 +18,14 @@ from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from symphony.api.access import SIGN_IN_PATH, Access, Caller
+from symphony.api.access import Access, Caller
 from symphony.api.http import RequestError, form_fields, small_page
-from symphony.api.interface import (
-    DAEMON_ACTIONS,
-    ISSUE_ACTIONS,
-    MAX_ANSWER_CHARS,
-    MAX_STATE_CHARS,
-    ApiError,
-    Operator,
-)
+from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS, ApiError, Operator
 from symphony.api.models import Stars, feedback_effect
+from symphony.api.routes import ON_ISSUE, SIGN_IN_PATH
 from symphony.api.sign_in import LinkRefusedError
 from symphony.domain import SymphonyError, plain_text
 
-FORM_ACTIONS: Final = (*ISSUE_ACTIONS, *DAEMON_ACTIONS, "refresh")
-"""What a form may do: the last part of `/actions/<verb>`."""
 SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
 RETURN_SCRIPT: Final = """\
 const root = localStorage.getItem("root");
@@ -154,7 +146,7 @@ class Forms:
             return Notice(ok=False, message=f"an answer has at most {MAX_ANSWER_CHARS} characters")
         done = await self._operator.act(
             verb,
-            identifier if verb in ISSUE_ACTIONS else None,
+            identifier if verb in ON_ISSUE else None,
             plain_text(text.replace("\r\n", "\n")) if verb in {"answer", "move"} else None,
         )
         if done is None:

@@ -8,12 +8,6 @@ from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
 
-ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "approve", "deny", "move")
-"""What an operator may do about an issue."""
-DAEMON_ACTIONS = ("pause", "resume", "drain")
-"""What an operator may do about the daemon."""
-OUTBOX_ACTIONS = ("retry", "drop")
-"""What an operator may do about what is owed to the outside."""
 RUN_SUMS = ("day", "agent", "issue", "state")
 """What sums of runs can be made by."""
 RUN_OUTCOMES = (
@@ -231,7 +225,7 @@ class Operator(Protocol):
         """Try something that is owed at once, or forget it; what was meant, as it is now or was.
 
         Args:
-            verb: one of `OUTBOX_ACTIONS`.
+            verb: one of `routes.ON_OUTBOX`.
             key: of one, or the identifier of the issue whose ones are meant.
 
         Raises:
@@ -269,7 +263,7 @@ class Operator(Protocol):
         Later questions already show the effect, but that of a move comes with the poll that it asks for.
 
         Args:
-            verb: one of `ISSUE_ACTIONS` with an identifier, or of `DAEMON_ACTIONS` without.
+            verb: one of `routes.ON_ISSUE` with an identifier, or of `routes.ON_DAEMON` without.
             identifier: the issue.
             text: the answer to a question, or the state to move to.
 

@@ -13,11 +13,12 @@ from msgspec import UNSET
 
 from symphony.api import models
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
+from symphony.api.routes import Edit
 from symphony.library.evaluation import Evaluation, sums
 from symphony.library.gate import GateFinding, admit, gate
 from symphony.library.model import (
     Assignment,
-    Change,
+    Authorship,
     LibraryError,
     NotInLibraryError,
     Origin,
@@ -36,29 +37,13 @@ PAGE_ROWS: Final = 50
 MAX_ASSIGNED: Final = 500
 """How many skills one assignment names."""
 MAX_PAGES: Final = 100_000
+AUTHOR: Final = "operator"
+"""Who changes the library through the API or a page: no caller has a name."""
 LEARNED: Final = Origin.LEARNED.value
 PROPOSAL_STATES: Final = tuple(state.value for state in ProposalState)
 _MAX_DIFF_LINES: Final = 4_000
 _Row = TypeVar("_Row")
 _Document = TypeVar("_Document", bound=models.Document)
-
-Edit = (
-    models.LibrarySave
-    | models.LibraryRemove
-    | models.LibraryRevert
-    | models.LibraryAssign
-    | models.LibraryAccept
-    | models.LibraryReject
-)
-EDITS: Final[dict[str, type[Edit]]] = {
-    "save": models.LibrarySave,
-    "remove": models.LibraryRemove,
-    "revert": models.LibraryRevert,
-    "assign": models.LibraryAssign,
-    "accept": models.LibraryAccept,
-    "reject": models.LibraryReject,
-}
-"""How the library can be changed, and what each change takes."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------
@@ -272,7 +257,7 @@ def _danger(found: GateFinding) -> models.LibraryFinding:
 # --- changing --------------------------------------------------------------------------------------------
 
 
-def change(library: LibraryInUse, edit: Edit, author: str, name: str = "") -> models.LibraryChanged:
+def change(library: LibraryInUse, edit: Edit, author: str = AUTHOR, name: str = "") -> models.LibraryChanged:
     """Change the library; an edit of the skill `name` must keep that name.
 
     Raises:
@@ -294,18 +279,18 @@ def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> model
         case models.LibrarySave(file=file, base_version=base, reason=reason):
             text, by = (
                 _text(models.LibraryDraft(file=file, name=name or UNSET)),
-                Change(author=author, reason=reason or ""),
+                Authorship(author=author, reason=reason or ""),
             )
             findings = admitted(library, text)
             kept = store.add(text, by) if base == 0 else store.edit(text, by, base_version=base)
             verb, message = "save", f"{kept.name} is at version {kept.version}"
         case models.LibraryRemove(name=gone, reason=reason):
-            removed = store.remove(gone, Change(author=author, reason=reason or ""))
+            removed = store.remove(gone, Authorship(author=author, reason=reason or ""))
             return models.LibraryChanged(
                 verb="remove", message=f"{removed.name} is removed", name=removed.name, version=None
             )
         case models.LibraryRevert(name=back, version=version, reason=reason):
-            by = Change(author=author, reason=reason or f"back to version {version}")
+            by = Authorship(author=author, reason=reason or f"back to version {version}")
             findings = admitted(library, store.version(back, version).text)
             kept = store.revert(back, version, by)
             verb, message = (

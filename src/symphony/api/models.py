@@ -1024,7 +1024,7 @@ class SkillOutcomes(Document, frozen=True, kw_only=True):
 
 
 class SkillsOverview(Document, frozen=True, kw_only=True):
-    """The skills beside WORKFLOW.md and of the user, and what runs made of theirs."""
+    """The skills beside WORKFLOW.md, the skills of the user, and what became of the skills that runs used."""
 
     generated_at: Moment
     enabled: Annotated[bool, _is("agent.skills.enabled")]
@@ -1324,7 +1324,7 @@ class DoctorCheck(ClosedDocument, frozen=True, kw_only=True):
     message: Annotated[str, Meta(extra_json_schema={"minLength": 1})]
     hint: Annotated[
         Annotated[str, Meta(extra_json_schema={"minLength": 1})] | None,
-        _is("How to mend it; null where it is ok."),
+        _is("How to fix it; null where it is ok."),
     ]
 
 
@@ -1512,3 +1512,16 @@ def utc_text(moment: datetime) -> str:
 def wall_text(wall_ms: int) -> str:
     """Unix time in milliseconds as the API shows it."""
     return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))
+
+
+class Explanation(ClosedDocument, frozen=True, kw_only=True):
+    """The answer to "why is it (not) running?"."""
+
+    running: Annotated[bool, _is("Whether an agent is at work on it.")]
+    code: Annotated[
+        str, _is("Stable: running, retrying, blocked, ready, ended, or the code of what it waits for.")
+    ]
+    answer: Annotated[str, _is("One sentence.")]
+    since: Annotated[Moment | None, _is("When that began; null where it is not known.")]
+    next: Annotated[str, _is("What happens without anybody doing anything.")]
+    advice: Annotated[str | None, _is("What a person can do; null where nothing is needed.")]

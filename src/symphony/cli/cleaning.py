@@ -26,9 +26,7 @@ from symphony.config import read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.hosts.host_workspaces import HostWorkspace
-from symphony.daemon.hosts.ray_hosts import RAY, RayHosts
-from symphony.daemon.hosts.remote_worker import RemoteHosts
-from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.retention import RetentionLimits, remove_surplus, surplus_files
 from symphony.daemon.state_dir import StateDirectory, locate
 from symphony.domain import Issue, Selection, SymphonyError, natural_order
@@ -199,11 +197,10 @@ async def _clean_hosts(job: _Job) -> list[CleanedItem]:
     """The workspaces on other machines; a host that cannot be used is an item too."""
     found: dict[str, tuple[HostWorkspace, ...]] = {}
     items: list[CleanedItem] = []
-    async with (
-        aclosing(SshHosts(LocalHost(), job.environment)) as ssh,
-        aclosing(RayHosts(LocalHost(), job.environment, job.state_dir.path, log="ray-clean.log")) as ray,
-    ):
-        hosts = RemoteHosts(ssh, ray, job.state_dir.path)
+    chosen = job.context.carrier
+    if chosen is None:
+        return []
+    async with aclosing(Hosts(LocalHost(), job.environment, job.state_dir.path, purpose="-clean")) as hosts:
 
         async def look(name: str) -> None:
             try:
@@ -212,9 +209,9 @@ async def _clean_hosts(job: _Job) -> list[CleanedItem]:
                 items.append(_failed_host(name, error))
 
         try:
-            names = await hosts.names(job.context)
+            names = tuple((await hosts.survey(job.context)).hosts)
         except SymphonyError as error:
-            return [_failed_host(RAY, error)]
+            return [_failed_host(chosen.kind, error)]
         async with anyio.create_task_group() as tasks:
             for name in names:
                 tasks.start_soon(look, name)
@@ -236,7 +233,7 @@ def _failed_host(name: str, error: SymphonyError) -> CleanedItem:
 
 
 async def _clean_on_host(
-    job: _Job, hosts: RemoteHosts, name: str, workspace: HostWorkspace, issue: Issue | None
+    job: _Job, hosts: Hosts, name: str, workspace: HostWorkspace, issue: Issue | None
 ) -> CleanedItem:
     item = partial(
         CleanedItem,

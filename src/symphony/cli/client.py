@@ -9,16 +9,18 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
+from msgspec import structs
 from typing_extensions import Buffer, override
 
+from symphony.api import routes
 from symphony.api.models import (
     Document,
     Error,
@@ -102,14 +104,13 @@ class Client:
         self._max_bytes = max_bytes
 
     def state(self, only: Selection = ALL_ISSUES) -> State:
-        """`/api/v1/state` with the selected issues; a daemon of an earlier version sends all of them."""
+        """The state with the selected issues; a daemon of an earlier version sends all of them."""
         query = [("state", state) for state in only.states] + [("reason", code) for code in only.codes]
         if only.text:
             query.append(("q", only.text))
         if only.limit is not None:
             query.append(("waiting", str(only.limit)))
-        path = "/api/v1/state" + (f"?{urlencode(query, errors='replace')}" if query else "")
-        return self._known(self._ask("GET", path, State))
+        return self._known(self._ask(routes.STATE, query=query))
 
     def identifiers(self) -> list[str]:
         """Identifiers of all issues that the daemon knows now."""
@@ -118,62 +119,60 @@ class Client:
         return [row.issue_identifier for rows in groups for row in rows]
 
     def issue(self, identifier: str) -> Issue | None:
-        """`/api/v1/<identifier>`; None if the daemon does not know the issue now."""
-        body = self._fetch("GET", f"/api/v1/{_path_segment(identifier)}")
+        """One issue; None if the daemon does not know it now."""
+        body = self._fetch(routes.ISSUE.verb, routes.ISSUE.url(identifier))
         # An issue with the name of a fixed route, such as `state`, gets the answer of that route.
         if body is None or self._decode(body, _Identified).issue_identifier != identifier:
             return None
-        return self._decode(body, Issue)
+        return self._decode(body, routes.ISSUE.answered)
 
     def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
         """What a dispatch of the issue would send; None if the daemon does not know the issue now."""
-        query = "" if phase is None else f"?phase={_path_segment(phase)}"
-        path = f"/api/v1/{_path_segment(identifier)}/prompt{query}"
-        return self._ask("GET", path, Prompt, timeout_s=_PROMPT_S)
+        query = [] if phase is None else [("phase", phase)]
+        return self._ask(routes.PROMPT, identifier, query=query, timeout_s=_PROMPT_S)
 
     def refresh(self) -> Refresh:
         """Poll the tracker now."""
-        return self._known(self._ask("POST", "/api/v1/refresh", Refresh))
+        return self._known(self._ask(routes.REFRESH))
 
     def open_page(self) -> Link:
         """A link that signs one browser in; the daemon opens a port for it if it has none."""
-        return self._known(self._ask("POST", "/api/v1/control/open", Link))
+        return self._known(self._ask(routes.OPEN))
 
     def act(self, verb: str) -> Verb:
         """Run an operator action on the daemon itself: pause, resume or drain."""
-        return self._known(self._ask("POST", f"/api/v1/control/{verb}", Verb))
+        return self._known(self._ask(routes.ON_DAEMON[verb]))
 
     def outbox(self) -> Outbox:
         """What the daemon owes to the outside."""
-        return self._known(self._ask("GET", "/api/v1/control/outbox", Outbox))
+        return self._known(self._ask(routes.OUTBOX))
 
     def change_outbox(self, verb: str, key: str) -> Outbox | None:
         """Retry or drop what is owed; None if nothing like that is."""
-        body = json.dumps({"key": key}).encode()
-        return self._ask("POST", f"/api/v1/control/outbox/{verb}", Outbox, body=body)
+        return self._ask(routes.ON_OUTBOX[verb], body={"key": key})
 
     def act_on_issue(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
         """Run an operator action on an issue; None if the daemon does not know the issue now."""
-        body = None if text is None else json.dumps({"text": text}).encode()
-        return self._ask("POST", f"/api/v1/{_path_segment(identifier)}/{verb}", Verb, body=body)
+        return self._ask(routes.ON_ISSUE[verb], identifier, body=None if text is None else {"text": text})
 
     def feedback(self, given: Stars, identifier: str) -> Feedback | None:
         """Store feedback on an issue; None if the daemon does not know it."""
-        path = f"/api/v1/{_path_segment(identifier)}/feedback"
-        return self._ask("POST", path, Feedback, body=msgspec.json.encode(given))
+        return self._ask(routes.FEEDBACK, identifier, body=structs.asdict(given))
 
     def _ask(
         self,
-        method: str,
-        path: str,
-        kind: type[_Document],
+        row: routes.Resource[_Document],
+        segment: str = "",
         *,
-        body: bytes | None = None,
+        query: Sequence[tuple[str, str]] = (),
+        body: Mapping[str, object] | None = None,
         timeout_s: float | None = None,
     ) -> _Document | None:
-        """The answer as a document; None for 404."""
-        answer = self._fetch(method, path, body=body, timeout_s=timeout_s)
-        return None if answer is None else self._decode(answer, kind)
+        """The document of a route, `segment` in place of its placeholder; None for 404."""
+        url = row.url(segment) + (f"?{urlencode(query, errors='replace')}" if query else "")
+        sent = None if body is None else json.dumps(body).encode()
+        answer = self._fetch(row.verb, url, body=sent, timeout_s=timeout_s)
+        return None if answer is None else self._decode(answer, row.answered)
 
     def _known(self, answer: _Document | None) -> _Document:
         """The answer of a route that every daemon has."""
@@ -286,10 +285,3 @@ class _Identified(Document, frozen=True):
     """The identifier in an answer about an issue; other answers have none."""
 
     issue_identifier: str | None = None
-
-
-def _path_segment(identifier: str) -> str:
-    """An identifier as one segment of a path, whatever characters it has."""
-    if identifier in {".", ".."}:
-        return identifier.replace(".", "%2E")
-    return quote(identifier, safe="", errors="replace")

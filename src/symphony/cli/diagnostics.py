@@ -287,7 +287,7 @@ async def check_signing(context: RuntimeContext) -> list[Finding]:
 
 async def check_agents(context: RuntimeContext) -> list[Finding]:
     """The preflight of every agent: program, version, login, one command in its sandbox."""
-    if context.settings.worker.remote:
+    if context.carrier is not None:
         return [ok("agents run on other machines, and are looked at by their first run")]
     findings = []
     place = await to_thread.run_sync(_temporary_directory, context.settings.workspace.root)

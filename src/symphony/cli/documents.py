@@ -14,6 +14,7 @@ from symphony.api.models import (
     Count,
     DoctorCheck,
     Document,
+    Explanation,
     HostInUse,
     Instructions,
     Issue,
@@ -66,19 +67,6 @@ class KnownIssue(Issue, frozen=True, kw_only=True):
 
     source: Source
     daemon: Annotated[DaemonInfo | None, _is("The daemon that was asked; null where none runs.")]
-
-
-class Explanation(ClosedDocument, frozen=True, kw_only=True):
-    """The answer to "why is it (not) running?"."""
-
-    running: Annotated[bool, _is("Whether an agent is at work on it.")]
-    code: Annotated[
-        str, _is("Stable: running, retrying, blocked, ready, ended, or the code of what it waits for.")
-    ]
-    answer: Annotated[str, _is("One sentence.")]
-    since: Annotated[Moment | None, _is("When that began; null where it is not known.")]
-    next: Annotated[str, _is("What happens without anybody doing anything.")]
-    advice: Annotated[str | None, _is("What a person can do; null where nothing is needed.")]
 
 
 class Explained(KnownIssue, frozen=True, kw_only=True):
@@ -469,7 +457,7 @@ class TrackerIssue(Document, frozen=True, kw_only=True):
 
 
 class TrackerProblem(ClosedDocument, frozen=True, kw_only=True):
-    """Something to mend."""
+    """Something to fix."""
 
     severity: Literal["error", "warning"]
     message: Text

@@ -1,4 +1,4 @@
-"""Asks other machines that run sessions, and prepares those of `worker.ssh_hosts`; without a daemon."""
+"""Asks other machines that run sessions, and prepares them; without a daemon."""
 
 import os
 import time
@@ -17,20 +17,11 @@ from symphony.cli.documents import HostChecked, HostsChecked, HostsShown
 from symphony.cli.failures import CommandError, ExitCode, printable
 from symphony.cli.host_install import install
 from symphony.cli.offline import open_context
-from symphony.config import RaySettings, did_you_mean_one_of, read_secrets
+from symphony.config import did_you_mean_one_of, read_secrets
+from symphony.daemon.carriers import MAX_SAID_CHARS, HostFacts, RemoteHost
 from symphony.daemon.context import RuntimeContext, scheduler_settings
-from symphony.daemon.hosts.ray_hosts import RAY, RayHosts
-from symphony.daemon.hosts.ray_messages import INSTALL_HINT, Node, Nodes
-from symphony.daemon.hosts.remote_host import (
-    MAX_SAID_CHARS,
-    HostCarrier,
-    RemoteHost,
-    place_script,
-    read_number,
-    read_place,
-    run_script,
-)
-from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.hosts.hosts import Hosts
+from symphony.daemon.hosts.places import place_script, read_number, read_place, run_script
 from symphony.daemon.state_dir import locate
 from symphony.domain import Failure, Selection, SymphonyError, one_line
 from symphony.processes.local import LocalHost
@@ -38,9 +29,7 @@ from symphony.revision import version_text
 
 MAX_SKEW_S: Final = 30.0
 LOW_SPACE_MB: Final = 1_024
-_NO_HOSTS: Final = (
-    "All sessions run on this machine: WORKFLOW.md has no worker.ssh_hosts, and no worker.ray.address."
-)
+_NO_HOSTS: Final = "All sessions run on this machine: WORKFLOW.md names no others in `worker`."
 
 
 def show_hosts(workflow: Path) -> HostsShown:
@@ -81,49 +70,46 @@ async def check_hosts(
     context: RuntimeContext, names: Sequence[str], environment: Mapping[str, str]
 ) -> HostsChecked:
     """Connect to the named hosts, or to all of them. Raises `CommandError` for a name that is none."""
-    worker, found = context.settings.worker, dict[str, HostChecked]()
-    secrets = read_secrets(environment).environment
-    state_dir = locate(context.workflow.path, environment)
-    async with (
-        aclosing(SshHosts(LocalHost(), secrets)) as ssh,
-        aclosing(RayHosts(LocalHost(), secrets, state_dir, log="ray-check.log")) as ray,
-    ):
-        carrier: HostCarrier = ssh if worker.ray.address is None else ray
-        labels: dict[str, Node] = {}
-        if worker.ray.address is not None:
-            try:
-                nodes = await ray.list_nodes(worker)
-            except SymphonyError as error:
-                return HostsChecked(hosts=(_unusable(RAY, error.failure),))
-            labels = {node.name: node for node in nodes.nodes if node.alive and node.slots}
-            found[RAY] = _cluster(nodes, worker.ray)
-        chosen = [_known(context, name, labels) for name in names] or [*(labels or worker.ssh_hosts)]
+    if context.carrier is None:
+        return HostsChecked(hosts=())
+    kind, found = context.carrier.kind, dict[str, HostChecked]()
+    async with aclosing(_hosts(context, environment, "-check")) as hosts:
+        try:
+            survey = await hosts.survey(context)
+        except SymphonyError as error:
+            return HostsChecked(hosts=(_unusable(kind, error.failure),))
+        chosen = _known(survey.hosts, names)
 
         async def check(name: str) -> None:
             try:
-                async with carrier.visit(worker, name) as host:
+                async with hosts.visit(context, name) as host:
                     checked = await check_host(host, context)
             except SymphonyError as error:
                 checked = _unusable(name, error.failure)
-            node = labels.get(name)
-            more = {} if node is None else {"slots": node.slots, "labels": dict(node.labels)}
-            found[name] = structs.replace(checked, **more)
+            facts = survey.hosts[name]
+            labels = None if facts.labels is None else dict(facts.labels)
+            found[name] = structs.replace(checked, slots=facts.slots, labels=labels)
 
         async with anyio.create_task_group() as tasks:
             for name in chosen:
                 tasks.start_soon(check, name)
-    return HostsChecked(hosts=tuple(found[name] for name in [*([RAY] if RAY in found else []), *chosen]))
+    cluster = () if survey.cluster is None else (_cluster(kind, survey.cluster),)
+    return HostsChecked(hosts=(*cluster, *(found[name] for name in chosen)))
 
 
-def _cluster(nodes: Nodes, settings: RaySettings) -> HostChecked:
-    slots = sum(node.slots for node in nodes.nodes if node.alive)
+def _hosts(context: RuntimeContext, environment: Mapping[str, str], purpose: str) -> Hosts:
+    secrets, state_dir = read_secrets(environment).environment, locate(context.workflow.path, environment)
+    return Hosts(LocalHost(), secrets, state_dir, purpose=purpose)
+
+
+def _cluster(name: str, facts: HostFacts) -> HostChecked:
     return HostChecked(
-        name=RAY,
-        ok=slots > 0,
-        version=nodes.release,
-        slots=slots,
-        problem=None if slots else f"no node of the cluster offers {settings.slots_resource}",
-        hint=None if slots else f"start nodes with `--resources='{{\"{settings.slots_resource}\": 4}}'`",
+        name=name,
+        ok=facts.problem is None,
+        version=facts.release,
+        slots=facts.slots,
+        problem=facts.problem,
+        hint=facts.hint,
     )
 
 
@@ -200,33 +186,27 @@ def prepare_hosts(
         SymphonyError: a host cannot be used, or `worker.ssh.python` names another installation.
     """
     context = open_context(workflow, environment)
-    if context.settings.worker.ray.address is not None:
-        raise CommandError.of(
-            "nodes of a Ray cluster are not prepared from here",
-            hint=INSTALL_HINT,
-            code=ExitCode.CONFIGURATION,
-        )
-    for name in [_known(context, name) for name in names]:
+    chosen = context.carrier
+    if chosen is not None and (found := chosen.carrier.unprepared(chosen.settings)) is not None:
+        message, hint = found
+        raise CommandError.of(message, hint=hint, code=ExitCode.CONFIGURATION)
+    for name in _known(() if chosen is None else chosen.names, names):
         yield name, anyio.run(_prepare, context, name, environment)
 
 
 async def _prepare(context: RuntimeContext, name: str, environment: Mapping[str, str]) -> str:
-    worker = context.settings.worker
-    if worker.ssh.python is not None:
-        raise CommandError.of(
-            "worker.ssh.python names an installation, which is not changed from here",
-            hint="leave the key out, or install this release there yourself",
-            code=ExitCode.CONFIGURATION,
-        )
-    async with aclosing(SshHosts(LocalHost(), read_secrets(environment).environment)) as hosts:
-        return await install(hosts.get(name, worker))
+    async with (
+        aclosing(_hosts(context, environment, "-prepare")) as hosts,
+        hosts.visit(context, name) as host,
+    ):
+        return await install(host)
 
 
-def _known(context: RuntimeContext, name: str, nodes: Iterable[str] = ()) -> str:
-    worker = context.settings.worker
-    names = worker.ssh_hosts if worker.ray.address is None else tuple(nodes)
-    if name not in names:
-        where = "worker.ssh_hosts does not name" if worker.ray.address is None else "the cluster has no node"
-        message = f"{where} {name}"
-        raise CommandError.of(message, hint=did_you_mean_one_of(name, names), code=ExitCode.CONFIGURATION)
-    return name
+def _known(hosts: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The hosts of these names, or all of them. Raises `CommandError` for a name that is none."""
+    hosts = tuple(hosts)
+    for name in names:
+        if name not in hosts:
+            hint = did_you_mean_one_of(name, hosts)
+            raise CommandError.of(f"there is no host {name}", hint=hint, code=ExitCode.CONFIGURATION)
+    return tuple(names) or hosts

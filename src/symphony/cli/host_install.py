@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import symphony
-from symphony.daemon.hosts.remote_host import host_failure, said
-from symphony.daemon.hosts.ssh_hosts import SshHost
+from symphony.daemon.carriers import RemoteHost, host_failure, said
 from symphony.domain import SymphonyError
 from symphony.revision import FILE_NAME, commit
 
@@ -85,7 +84,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-async def install(host: SshHost) -> str:
+async def install(host: RemoteHost) -> str:
     """Install this release on a host; returns the version that it has then.
 
     Raises:
@@ -97,7 +96,7 @@ async def install(host: SshHost) -> str:
     same = f"import sys, sysconfig; sys.exit((sys.version_info[:2], sysconfig.get_platform()) != {wanted!r})"
     choose = f'if "$one" -c {shlex.quote(same)} 2>/dev/null; then python="$one"; break; fi'
     site = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    root = host.settings.remote_root
+    root = host.remote_root
     script = "; ".join(
         (
             'set -e; umask 077; cd "$HOME"',
@@ -113,7 +112,7 @@ async def install(host: SshHost) -> str:
     )
     done = await host.run(f"exec sh -c {shlex.quote(script)}", stdin=pack(), timeout_ms=_TIMEOUT_MS)
     if done.exit_code == _NO_PYTHON:
-        hint = f"install Python {version} there, or name one with this release in worker.ssh.python"
+        hint = f"install Python {version} there, or name one with this release in the settings of the carrier"
         raise SymphonyError(host_failure(host.name, f"it has no Python {version} for {platform}", hint=hint))
     if done.exit_code != 0:
         reason = said(done) or f"exit code {done.exit_code}"

@@ -17,7 +17,7 @@ from symphony.domain import SymphonyError, one_line
 
 if TYPE_CHECKING:
     from symphony.api.interface import LibraryInUse
-    from symphony.api.library import Edit
+    from symphony.api.routes import Edit
     from symphony.config import AgentSettings, WorkspaceSettings
     from symphony.library.store import Library
 

@@ -8,8 +8,7 @@ daemon would start with; what only a running daemon knows (sessions, its history
 
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,31 +18,17 @@ from typing import Final, TypeVar
 import anyio
 from msgspec import structs
 
-from symphony import __version__, to_thread
-from symphony.api import models
-from symphony.api.documents import (
-    PullRequests,
-    WaitingReason,
-    issue_document,
-    state_document,
-    waiting_issues,
-)
+from symphony import to_thread
+from symphony.api import answers, models
 from symphony.api.history import History
 from symphony.config import read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
-from symphony.daemon.journal_writer import past_issue_id, past_runs, recovery_event, told_comments
-from symphony.daemon.overview import (
-    feedback_on,
-    kept_workspaces,
-    with_feedback,
-    with_kept,
-    with_past,
-    with_stars,
-)
+from symphony.daemon.journal_writer import recovery_event, told_comments
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
+from symphony.daemon.state_dir import library_key
 from symphony.domain import (
     ALL_ISSUES,
     Blame,
@@ -52,15 +37,12 @@ from symphony.domain import (
     Issue,
     Selection,
     SymphonyError,
-    normalise_state,
 )
-from symphony.journal.model import RecoveredState, RunRecord, UnusableError
-from symphony.journal.reader import open_reader
+from symphony.journal.model import RecoveredState, UnusableError
+from symphony.journal.reader import open_reader, past_issue_id
 from symphony.library.store import Library, library_path
 from symphony.observability.logs import configure
-from symphony.observability.redaction import masked
 from symphony.processes.local import LocalHost
-from symphony.revision import commit
 from symphony.scheduler import (
     Command,
     Event,
@@ -74,10 +56,8 @@ from symphony.scheduler import (
     TrackerStatus,
     WorkspaceRef,
     choose_agent,
-    in_active_state,
     initial_state,
     not_active_text,
-    slot_shortage,
     step,
     tracker_status,
 )
@@ -138,7 +118,6 @@ def open_offline(
             pass
     return Offline(
         context=replace(context, library=library),
-        library=library,
         recovered=recovered,
         journal=journal,
         timeout_s=timeout_s,
@@ -150,40 +129,14 @@ class Offline:
     """Answers for one workflow from its files; each answer asks the tracker again."""
 
     context: RuntimeContext
-    library: Library
     recovered: RecoveredState
     journal: Path
     timeout_s: float
 
-    @property
-    def _pull_requests(self) -> PullRequests:
-        return {record.issue.id: record for record in self.recovered.pull_requests}
-
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The document of `/api/v1/state` with the selected issues."""
-        state, now_ms, now = await self._first_poll()
-        document = state_document(
-            state,
-            History(),
-            now_ms=now_ms,
-            now=now,
-            workspace=self.context.settings.workspace,
-            pull_requests=self._pull_requests,
-            only=only,
-            reasons=_waiting_reasons,
-        )
-        document = await to_thread.run_sync(with_stars, document, self.library, self.journal.parent)
-        kept = await to_thread.run_sync(kept_workspaces, self.context, state)
-        document = structs.replace(document, kept=kept)
-        shown: models.State = masked(document, self.context.redaction.text)
-        return structs.replace(
-            shown,
-            health=structs.replace(shown.health, status="stopped", polls=0),
-            polling=structs.replace(shown.polling, checking=False, next_poll_in_ms=None),
-            tracker=structs.replace(shown.tracker, asks_next_at=None),
-            version=__version__,
-            commit=await to_thread.run_sync(commit),
-        )
+        snapshot = self._snapshot(*await self._first_poll())
+        return await to_thread.run_sync(partial(answers.state, snapshot, only))
 
     async def issue(self, identifier: str) -> models.Issue | None:
         """The document of `/api/v1/<identifier>`; None for an unknown issue.
@@ -198,31 +151,24 @@ class Offline:
         if issue is not None:
             state = state.changed(candidates={**state.candidates, issue.id: issue})
             identifier = issue.identifier
-        document = issue_document(
-            state,
-            History(),
-            identifier,
+        return await to_thread.run_sync(answers.issue, self._snapshot(state, now_ms, now), identifier)
+
+    def _snapshot(self, state: State, now_ms: int, now: datetime) -> answers.Snapshot:
+        context = self.context
+        return answers.Snapshot(
+            state=state,
+            settings=context.settings,
+            history=History(),
             now_ms=now_ms,
             now=now,
-            runs=await self._past_runs(identifier, None if issue is None else issue.id),
-            workspace=self.context.settings.workspace,
-            pull_requests=self._pull_requests,
+            mask=context.redaction.text,
+            workspaces=context.workspaces,
+            journal=self.journal,
+            library=context.library,
+            key=library_key(self.journal.parent),
+            live=False,
+            pull_requests={record.issue.id: record for record in self.recovered.pull_requests},
         )
-        if document is not None and document.waiting is not None and issue is not None:
-            given = document.waiting.reason
-            reason = _waiting_reason(issue, WaitingReason(given.code, given.message), state)
-            document = structs.replace(
-                document,
-                waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message)),
-                status=document.status if in_active_state(issue, state.settings) else "inactive",
-            )
-        if document is not None:
-            found = await to_thread.run_sync(feedback_on, self.library, self.journal.parent, identifier)
-            kept = await to_thread.run_sync(kept_workspaces, self.context, state)
-            document = with_kept(with_feedback(document, found), kept)
-            document = await to_thread.run_sync(with_past, document, self.journal)
-        shown: models.Issue | None = masked(document, self.context.redaction.text)
-        return shown
 
     async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
         """The document of `/api/v1/<identifier>/prompt` for a first dispatch; None for an unknown issue.
@@ -356,9 +302,6 @@ class Offline:
                 )
             ) from error
 
-    async def _past_runs(self, identifier: str, issue_id: str | None) -> tuple[RunRecord, ...]:
-        return await to_thread.run_sync(past_runs, self.journal, identifier, issue_id)
-
     async def _recorded_workspaces(self) -> tuple[WorkspaceRef, ...]:
         """The recorded workspaces; empty if the workspace root cannot be read."""
         try:
@@ -369,20 +312,3 @@ class Offline:
             WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
             for record in records
         )
-
-
-def _waiting_reasons(state: State) -> Iterator[tuple[Issue, WaitingReason]]:
-    for issue, reason in waiting_issues(state):
-        yield issue, _waiting_reason(issue, reason, state)
-
-
-def _waiting_reason(issue: Issue, reason: WaitingReason, state: State) -> WaitingReason:
-    """The reason without the promise that the issue starts; names the slot that it would have to wait for."""
-    if reason.code not in {"starting", "deferred"}:
-        return reason
-    if issue.id not in state.pending_candidates:
-        ahead = Counter(normalise_state(state.candidates[key].state) for key in state.pending_candidates)
-        if shortage := slot_shortage(issue, state, reserved=ahead):
-            message = f"others would start before it, and then {shortage.message}"
-            return WaitingReason(shortage.code.value, message)
-    return WaitingReason("starting", "it would start now, and no daemon is running")

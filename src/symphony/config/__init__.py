@@ -66,6 +66,7 @@ from symphony.config.settings import AgentRule as AgentRule
 from symphony.config.settings import AgentSection as AgentSection
 from symphony.config.settings import AgentSettings as AgentSettings
 from symphony.config.settings import BudgetSettings as BudgetSettings
+from symphony.config.settings import CarrierSettings as CarrierSettings
 from symphony.config.settings import ClaudeSettings as ClaudeSettings
 from symphony.config.settings import CodexSettings as CodexSettings
 from symphony.config.settings import CommandSettings as CommandSettings
@@ -92,6 +93,7 @@ from symphony.config.settings import TrackerSettings as TrackerSettings
 from symphony.config.settings import Variables as Variables
 from symphony.config.settings import WorkerSettings as WorkerSettings
 from symphony.config.settings import WorkspaceSettings as WorkspaceSettings
+from symphony.config.settings import live as live
 from symphony.config.settings import requested_agents as requested_agents
 from symphony.config.settings import sections as sections
 from symphony.config.settings import session as session

@@ -14,7 +14,7 @@ Durations end in `_ms`. A reload makes a new `Settings`.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -143,6 +143,18 @@ def _setting(
     return Field(default, description=meaning, repr=repr, json_schema_extra=extra)
 
 
+class _ForWorkers:
+    """Marks a setting that workers on other machines get."""
+
+
+_Value = TypeVar("_Value")
+ForWorkers = Annotated[_Value, _ForWorkers()]
+"""The type of a setting, or of a section with all its settings, that workers on other machines get.
+
+A setting without the mark stays with the daemon.
+"""
+
+
 # --- Sections ---
 
 
@@ -218,6 +230,11 @@ class WorkspaceSettings(Section):
         "never",
         "`origin` [pushes](#where-finished-work-goes) the issue's branch after each attempt; the default "
         "where `forge.open` asks for pull requests",
+    )
+    fetch_stall_timeout_ms: Positive = live(
+        120_000,
+        "a fetch without any headway for so long is ended, and costs the attempt; more for a repository that "
+        "git checks longer without a word",
     )
     push_stall_timeout_ms: Positive = live(
         60_000,
@@ -607,16 +624,9 @@ class ServerSettings(Section):
     )
 
 
-class SshSettings(Section):
-    """`worker.ssh`: how hosts are reached, and where things are on them."""
+class CarrierSettings(Section):
+    """Keys of every carrier's section; carriers from other packages add more (docs/adapters.md)."""
 
-    command: GitName = live("ssh", "the ssh client, OpenSSH's")
-    options: SshOptions = live((), "further options of the client, such as `-i`, `/path/of/key`")
-    python: RemotePath | None = live(
-        None,
-        "the Python on a host that has this release of symphony",
-        unset="`venv/bin/python` in `remote_root`, which `symphony hosts prepare` makes",
-    )
     remote_root: RemotePath = live(
         ".local/share/symphony-worker",
         "the directory of this daemon on a host, absolute or relative to the home; workspaces are in it",
@@ -627,7 +637,19 @@ class SshSettings(Section):
     )
 
 
-class RaySettings(Section):
+class SshSettings(CarrierSettings):
+    """`worker.ssh`: how hosts are reached, and where things are on them."""
+
+    command: GitName = live("ssh", "the ssh client, OpenSSH's")
+    options: SshOptions = live((), "further options of the client, such as `-i`, `/path/of/key`")
+    python: RemotePath | None = live(
+        None,
+        "the Python on a host that has this release of symphony",
+        unset="`venv/bin/python` in `remote_root`, which `symphony hosts prepare` makes",
+    )
+
+
+class RaySettings(CarrierSettings):
     """`worker.ray`: a Ray cluster whose nodes run sessions. An address switches it on."""
 
     address: RayAddress | None = live(None, "the cluster, as `host:port`")
@@ -648,15 +670,21 @@ class RaySettings(Section):
         "a Python on this machine with this release and the cluster's version of Ray",
         unset="that of the daemon",
     )
-    remote_root: RemotePath = live(
-        ".local/share/symphony-worker", "as `worker.ssh.remote_root`, on each node"
-    )
-    lease_ms: Positive = live(30_000, "as `worker.ssh.lease_ms`")
 
 
 class WorkerSettings(Section):
-    """`worker`: other machines that run sessions; without any, this machine does."""
+    """`worker`: other machines that run sessions; without any, this machine does.
 
+    The section of a carrier from another package is kept as it is: `daemon.carriers` validates it.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    carrier: Name | None = live(
+        None,
+        "what leads to them: `ssh`, `ray`, or [one of another package](adapters.md#a-carrier)",
+        unset="`ray` where `worker.ray.address` is set, `ssh` where there are `ssh_hosts`",
+    )
     ssh_hosts: Hosts = live(
         (),
         "[machines that run sessions](hosts.md): `host`, `user@host`, `user@host:port`; none for this one",
@@ -667,9 +695,10 @@ class WorkerSettings(Section):
     env: EnvNames = live((), "variables of the daemon that agents and hooks on hosts get too, as secrets")
 
     @property
-    def remote(self) -> bool:
-        """Whether runs are carried out on other machines."""
-        return bool(self.ssh_hosts) or self.ray.address is not None
+    def carrier_kind(self) -> str | None:
+        """The carrier; `None` if runs are carried out on this machine."""
+        implied = {"ray": self.ray.address is not None, "ssh": bool(self.ssh_hosts)}
+        return self.carrier or next((kind for kind, is_set in implied.items() if is_set), None)
 
 
 class ObservabilitySettings(Section):
@@ -961,24 +990,26 @@ class Settings(_Given):
     source = FrontMatterSource
 
     tracker: TrackerSettings
-    workspace: WorkspaceSettings
+    workspace: ForWorkers[WorkspaceSettings]
     polling: PollingSettings = Field(default_factory=PollingSettings)
-    hooks: HooksSettings = Field(default_factory=HooksSettings)
-    agent: AgentSettings = Field(default_factory=AgentSettings)
-    agents: NamedSections = session(
+    hooks: ForWorkers[HooksSettings] = Field(default_factory=HooksSettings)
+    agent: ForWorkers[AgentSettings] = Field(default_factory=AgentSettings)
+    agents: ForWorkers[NamedSections] = session(
         {}, "agents by names of their own: a `kind`, and what differs from the section of that kind"
     )
-    codex: CodexSettings = Field(default_factory=CodexSettings)
-    claude: ClaudeSettings = Field(default_factory=ClaudeSettings)
-    acp: AcpSettings = Field(default_factory=AcpSettings)
-    command: CommandSettings = Field(default_factory=CommandSettings)
+    codex: ForWorkers[CodexSettings] = Field(default_factory=CodexSettings)
+    claude: ForWorkers[ClaudeSettings] = Field(default_factory=ClaudeSettings)
+    acp: ForWorkers[AcpSettings] = Field(default_factory=AcpSettings)
+    command: ForWorkers[CommandSettings] = Field(default_factory=CommandSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
     forge: ForgeSettings = Field(default_factory=ForgeSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
-    pricing: Pricing = live({}, "what models cost where agents do not report it: [costs.md](costs.md)")
+    pricing: ForWorkers[Pricing] = live(
+        {}, "what models cost where agents do not report it: [costs.md](costs.md)"
+    )
     notify: NotifyTargets = live(
         (), "where people are [notified](notifications.md) of what needs them; a target that is wrong is off"
     )
@@ -995,6 +1026,21 @@ class Settings(_Given):
         )
         given = (*self.tracker.required_labels, *of_rules, *self.forge.land_limits.labels)
         return frozenset(normalise_labels(label for label in given if label is not None))
+
+    def for_workers(self) -> dict[str, Any]:
+        """The front matter of the settings with the mark `ForWorkers`, as far as the file has them."""
+        return self.model_dump(mode="json", exclude_unset=True, include=marked_for_workers(type(self)))
+
+
+def marked_for_workers(model: type[Section] | type[Settings]) -> dict[str, Any]:
+    """The settings of a model with the mark, as pydantic includes them: by name, with those of a section."""
+    below = {name: marked_for_workers(section) for name, section in sections(model).items()}
+    whole = {
+        name: True
+        for name, field in model.model_fields.items()
+        if any(isinstance(mark, _ForWorkers) for mark in field.metadata)
+    }
+    return {name: names for name, names in below.items() if names} | whole
 
 
 def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:

@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from pydantic import ValidationError
+
 from symphony.agents.base import SettingIssues
 from symphony.agents.environment import ALL_CREDENTIALS
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
@@ -29,6 +31,7 @@ from symphony.config import (
     TracingSettings,
     TrackerSettings,
     WarningCode,
+    WorkerSettings,
     Workflow,
     WorkflowError,
     WorkflowFile,
@@ -44,6 +47,7 @@ from symphony.config import (
     signing_key,
     validate_workflow,
 )
+from symphony.daemon.carriers import carrier_class, carrier_section
 from symphony.daemon.notify.targets import TargetError, resolve_target
 from symphony.daemon.state_dir import locate
 from symphony.domain import Category, SymphonyError, normalise_state
@@ -135,6 +139,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
             partial(_judge_forge, environment=environment),
             partial(_judge_tracing, environment=environment),
             _judge_isolation,
+            _judge_carrier,
             partial(_judge_hooks, environment=environment),
             partial(_judge_agents, acknowledged=acknowledged),
             _judge_budget,
@@ -296,6 +301,29 @@ def _judge_isolation(review: ProblemCollector) -> None:
     ):
         hint = "add workspace.isolation: bwrap, or leave the key out"
         review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
+
+
+def _judge_carrier(review: ProblemCollector) -> None:
+    """The section of a carrier from another package, which needs a key for each of its machines."""
+    worker = review.sections.get("worker")
+    if not isinstance(worker, WorkerSettings) or worker.carrier is None:
+        return
+    kind, at = worker.carrier, ("worker", worker.carrier)
+    try:
+        carrier = carrier_class(kind)
+    except SymphonyError as error:
+        review.add(("worker", "carrier"), error.failure)
+        return
+    known, given = carrier.settings_type.model_fields, (worker.model_extra or {}).get(kind)
+    for key in sorted(given.keys() - known.keys()) if isinstance(given, dict) else ():
+        review.warn_unknown((*at, key), known)
+    try:
+        settings = carrier_section(worker, kind, carrier)
+    except ValidationError as error:
+        review.fail_each(error, at)
+        return
+    if not carrier.is_cluster and not carrier.names_in(worker, settings):
+        review.fail(at, "names no machine", hint="name one, or leave worker.carrier out")
 
 
 USED_VARIABLE: Final = re.compile(r"(?<![\\$])\$(?:\{#?([A-Z][A-Z0-9_]*)|([A-Z][A-Z0-9_]*))")

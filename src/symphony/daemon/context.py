@@ -29,6 +29,7 @@ from symphony.config import (
     secret_sources,
     variables_from_files,
 )
+from symphony.daemon.carriers import ChosenCarrier, choose_carrier
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.frames import CarriedSkills
 from symphony.daemon.instruction_store import InstructionStore
@@ -51,7 +52,7 @@ from symphony.domain import (
 )
 from symphony.library.store import Library
 from symphony.processes.base import Host
-from symphony.scheduler import CLUSTER, AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
+from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
@@ -79,6 +80,7 @@ class RuntimeContext:
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
         prices: of models.
+        carrier: leads to the machines that carry runs out; `None` for this machine.
         library: the skills that are kept beside the repository; `None` if sessions get none of them.
         fault: called at the points of a run where crash tests kill the daemon.
     """
@@ -94,6 +96,7 @@ class RuntimeContext:
     redaction: Redaction
     instructions: InstructionStore | None = None
     prices: tuple[Price, ...] = ()
+    carrier: ChosenCarrier | None = None
     library: Library | None = None
     carried_skills: CarriedSkills | None = None
     fault: FaultHook = no_fault
@@ -183,6 +186,7 @@ def build_context(
             for model, prices in settings.pricing.items()
             for price in prices
         ),
+        carrier=choose_carrier(settings.worker),
         fault=fault,
     )
 
@@ -320,7 +324,8 @@ def tracker_key(context: RuntimeContext) -> str:
 def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     """The part of the settings that decisions depend on."""
     settings, agents = context.settings, context.workflow.agents
-    budget = settings.agent.budget
+    budget, chosen = settings.agent.budget, context.carrier
+    cluster = chosen.kind if chosen is not None and chosen.carrier.is_cluster else None
     return SchedulerSettings(
         active_states=frozenset(normalise_state(state) for state in context.active_states),
         terminal_states=frozenset(normalise_state(state) for state in context.terminal_states),
@@ -347,10 +352,9 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
         phase=settings.agent.phases.default,
         phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
-        hosts=settings.worker.ssh_hosts if settings.worker.ray.address is None else (CLUSTER,),
-        max_agents_per_host=settings.worker.max_concurrent_agents_per_host
-        if settings.worker.ray.address is None
-        else None,
+        hosts=() if chosen is None else chosen.hosts,
+        max_agents_per_host=None if cluster else settings.worker.max_concurrent_agents_per_host,
+        cluster=cluster,
         agents={
             name: AgentInfo(
                 kind=agent.kind,

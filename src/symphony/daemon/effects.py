@@ -28,7 +28,8 @@ from symphony.daemon.comments import (
     owe_comment,
 )
 from symphony.daemon.context import RuntimeContext, comment_severity
-from symphony.daemon.hosts.remote_worker import RemoteHosts, RemoteWorker
+from symphony.daemon.hosts.hosts import Hosts
+from symphony.daemon.hosts.session import HostSession
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import owe_move
 from symphony.daemon.runs.session_library import sync_from_host
@@ -142,7 +143,7 @@ class Effects:
         skill_comments: SkillComments,
         people_comments: PeopleCommentReader,
         traces: Traces,
-        hosts: RemoteHosts,
+        hosts: Hosts,
         environment: Mapping[str, str],
         now_ms: Callable[[], int],
         timeouts: Timeouts = Timeouts(),
@@ -330,7 +331,7 @@ class Effects:
                 pricing=self.pricing(command.agent),
             )
         return partial(
-            RemoteWorker,
+            HostSession,
             on_placed=lambda host: self._post(RunPlaced(run_id=command.run_id, host=host)),
             hosts=self._hosts,
             context=context,

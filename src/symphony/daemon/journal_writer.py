@@ -22,7 +22,7 @@ from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.reader import open_reader
-from symphony.journal.recorder import Start, StepRecorder, milestone_record, recovered_event
+from symphony.journal.recorder import DaemonStart, StepRecorder, milestone_record, recovered_event
 from symphony.journal.store import Journal, open_journal
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -40,7 +40,6 @@ from symphony.scheduler import (
 
 JOURNAL_FILE: Final = "journal.db"
 _FLUSH_TIMEOUT_S: Final = 5.0
-_ALL_RUNS: Final = 100_000
 _ANSWER: Final = "answer "  # and the id of the issue: the name of a setting with a `StoredAnswer`
 _log = structlog.get_logger(__name__)
 
@@ -58,31 +57,13 @@ def recovery_event(
 
     `delivered` is what was delivered at this start for runs that were cut off, by issue id.
     """
-    start = Start(
+    start = DaemonStart(
         now_ms=now_ms,
         wall_ms=wall_ms,
         today=utc_day(wall_ms),
         max_wait_ms=max(settings.max_retry_backoff_ms, MAX_THROTTLE_MS),
     )
     return recovered_event(previous, start, workspaces=workspaces, delivered=delivered)
-
-
-def past_issue_id(journal: Path, identifier: str) -> str | None:
-    """The id of the issue that has or had this identifier; `None` if the journal has none. Blocking."""
-    try:
-        with open_reader(journal) as reader:
-            return reader.issue_id(identifier)
-    except model.UnusableError:
-        return None
-
-
-def past_runs(journal: Path, identifier: str, issue_id: str | None = None) -> tuple[model.RunRecord, ...]:
-    """The runs of an issue, the newest first; empty if the journal cannot be read. Blocking."""
-    try:
-        with open_reader(journal) as reader:
-            return reader.runs(identifier, issue_id=issue_id, limit=_ALL_RUNS)
-    except model.UnusableError:
-        return ()
 
 
 def listed_skills(journal: Path, run_id: str) -> tuple[str, ...]:
@@ -325,7 +306,7 @@ class JournalWriter:
     # --- the file ----------------------------------------------------------------------------------------
 
     @property
-    def health(self) -> model.Health:
+    def health(self) -> model.JournalStatus:
         """Whether records survive a restart."""
         return self._journal.health
 
@@ -380,7 +361,7 @@ def _log_notices(journal: Journal) -> None:
         _log.warning("journal_notice", reason=notice.message, hint=notice.hint)
 
 
-def _log_health(health: model.Health) -> None:
+def _log_health(health: model.JournalStatus) -> None:
     if health.failure is None:
         _log.info("journal_recovered")
     else:

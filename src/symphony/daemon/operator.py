@@ -1,34 +1,26 @@
-"""Answers the API from what the service holds: immutable states, so nothing waits and nothing locks.
+"""Makes the snapshots of the service that `api.answers` reads, and carries out what people ask for.
 
-No question asks the tracker: while it hangs, people still see what runs and why other issues wait.
+States are immutable, so nothing waits and nothing locks.
 """
 
-import os
-import platform
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final, TypeVar, assert_never
 
 import anyio
 import structlog
 from anyio import CapacityLimiter
 from msgspec import structs
 
-from symphony import __version__, to_thread
-from symphony.api import models
-from symphony.api.documents import (
-    PullRequests,
-    feedback_document,
-    issue_document,
-    outbox_counts,
-    outbox_document,
-    state_document,
-)
+from symphony import skills, to_thread
+from symphony.api import answers, models
+from symphony.api.documents import PullRequests, feedback_document
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
@@ -42,25 +34,12 @@ from symphony.api.interface import (
     UnknownError,
 )
 from symphony.api.models import utc_text
-from symphony.api.runs import runs_document, since_wall_ms
-from symphony.api.skill_outcomes import read_skill_outcomes
 from symphony.daemon.comments import PeopleCommentReader
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.jobs import JobRunner
-from symphony.daemon.journal_writer import past_issue_id, past_runs
 from symphony.daemon.moves import move_now
-from symphony.daemon.overview import (
-    feedback_on,
-    kept_workspaces,
-    settings_in_force,
-    skills_document,
-    with_feedback,
-    with_kept,
-    with_past,
-    with_stars,
-    workflow_skills,
-)
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
+from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.state_dir import library_key
 from symphony.domain import (
     ALL_ISSUES,
@@ -73,13 +52,8 @@ from symphony.domain import (
     plural,
 )
 from symphony.journal.jobs import Job
-from symphony.journal.model import Health, RunRecord, UnusableError
-from symphony.journal.reader import SkillReport, open_reader
-from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
-from symphony.library.model import LEARNING_RUN, Rating
-from symphony.library.store import Library
-from symphony.observability.redaction import masked
-from symphony.revision import commit
+from symphony.journal.model import JournalStatus, UnusableError
+from symphony.library.model import Rating
 from symphony.scheduler import (
     AgentChoice,
     Blocked,
@@ -98,17 +72,16 @@ from symphony.scheduler import (
     stays_handed_off,
     would_coalesce,
 )
+from symphony.skills import SkillSet
 from symphony.trackers.base import MovingCapability
 from symphony.workspaces import Patch
 
 _DIAGNOSIS_MS: Final = 60_000
-_SKILL_USE: Final = timedelta(days=30)
 ACTION_TIMEOUT_S: Final = 10.0
 SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
-_SHOWN_RUNS: Final = 5
 _MAX_RATED_RUNS: Final = 50
 _APPLIED: Final = (
     "what it proposes takes effect at once, unless a person must read it first (agent.library.sync: apply)"
@@ -117,6 +90,8 @@ _MAX_OF_VISITORS: Final = 20  # per issue: what visitors write is kept for ever,
 _REFRESH_REASON: Final = "operator"
 _MAX_CACHED_TEXTS: Final = 50_000
 _MAX_CACHED_CHARS: Final = 300
+_GRACE_S: Final = 0.5
+_Answer = TypeVar("_Answer")
 _log = structlog.get_logger(__name__)
 
 
@@ -187,7 +162,7 @@ class ServiceOperator:
         jobs: Callable[[], JobRunner | None] = lambda: None,
         trace_id: Callable[[str], str | None] = lambda _: None,
         traces_failure: Callable[[], str | None] = lambda: None,
-        journal_health: Callable[[], Health | None] = lambda: None,
+        journal_health: Callable[[], JournalStatus | None] = lambda: None,
         journal: Path | None = None,
         people_comments: PeopleCommentReader | None = None,
         on_feedback: Callable[[], None] = lambda: None,
@@ -231,122 +206,75 @@ class ServiceOperator:
 
     # --- questions ---------------------------------------------------------------------------------------
 
-    async def state(self, only: Selection = ALL_ISSUES) -> models.State:
-        """See `api.interface.Operator`."""
+    def _snapshot(self) -> answers.Snapshot:
+        """What is now; it never changes.
+
+        Raises:
+            UnavailableError: the daemon is starting.
+        """
         state, context = self._ready()
-        now_ms, now, journal = self._now_ms(), self._now(), self._journal_health()
-        mask, targets = self._cached_mask(context.redaction), self._notify_targets()
-        owed = self._owed()
-        pull_requests = self._pull_requests()
-        library, state_dir = context.library, self._journal and self._journal.parent
-
-        def build() -> models.State:
-            document = state_document(
-                state,
-                self._history,
-                now_ms=now_ms,
-                now=now,
-                journal=journal,
-                workspace=context.settings.workspace,
-                pull_requests=pull_requests,
-                only=only,
-            )
-            if library is not None and state_dir is not None:
-                document = with_stars(document, library, state_dir)
-            document = structs.replace(
-                document, kept=kept_workspaces(context, state), outbox=outbox_counts(owed)
-            )
-            public: models.State = masked(document, mask)
-            return structs.replace(public, version=__version__, commit=commit(), notifications=targets)
-
-        try:
-            with anyio.fail_after(self._timeout_s):
-                return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
-        except TimeoutError:
-            message = f"no snapshot within {self._timeout_s:g} s: the machine is overloaded"
-            raise UnavailableError("snapshot_timeout", message) from None
-
-    async def issue(self, identifier: str) -> models.Issue | None:
-        """See `api.interface.Operator`."""
-        journal = self._journal
-        identifier, runs = await self._past(identifier)
-        state, context = self._ready()
-        document = issue_document(
-            state,
-            self._history,
-            identifier,
+        return answers.Snapshot(
+            state=state,
+            settings=context.settings,
+            history=self._history,
             now_ms=self._now_ms(),
             now=self._now(),
-            journal=self._journal_health(),
-            runs=runs,
-            workspace=context.settings.workspace,
+            mask=self._cached_mask(context.redaction),
+            workspaces=context.workspaces,
+            journal=self._journal,
+            library=None if self._journal is None else context.library,
+            key="" if self._journal is None else library_key(self._journal.parent),
+            moves_to=_moves(context),
+            journal_health=self._journal_health(),
             pull_requests=self._pull_requests(),
+            owed=self._owed(),
+            targets=self._notify_targets(),
+            trace_id=self._trace_id,
         )
-        if document is not None:
-            traced = (structs.replace(run, trace_id=self._trace_id(run.run_id)) for run in document.runs)
-            document = structs.replace(
-                document,
-                runs=tuple(traced),
-                moves_to=_moves_to(context, document.state),
-            )
-            state_dir = journal and journal.parent
-            found = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
-            kept = await to_thread.run_sync(kept_workspaces, context, state)
-            document = with_kept(with_feedback(document, found), kept)
-            if journal is not None:
-                document = await to_thread.run_sync(with_past, document, journal)
-        public: models.Issue | None = masked(document, context.redaction.text)
-        return public
 
-    async def _past(self, identifier: str) -> tuple[str, tuple[RunRecord, ...]]:
-        """The present identifier of the issue that has or had this one, and its runs, the newest first."""
-        state, _ = self._ready()
-        if self._journal is None:
-            return identifier, ()
-        issue = _find(state, identifier)
-        issue_id = None if issue is None else issue.id
-        if issue_id is None:
-            issue_id = await to_thread.run_sync(past_issue_id, self._journal, identifier)
-            issue = None if issue_id is None else _find_by_id(state, issue_id)
-        records = await to_thread.run_sync(past_runs, self._journal, identifier, issue_id)
-        return identifier if issue is None else issue.identifier, records
+    async def _in_time(self, answer: Callable[[answers.Snapshot], _Answer], what: str) -> _Answer:
+        """An answer from a thread, one at a time.
+
+        Raises:
+            UnavailableError: it took too long, or the journal cannot be read.
+        """
+        snapshot = self._snapshot()
+        try:
+            with anyio.fail_after(self._timeout_s):
+                return await to_thread.run_sync(
+                    answer, snapshot, abandon_on_cancel=True, limiter=self._one_at_a_time
+                )
+        except TimeoutError:
+            message = f"no {what} within {self._timeout_s:g} s: the machine is overloaded"
+            raise UnavailableError("snapshot_timeout", message) from None
+        except UnusableError as error:
+            message = snapshot.mask(error.failure.message)
+            raise UnavailableError("journal_unavailable", message) from error
+
+    async def state(self, only: Selection = ALL_ISSUES) -> models.State:
+        """See `api.interface.Operator`."""
+        return await self._in_time(partial(answers.state, only=only), "snapshot")
 
     async def runs(self, query: RunQuery) -> models.Runs:
         """See `api.interface.Operator`."""
-        journal, now, (_, context) = self._journal, self._now(), self._ready()
-        mask = self._cached_mask(context.redaction)
+        return await self._in_time(partial(answers.runs, query=query), "runs")
 
-        def build() -> models.Runs:
-            records: tuple[RunRecord, ...] = ()
-            if journal is not None:
-                with open_reader(journal) as reader:
-                    records = reader.runs_since(since_wall_ms(query, now))
-            public: models.Runs = masked(runs_document(records, query, now=now), mask)
-            return public
+    async def issue(self, identifier: str) -> models.Issue | None:
+        """See `api.interface.Operator`."""
+        return await to_thread.run_sync(answers.issue, self._snapshot(), identifier)
 
-        try:
-            with anyio.fail_after(self._timeout_s):
-                return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
-        except TimeoutError:
-            message = f"no runs within {self._timeout_s:g} s: the machine is overloaded"
-            raise UnavailableError("snapshot_timeout", message) from None
-        except UnusableError as error:
-            message = context.redaction.text(error.failure.message)
-            raise UnavailableError("journal_unavailable", message) from error
+    async def transcript(
+        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+    ) -> models.Transcript | None:
+        """See `api.interface.Operator`."""
+        ask = partial(answers.transcript, self._snapshot(), identifier, run, after, limit)
+        return await to_thread.run_sync(ask)
 
     async def skills(self) -> models.SkillsOverview:
         """See `api.interface.Operator`. Where files or the journal cannot be read in time, less is shown."""
-        journal, now, (_, context) = self._journal, self._now(), self._ready()
-        since = now - _SKILL_USE
-        uses: tuple[SkillReport, ...] = ()
-        outcomes = models.SkillOutcomes()
-        found = await workflow_skills(context)
-        if journal is not None and context.library is not None:
-            with suppress(UnusableError):
-                uses, outcomes = await to_thread.run_sync(_skill_uses, journal, context.library, since)
-        document = skills_document(context, found, uses, outcomes, since=since, now=now)
-        public: models.SkillsOverview = masked(document, context.redaction.text)
-        return public
+        _, context = self._ready()
+        found = await _workflow_skills(context)
+        return await to_thread.run_sync(answers.skills, self._snapshot(), found)
 
     def library(self) -> LibraryInUse:
         """See `api.interface.Operator`."""
@@ -357,27 +285,16 @@ class ServiceOperator:
 
     async def system(self) -> models.System:
         """See `api.interface.Operator`."""
-        now, (_, context) = self._now(), self._ready()
+        _, context = self._ready()
         diagnosis = await self._present_diagnosis(context)
-
-        def build() -> models.System:
-            document = models.System(
-                generated_at=utc_text(now),
-                version=__version__,
-                commit=commit(),
-                python=platform.python_version(),
-                platform=platform.platform(),
-                pid=os.getpid(),
-                workflow=str(context.workflow.path),
-                state_directory=None if self._journal is None else str(self._journal.parent),
-                settings=tuple(settings_in_force(context.settings)),
-                diagnosis=diagnosis,
-                traces_failure=self._traces_failure(),
-            )
-            public: models.System = masked(document, context.redaction.text)
-            return public
-
-        return await to_thread.run_sync(build)
+        ask = partial(
+            answers.system,
+            self._snapshot(),
+            context.workflow.path,
+            diagnosis,
+            traces_failure=self._traces_failure(),
+        )
+        return await to_thread.run_sync(ask)
 
     async def _present_diagnosis(self, context: RuntimeContext) -> models.Diagnosis:
         """The findings of the last minute: a page that many people watch does not check more often."""
@@ -388,49 +305,10 @@ class ServiceOperator:
                 self._diagnosis = self._now_ms(), document
             return self._diagnosis[1]
 
-    async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
-    ) -> models.Transcript | None:
-        """See `api.interface.Operator`."""
-        journal = self._journal
-        identifier, records = await self._past(identifier)
-        state, context = self._ready()
-        live = next((one for one in state.running.values() if one.issue.identifier == identifier), None)
-        run_ids = list(dict.fromkeys([*([live.run_id] if live else []), *(one.run_id for one in records)]))
-        if not run_ids and _find(state, identifier) is None:
-            return None
-        learning: dict[str, str] = {}
-        if run is not None and run.startswith(LEARNING_RUN):
-            state_dir = journal and journal.parent
-            given = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
-            learning = {one.learning.run_id: one.learning.state for one in given if one.learning.run_id}
-            run_ids = list(learning)
-        run_id = _run_of(run_ids, run, identifier)
-        is_live = (live is not None and live.run_id == run_id) or learning.get(run_id or "") == "running"
-        page = TranscriptPage()
-        if run_id is not None and journal is not None:
-            path = transcript_path(journal.parent, run_id)
-            page = await to_thread.run_sync(
-                partial(read_transcript, path, after=after, limit=limit, live=is_live)
-            )
-        problem = self._history.transcript_problem(live.issue.id) if live and is_live else None
-        missing = (*page.missing, *(() if problem is None else (problem,)))
-        return models.Transcript(  # its texts were masked when they were written
-            issue_identifier=identifier,
-            run_id=run_id,
-            entries=page.entries,
-            next_after=page.next_after,
-            more=page.more,
-            ended=run_id is not None and not is_live,
-            complete=not missing,
-            missing=missing,
-            trace_id=None if run_id is None else self._trace_id(run_id),
-        )
-
     async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
-        found = _find_claim_or_candidate(state, identifier)
+        found = answers.find_claim_or_candidate(state, identifier)
         if found is None:
             return None
         issue, attempt = found
@@ -514,13 +392,11 @@ class ServiceOperator:
 
     async def outbox(self) -> models.Outbox:
         """See `api.interface.Operator`."""
-        _, context = self._ready()
-        public: models.Outbox = masked(outbox_document(self._owed()), context.redaction.text)
-        return public
+        return answers.outbox(self._snapshot())
 
     async def change_outbox(self, verb: str, key: str) -> models.Outbox:
         """See `api.interface.Operator`."""
-        _, context = self._ready()
+        snapshot = self._snapshot()
         jobs, chosen = self._jobs(), [job for job in self._owed() if key in {job.key, job.issue_identifier}]
         if jobs is None or not chosen:
             raise UnknownError("job_not_found", "nothing like that is owed", hint="symphony outbox list")
@@ -529,8 +405,7 @@ class ServiceOperator:
         if verb == "retry":
             names = {job.key for job in chosen}
             chosen = [job for job in self._owed() if job.key in names]
-        public: models.Outbox = masked(outbox_document(chosen), context.redaction.text)
-        return public
+        return answers.outbox(replace(snapshot, owed=tuple(chosen)))
 
     def _owed(self) -> tuple[Job, ...]:
         jobs = self._jobs()
@@ -542,7 +417,7 @@ class ServiceOperator:
         if state is None or context is None or state.drain is Drain.EXITED:
             message = "the daemon has ended" if state and context else "the daemon is starting"
             raise UnavailableError("orchestrator_unavailable", message)
-        issue = None if identifier is None else _find(state, identifier)
+        issue = None if identifier is None else answers.find_issue(state, identifier)
         if identifier is not None and issue is None:
             return None
         requested_at = utc_text(self._now())
@@ -572,9 +447,9 @@ class ServiceOperator:
         self, identifier: str, given: models.Stars, *, may_teach: bool
     ) -> models.Feedback | None:
         """See `api.interface.Operator`."""
-        identifier, records = await self._past(identifier)
+        identifier, records = await to_thread.run_sync(answers.past, self._snapshot(), identifier)
         state, context = self._ready()
-        library, journal, issue = context.library, self._journal, _find(state, identifier)
+        library, journal, issue = context.library, self._journal, answers.find_issue(state, identifier)
         if library is None or journal is None or (issue is None and not records):
             return None
         live = (run.run_id for run in state.running.values() if run.issue.identifier == identifier)
@@ -616,7 +491,7 @@ class ServiceOperator:
     ) -> models.Verb:
         """Move an issue in the tracker, which knows best in which state the issue is."""
         if not state.strip():
-            states = ", ".join(_moves_to(context, issue.state))
+            states = ", ".join(answers.offered_states(_moves(context), issue.state))
             raise ConflictError("empty_state", "no state is named", hint=f"name one: {states}")
         before = await move_now(context, issue, state, reason="operator")
         mask, shown = context.redaction.text, one_line(state)
@@ -646,29 +521,21 @@ def _learning_off(rating: Rating, setting: str) -> str | None:
     return None if rating.run_ids else "the issue has no run yet"
 
 
-def _moves_to(context: RuntimeContext, present: str) -> tuple[str, ...]:
-    """The states to offer for a move of an issue in that state; none if only the journal knows the issue."""
-    if not present or not isinstance(context.tracker, MovingCapability):
+def _moves(context: RuntimeContext) -> tuple[str, ...]:
+    """The states to which issues can be moved; none if the tracker moves none."""
+    if not isinstance(context.tracker, MovingCapability):
         return ()
-    states = (present, *context.active_states, *context.terminal_states)
-    return tuple({normalise_state(state): state for state in reversed(states)}.values())[::-1]
+    return (*context.active_states, *context.terminal_states)
 
 
-def _run_of(run_ids: Sequence[str], begin: str | None, identifier: str) -> str | None:
-    """The latest run, or the only one whose id begins so; `None` if there is no run at all.
-
-    Raises:
-        UnknownError: there is no such run, or there are several.
-    """
-    if begin is None:
-        return next(iter(run_ids), None)
-    found = [run for run in run_ids if run == begin] or [run for run in run_ids if run.startswith(begin)]
-    if len(found) == 1:
-        return found[0]
-    what = "several runs" if found else "no run"
-    shown = ", ".join((found or run_ids)[:_SHOWN_RUNS]) or "none"
-    message = f"{one_line(identifier)} has {what} {one_line(begin, 100)!r}"
-    raise UnknownError("run_not_found", message, hint=f"there are {shown}")
+async def _workflow_skills(context: RuntimeContext) -> SkillSet | None:
+    """The skills beside WORKFLOW.md and those of the user; `None` if reading them takes too long."""
+    directory, options = context.workflow.path.parent, skill_options(context.settings.agent.skills)
+    return await in_skill_thread(
+        lambda: skills.load(directory, options, until=time.monotonic() + LOAD_DEADLINE_S),
+        LOAD_DEADLINE_S,
+        grace_s=_GRACE_S,
+    )
 
 
 def _branch_diff(patch: Patch, redaction: Redaction) -> BranchDiff:
@@ -678,51 +545,12 @@ def _branch_diff(patch: Patch, redaction: Redaction) -> BranchDiff:
     return BranchDiff(branch=patch.branch, text=shown, cut=cut)
 
 
-def _find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int | None] | None:
-    """The issue of that identifier, and the number of its present or next attempt."""
-    for run in state.running.values():
-        if run.issue.identifier == identifier:
-            return run.issue, run.attempt
-    for retry in state.retrying.values():
-        if retry.issue.identifier == identifier:
-            return retry.issue, retry.attempt
-    for issue in (*(one.issue for one in state.blocked.values()), *state.candidates.values()):
-        if issue.identifier == identifier:
-            return issue, None
-    return None
-
-
-def _find(state: State, identifier: str) -> Issue | None:
-    """The issue of that identifier, also if nothing can be done about it any more."""
-    if found := _find_claim_or_candidate(state, identifier):
-        return found[0]
-    issues = (result.issue for result in state.results.values())
-    return next((issue for issue in issues if issue.identifier == identifier), None)
-
-
-def _find_by_id(state: State, issue_id: str) -> Issue | None:
-    """The issue of that id, as `_find`."""
-    for known in (state.running, state.retrying, state.blocked, state.results):
-        if (entry := known.get(issue_id)) is not None:
-            return entry.issue
-    return state.candidates.get(issue_id)
-
-
 def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
     """The agent of the present or next run of an issue, and what that run resumes."""
     if run := state.running.get(issue.id):
         return run.agent, run.resume
     entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
     return plan_run(state, issue, entry.resume if entry else None)
-
-
-def _skill_uses(
-    journal: Path, library: Library, since: datetime
-) -> tuple[tuple[SkillReport, ...], models.SkillOutcomes]:
-    since_ms = round(since.timestamp() * 1000)
-    with open_reader(journal) as reader:
-        outcomes = read_skill_outcomes(reader, library, library_key(journal.parent), since_wall_ms=since_ms)
-        return reader.skills_report(since_wall_ms=since_ms), outcomes
 
 
 # --- messages --------------------------------------------------------------------------------------------

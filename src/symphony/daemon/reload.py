@@ -81,7 +81,7 @@ class Reloader:
         try:
             context = await to_thread.run_sync(self._build, workflow)  # isolation looks at files
             await context.workspaces.check_root()
-            if not context.settings.worker.remote:
+            if context.carrier is None:
                 await preflight_agents(context, changed_agents(self.context, context))
         except SymphonyError as error:
             repeated = self._refused is not None and self._refused.failure == error.failure

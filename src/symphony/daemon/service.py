@@ -36,9 +36,7 @@ from symphony.daemon.diagnostics import check_documents, machine_checks, run_che
 from symphony.daemon.effects import Effects
 from symphony.daemon.forge.feedback import ReviewTools
 from symphony.daemon.forge.pull_requests import PullRequests
-from symphony.daemon.hosts.ray_hosts import RayHosts
-from symphony.daemon.hosts.remote_worker import RemoteHosts
-from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock
 from symphony.daemon.jobs import JobRunner
@@ -292,7 +290,7 @@ class Service:
                         log_warnings(context.workflow)
                         await context.workspaces.check_root()
                         await context.workspaces.check_repository()
-                        if not context.settings.worker.remote:
+                        if context.carrier is None:
                             await preflight_agents(context, context.agents)
                         self._fault(FaultPoint.CHECKED)
                     if start.cancel_called:
@@ -391,9 +389,7 @@ class Service:
             now_ms=self._now_ms,
         )
         async with (
-            aclosing(SshHosts(self._host, self._environment)) as ssh,
-            aclosing(RayHosts(self._host, self._environment, self._state_dir.path)) as ray,
-            RemoteHosts(ssh, ray, self._state_dir.path) as hosts,
+            aclosing(Hosts(self._host, self._environment, self._state_dir.path)) as hosts,
             tracing as self._traces,
             anyio.create_task_group() as tasks,
         ):
@@ -518,11 +514,11 @@ class Service:
             if self._once:
                 self.post(None)  # it also ends by the time that passes
 
-    async def _keep_hosts(self, reloader: Reloader, hosts: RemoteHosts) -> None:
+    async def _keep_hosts(self, reloader: Reloader, hosts: Hosts) -> None:
         """End the connections to hosts whose settings are no longer in force."""
         while True:
             replaced = reloader.replaced
-            await hosts.keep(reloader.context)
+            await hosts.keep(reloader.context.carrier)
             await replaced.wait()
 
     async def _watch_tracker(self, reloader: Reloader) -> None:

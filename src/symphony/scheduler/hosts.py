@@ -23,8 +23,6 @@ FAILURES_BEFORE_REST: Final = 3
 MAX_REST_MS: Final = 600_000
 HOST_FAILURES: Final = frozenset({Category.WORKER_LOST, Category.HOST_UNAVAILABLE})
 """Failures that say nothing about the issue, and something about the host."""
-CLUSTER: Final = "ray"
-"""The host that is a cluster: it chooses a machine for each run, and counts the slots itself."""
 WAITING_FOR_SLOT: Final = "waiting_for_slot"
 """The last event of a run that has no machine of the cluster yet; its last message says why."""
 
@@ -88,7 +86,7 @@ def on_run_started(step: Step, issue: Issue, host: str | None) -> None:
     """Remember where the workspace of the issue is, unless a cluster chooses the machine."""
     if host is None:
         forget_workspace(step, issue.id)
-    elif host != CLUSTER:
+    elif host != step.state.settings.cluster:
         _remember_workspace(step, issue, host)
 
 

@@ -13,6 +13,9 @@ from symphony.domain import NO_COST, NO_TOKENS, Cost, Failure, Issue, Tokens, no
 
 # --- settings --------------------------------------------------------------------------------------------
 
+CLUSTER: Final = "ray"
+"""The usual name of the host that is a cluster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInfo:
@@ -81,7 +84,8 @@ class SchedulerSettings:
     State names are normalised, except those of `on_start` and its like, which are sent to the tracker.
     Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
     `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase. Without
-    `hosts` runs are carried out on this machine.
+    `hosts` runs are carried out on this machine. `cluster` is the host that chooses a machine for each run
+    and counts the slots.
     """
 
     active_states: frozenset[str]
@@ -112,6 +116,7 @@ class SchedulerSettings:
     phase_rules: tuple[PhaseRule, ...] = ()
     hosts: tuple[str, ...] = ()
     max_agents_per_host: int | None = None
+    cluster: str | None = CLUSTER
 
     def agent_info(self, agent: str) -> AgentInfo:
         """The settings of an agent; defaults for one that is no longer configured."""
@@ -376,7 +381,7 @@ class IssueResult:
         pushing_since_ms: the start of the attempt that is in progress.
         thread: the conversation of the last run that had one.
         feedback: the key of the last `FeedbackGiven` that was taken.
-        restarts: how often work on the issue began anew for another reason than feedback.
+        restarts: how often work on the issue began again for another reason than feedback.
         pull_block: why no run of the issue starts, although its state may be active.
         lifted: the key of a `pull_block` that a person lifted.
     """

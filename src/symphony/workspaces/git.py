@@ -21,7 +21,13 @@ from symphony.workspaces.files import MAX_ENTRIES, entries_below, lines_of
 from symphony.workspaces.model import Login
 from symphony.workspaces.reasons import reason_for, telling_lines
 
+_IDENTITY_KEYS: Final = r"^(user|author|committer)\.(name|email)$"
+
+DEFAULT_IDENTITY: Final = {"user.name": "Symphony Agent", "user.email": "symphony@localhost"}
+"""Of sessions whose user has told git no name."""
+
 LOCAL_TIMEOUT_MS: Final = 120_000
+FETCH_STALL_MS: Final = 120_000
 NETWORK_TIMEOUT_MS: Final = 600_000
 
 SAFE_DIRECTORY: Final = "git config --global --add safe.directory"
@@ -109,6 +115,7 @@ class Git:
         environment: git inherits the variables that it needs.
         secret_names: variables that git never inherits.
         network_timeout_ms: for commands that use the network.
+        fetch_stall_ms: likewise, without any headway.
         redaction: masks git's error messages.
         login: for commands that use the network, where the caller asks for it.
     """
@@ -120,6 +127,7 @@ class Git:
         secret_names: frozenset[str],
         *,
         network_timeout_ms: int = NETWORK_TIMEOUT_MS,
+        fetch_stall_ms: int = FETCH_STALL_MS,
         redaction: Redaction = PATTERNS_ONLY,
         login: Login | None = None,
     ) -> None:
@@ -127,6 +135,7 @@ class Git:
         self._redaction = redaction
         self.login = login
         self.network_timeout_ms = network_timeout_ms
+        self._fetch_stall_ms = fetch_stall_ms
         self._environment = {
             name: value
             for name, value in environment.items()
@@ -151,6 +160,34 @@ class Git:
         if done.silent and silence_ms is not None:
             raise SilentError(f"git {_subcommand(arguments)} made no headway for {silence_ms / 1000:g} s")
         return self._output(arguments, done)
+
+    async def over_network(
+        self, *arguments: str | Path, login: Login | None = None, env: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Output of a trusted command that reads from a server, or gives a host a repository.
+
+        It tells its progress. Raises `GitError`; `SilentError`, if it made no headway for too long.
+        """
+        return await self.trusted(
+            *arguments,
+            timeout_ms=self.network_timeout_ms,
+            login=login,
+            env=env,
+            silence_ms=self._fetch_stall_ms,
+        )
+
+    async def fetch(
+        self, *arguments: str | Path, login: Login | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        """Fetch from a server with `FETCH_FAR`. Raises `GitError`, as `over_network`.
+
+        Git unpacks fewer than a hundred objects without a word, however large they are. So what was silent is
+        fetched once more as a pack, whose progress git tells.
+        """
+        try:
+            await self.over_network(*arguments, login=login, env=env)
+        except SilentError:
+            await self.over_network("-c", "fetch.unpackLimit=1", *arguments, login=login, env=env)
 
     async def isolated(
         self, *arguments: str | Path, stdin: bytes = b"", max_output_bytes: int = _MAX_OUTPUT_BYTES
@@ -214,6 +251,8 @@ class Git:
 
 def hint_of(error: Exception, place: Path, usual: str | None = None) -> str | None:
     """What to do about a failure of git or of the system below `place`; `usual` if its cause is not known."""
+    if isinstance(error, SilentError):
+        return f"{usual or 'see the network'}; or raise workspace.fetch_stall_timeout_ms"
     if is_disk_full(error):
         return disk_full_hint(place)
     return (error.hint if isinstance(error, GitError) else None) or usual
@@ -358,3 +397,27 @@ def _symbolic_target(content: bytes) -> str | None:
 
 def _commit(content: bytes) -> str | None:
     return content.decode() if _COMMIT.fullmatch(content) else None
+
+
+async def identity_at(git: Git, place: Path) -> Mapping[str, str]:
+    """The names and addresses for commits in a repository, by their keys in git's configuration.
+
+    The configuration of the repository, of the user and of the system is read there, so that conditions hold
+    (`includeIf`).
+    """
+    try:
+        listing = await git.trusted("-C", place, "config", "-z", "--get-regexp", _IDENTITY_KEYS)
+    except GitError:  # this is how git reports that there is none
+        return {}
+    entries = (entry.partition("\n") for entry in listing.decode("utf-8", "replace").split("\0"))
+    return {key: value for key, _, value in entries if value}
+
+
+def identity_config(identity: Mapping[str, str]) -> str:
+    """The sections of a configuration file that state an identity, or the default one.
+
+    It is written into the clone, because an agent may run with another home than the user.
+    """
+    named = {**DEFAULT_IDENTITY, **identity}
+    entries = [(*key.split("."), config_value(value)) for key, value in named.items()]
+    return "".join(f"[{section}]\n\t{name} = {value}\n" for section, name, value in entries)

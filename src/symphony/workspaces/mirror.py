@@ -31,27 +31,28 @@ from symphony.workspaces.git import (
     all_refs,
     config_value,
     hint_of,
+    identity_at,
+    identity_config,
     read_ref,
     repository_config,
     without_credentials,
     write_git_dir,
 )
-from symphony.workspaces.identity import identity_at, identity_config
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import clear_stale_locks, locked
 from symphony.workspaces.model import WorkspaceError, local_repository, split_login
 from symphony.workspaces.ownership import read_records, write_record
 
-FETCH: Final = (
-    *("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance"),
-    *("--no-prune", "--no-prune-tags"),
-)
-FETCH_INTO_MIRROR: Final = ("-c", "fetch.fsckObjects=false", *FETCH)
+_OPTIONS: Final = ("--no-write-fetch-head", "--no-auto-maintenance", "--no-prune", "--no-prune-tags")
+FETCH: Final = ("fetch", "--quiet", *_OPTIONS)
+FETCH_FAR: Final = ("fetch", "--progress", *_OPTIONS)
+"""From a server: its progress shows that it makes headway (`Git.fetch`)."""
+UNCHECKED: Final = ("-c", "fetch.fsckObjects=false")
 """Git refuses malformed objects where the user asks for it. A mirror has what its repository has."""
 
 _TRACKING: Final = "refs/remotes/origin/"
 _DETACHED_HEAD: Final = "refs/symphony/origin-head"
-_LOOK_TIMEOUT_MS: Final = 30_000
+_LOOK_TIMEOUT_S: Final = 30.0
 _URL_LINE = re.compile(r'(?m)^\turl = "(.*)"$')
 
 
@@ -148,7 +149,10 @@ class Mirror:
             WorkspaceError: `workspace_repository`: it is unreachable or has no commit.
         """
         try:
-            return await self._ls_remote(Path("/"), timeout_ms=_LOOK_TIMEOUT_MS)
+            with anyio.fail_after(_LOOK_TIMEOUT_S):
+                return await self._ls_remote(Path("/"))
+        except TimeoutError as error:
+            raise self.unreadable(GitError("git ls-remote did not end in time")) from error
         except (GitError, OSError) as error:
             raise self.unreadable(error) from error
 
@@ -240,8 +244,8 @@ class Mirror:
     def _shown(self) -> str:
         return f"workspace.repo {without_credentials(self.repository)}"
 
-    async def _ls_remote(self, where: Path, *, timeout_ms: int) -> RemoteRefs:
-        output = await self.git.trusted(
+    async def _ls_remote(self, where: Path) -> RemoteRefs:
+        output = await self.git.over_network(
             *("-C", where),
             "ls-remote",
             "--symref",
@@ -249,7 +253,6 @@ class Mirror:
             self.repository,
             "HEAD",
             "refs/heads/*",
-            timeout_ms=timeout_ms,
             login=self.git.login,
         )
         refs = parse_ls_remote(output)
@@ -298,7 +301,7 @@ class Mirror:
         async with temporary_directory(self.layout.staging, "mirror-") as path:
             write = partial(write_git_dir, path, self._config(None), borrowed=self._borrowed)
             await to_thread.run_sync(write)
-            offered = await self._offered(path)
+            offered = await self._ls_remote(path)
             example = next(iter(offered.branches.values()), offered.head)
             await to_thread.run_sync((path / "config").write_text, self._config(example))
             await self._fetch(path, offered)
@@ -321,7 +324,7 @@ class Mirror:
         return {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()} | head
 
     async def _update(self, known: Mapping[str, str]) -> RemoteRefs:
-        offered = await self._offered(self.path)
+        offered = await self._ls_remote(self.path)
         wanted = self._wanted(offered)
         if not wanted.items() <= known.items():
             await self._remove_conflicts(known, wanted)
@@ -342,19 +345,16 @@ class Mirror:
                     await self.git.trusted("-C", self.path, "update-ref", kept, commit)
                     await self.git.trusted("-C", self.path, "update-ref", "-d", name)
 
-    async def _offered(self, path: Path) -> RemoteRefs:
-        return await self._ls_remote(path, timeout_ms=self.git.network_timeout_ms)
-
     async def _fetch(self, path: Path, offered: RemoteRefs) -> None:
-        await self.git.trusted(
+        await self.git.fetch(
             "-C",
             path,
-            *FETCH_INTO_MIRROR,
+            *UNCHECKED,
+            *FETCH_FAR,
             "--",
             self.repository,
             f"+refs/heads/*:{_TRACKING}*",
             *([] if offered.head is None else [f"+HEAD:{_DETACHED_HEAD}"]),
-            timeout_ms=self.git.network_timeout_ms,
             login=self.git.login,
         )
 
@@ -394,7 +394,7 @@ _LOW_SPACE_BYTES = 64 * 1024 * 1024  # the same limit as in `symphony doctor`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class BranchOrigin:
     """Where the branch of a new workspace starts, and the commit at which it left the base branch."""
 
     branch: str
@@ -402,7 +402,7 @@ class Origin:
     base_commit: str
 
 
-async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str | None) -> Origin:
+async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str | None) -> BranchOrigin:
     """Populate `target`, which must not exist or be an empty directory.
 
     Raises:
@@ -440,16 +440,16 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
     return origin
 
 
-async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> Origin:
+async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> BranchOrigin:
     """Continue where this branch was delivered before, or start at the base."""
     start = await mirror.branch_start(branch, refs.branches.get(branch))
     if start is None:
-        return Origin(branch=branch, start=base, base_commit=base)
+        return BranchOrigin(branch=branch, start=base, base_commit=base)
     try:
         fork_point = await mirror.git.isolated("-C", mirror.path, "merge-base", base, start)
     except GitError:  # the histories have nothing in common
-        return Origin(branch=branch, start=start, base_commit=base)
-    return Origin(branch=branch, start=start, base_commit=fork_point.decode().strip())
+        return BranchOrigin(branch=branch, start=start, base_commit=base)
+    return BranchOrigin(branch=branch, start=start, base_commit=fork_point.decode().strip())
 
 
 def _write_git_dir(
@@ -457,7 +457,7 @@ def _write_git_dir(
     git_dir: Path,
     refs: RemoteRefs,
     base_name: str | None,
-    origin: Origin,
+    origin: BranchOrigin,
     identity: Mapping[str, str],
 ) -> None:
     """A git directory that is on the issue's branch, with an empty index."""

@@ -70,7 +70,7 @@ def test_the_next_daemon_ends_what_a_killed_one_left_on_a_host(project: Project,
 async def test_an_issue_waits_for_the_lease_when_the_link_is_cut(
     project: Project, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 12_000)
+    monkeypatch.setattr("symphony.daemon.hosts.hosts.FENCE_EXTRA_MS", 12_000)
     name = f"sy{os.getpid()}"
     with (
         namespace(name) as address,

@@ -45,7 +45,8 @@ from symphony.daemon.frames import (
     Stop,
     WorkerFrame,
 )
-from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
+from symphony.daemon.hosts.sites import site_of
+from symphony.daemon.hosts.stdio_worker import StdioWorker
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Category, ToolResult
 from symphony.journal.transcripts import TranscriptEntry, read_transcript, transcript_path

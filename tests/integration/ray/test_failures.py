@@ -26,7 +26,7 @@ async def test_a_lost_node_costs_one_attempt_and_never_has_a_second_agent_beside
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A node that is cut off ends its agent itself; a frozen one does as soon as it goes on."""
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 8_000)
+    monkeypatch.setattr("symphony.daemon.hosts.hosts.FENCE_EXTRA_MS", 8_000)
     on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000})
     project.issue("SYM-1", [{"sleep_ms": 600_000}])
     async with serving(project) as served:
@@ -52,7 +52,7 @@ async def test_a_lost_node_costs_one_attempt_and_never_has_a_second_agent_beside
 async def test_a_cluster_that_vanishes_leaves_no_agent_and_another_one_goes_on(
     project: Project, ray: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 8_000)
+    monkeypatch.setattr("symphony.daemon.hosts.hosts.FENCE_EXTRA_MS", 8_000)
     slow = {"max_retry_backoff_ms": 15_000}  # not so many tries that the cluster rests as a host for long
     on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000}, agent=slow)
     flag = project.root / "flag"

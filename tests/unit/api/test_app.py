@@ -10,9 +10,10 @@ from starlette.types import Message
 from structlog.testing import capture_logs
 
 from harness.asking import FakeOperator, asking, make_app
-from harness.chronicle import conforms
+from harness.chronicle import conforms, sent
 from harness.scheduling import make_failure
 from kit.virtual_time import in_virtual_time
+from symphony.api.explain import explain
 from symphony.api.http import MAX_BODY_BYTES, SECURITY_HEADERS
 from symphony.api.interface import UnavailableError
 from symphony.domain import Category, Selection, SymphonyError
@@ -343,3 +344,12 @@ async def test_a_hostile_title_is_data_in_json(client: httpx.AsyncClient) -> Non
     assert response.headers["x-content-type-options"] == "nosniff"
     assert "\x1b" not in response.text
     assert json.loads(response.text) == response.json()
+
+
+async def test_an_explanation_is_that_of_the_issue(client: httpx.AsyncClient, operator: FakeOperator) -> None:
+    issue = await operator.issue("SYM-4")
+    assert issue is not None
+    response = await client.get("/api/v1/SYM-4/explanation")
+    assert response.json() == sent(explain(issue))
+    conforms(response.json(), "Explanation")
+    refused(await client.get("/api/v1/SYM-99/explanation"), 404, "issue_not_found")

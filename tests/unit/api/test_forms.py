@@ -7,9 +7,9 @@ import pytest
 
 from harness.asking import CONTROL, SIGN_IN, FakeOperator, asking
 from harness.scheduling import make_failure
-from symphony.api.forms import FORM_ACTIONS
-from symphony.api.interface import ISSUE_ACTIONS, MAX_ANSWER_CHARS, ConflictError, UnavailableError
+from symphony.api.interface import MAX_ANSWER_CHARS, ConflictError, UnavailableError
 from symphony.api.models import Stars
+from symphony.api.routes import ON_DAEMON, ON_ISSUE
 from symphony.domain import SymphonyError
 
 pytestmark = pytest.mark.asyncio
@@ -22,12 +22,12 @@ async def post(operator: FakeOperator, verb: str, **fields: str) -> httpx.Respon
 
 
 async def test_every_action_is_carried_out_and_leads_back() -> None:
-    for verb in FORM_ACTIONS:
+    for verb in (*ON_ISSUE, *ON_DAEMON, "refresh"):
         operator = FakeOperator()
         done = await post(operator, verb, issue="a/b ü", text="Blue\r\n\x1b[31mred", state="Done")
         assert done.status_code == 303
         assert done.headers["location"].startswith("/issues/SYM-1?tab=log&notice=")
-        issue = "a/b ü" if verb in ISSUE_ACTIONS else None
+        issue = "a/b ü" if verb in ON_ISSUE else None
         expected = [(verb, issue, {"answer": "Blue\nred", "move": "Done"}.get(verb))]
         assert (operator.orders, operator.refreshes) == (([], 1) if verb == "refresh" else (expected, 0))
     assert (await post(FakeOperator(), "delete")).status_code == 404

@@ -23,21 +23,15 @@ from harness.journalling import job
 from harness.scheduling import make_failure
 from symphony.api.access import Access
 from symphony.api.http import MAX_ANSWER_BYTES
-from symphony.api.interface import (
-    DAEMON_ACTIONS,
-    ISSUE_ACTIONS,
-    MAX_ANSWER_CHARS,
-    OUTBOX_ACTIONS,
-    ConflictError,
-    UnavailableError,
-)
+from symphony.api.interface import MAX_ANSWER_CHARS, ConflictError, UnavailableError
 from symphony.api.models import Stars
+from symphony.api.routes import ON_DAEMON, ON_ISSUE, ON_OUTBOX
 from symphony.domain import SymphonyError
 from symphony.journal.jobs import JobState
 
 PATHS = [
-    *(f"/api/v1/SYM-1/{verb}" for verb in ISSUE_ACTIONS),
-    *(f"/api/v1/control/{verb}" for verb in DAEMON_ACTIONS),
+    *(f"/api/v1/SYM-1/{verb}" for verb in ON_ISSUE),
+    *(f"/api/v1/control/{verb}" for verb in ON_DAEMON),
 ]
 BODIES = {"answer": {"text": "Blue"}, "move": {"state": "Done"}}
 
@@ -82,7 +76,7 @@ async def test_an_order_is_taken_and_says_what_happens_now(
     assert response.status_code == 202
     conforms(response.json(), "Verb")
     verb = path.rpartition("/")[2]
-    identifier = "SYM-1" if verb in ISSUE_ACTIONS else None
+    identifier = "SYM-1" if verb in ON_ISSUE else None
     text = {"answer": "Blue", "move": "Done"}.get(verb)
     assert operator.orders == [(verb, identifier, text)]
     assert response.json() == {
@@ -99,7 +93,7 @@ async def test_an_identifier_is_decoded_once(client: httpx.AsyncClient, operator
     assert operator.orders == [("stop", "a/b ü", None)]
 
 
-@pytest.mark.parametrize("verb", ISSUE_ACTIONS)
+@pytest.mark.parametrize("verb", ON_ISSUE)
 async def test_an_issue_that_is_not_known(client: httpx.AsyncClient, verb: str) -> None:
     path = f"/api/v1/SYM-9/{verb}"
     refused(await client.post(path, json=body_of(path)), 404, "issue_not_found")
@@ -298,7 +292,7 @@ class TestTheOutbox:
         assert (waiting["state"], waiting["attempts"], waiting["failure"]) == ("waiting", 2, None)
         assert (given_up["state"], given_up["due_at"], given_up["failure"]) == ("given_up", None, "no")
 
-    @pytest.mark.parametrize("verb", OUTBOX_ACTIONS)
+    @pytest.mark.parametrize("verb", ON_OUTBOX)
     @pytest.mark.parametrize(("key", "status"), [("SYM-1", 200), (job(1).key, 200), ("SYM-9", 404)])
     async def test_one_or_those_of_an_issue_are_chosen(
         self, client: httpx.AsyncClient, operator: FakeOperator, verb: str, key: str, status: int
@@ -317,7 +311,7 @@ class TestTheOutbox:
         assert response.status_code == 400
         assert operator.orders == []
 
-    @pytest.mark.parametrize("verb", OUTBOX_ACTIONS)
+    @pytest.mark.parametrize("verb", ON_OUTBOX)
     async def test_over_tcp_it_takes_the_token(self, verb: str) -> None:
         for access in (LOOPBACK, REMOTE):
             assert await order(access, f"/api/v1/control/outbox/{verb}", {}) == (401, [])

@@ -1,5 +1,6 @@
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from html.parser import HTMLParser
 from importlib import resources
 
@@ -10,8 +11,9 @@ from msgspec import structs
 from typing_extensions import override
 
 from harness.asking import BEARER, CONTROL, HALF_PAST, LOOPBACK, TOKEN, asking, signed_in
-from harness.pages import DemoOperator, demo_state, waiting_row
+from harness.pages import NOW, DemoOperator, demo_state, waiting_row
 from symphony.api.access import Access
+from symphony.api.explain import explain
 from symphony.api.forms import local_path
 from symphony.api.interface import BranchDiff, RunQuery, UnavailableError
 from symphony.api.models import (
@@ -24,6 +26,7 @@ from symphony.api.models import (
     Row,
     Setting,
     Waiting,
+    utc_text,
 )
 from symphony.api.sign_in import BrowserSignIn
 from symphony.domain import without_codes
@@ -399,8 +402,41 @@ async def test_what_can_be_done_about_an_issue_depends_on_its_status(
         operator.one = structs.replace(base, status=status, **part)
         page = check(await client.get("/issues/WEB-131"))
         assert str(said) in page.text
+        explanation, words = explain(operator.one), " ".join(page.text.split())
+        for told in (explanation.answer, explanation.next, explanation.advice):
+            assert told is None or " ".join(told.split()) in words
         posted = {str(form["action"]) for form in page.all("form") if form.get("method") == "post"}
         assert posted == {f"/actions/{verb}" for verb in verbs}
+
+
+@pytest.mark.parametrize("status", ["running", "retrying"])
+async def test_the_page_explains_an_issue_as_the_command_line_does(
+    status: str, client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    if status == "retrying":
+        row = demo_state().retrying[0]
+        retry = Retry(**{name: getattr(row, name) for name in Retry.__struct_fields__})
+        operator.one = structs.replace(operator.one, status=status, running=None, retry=retry)
+    response, explanation = await client.get("/issues/WEB-131"), explain(operator.one)
+    words = " ".join(check(response).text.split())
+    assert f"Why {explanation.answer} Next: {explanation.next}" in words
+    later = structs.replace(operator.one, generated_at=utc_text(NOW + timedelta(seconds=5)))
+    assert explain(later) != explanation
+    operator.one = later
+    same = {"if-none-match": response.headers["etag"]}
+    assert (await client.get("/issues/WEB-131", headers=same)).status_code == 304, "only time has passed"
+
+
+async def test_an_explanation_with_texts_of_others_is_text(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    waiting = Waiting(reason=Reason(code="no_slot", message=f"\x1f2026-01-01T00:00:00Z\x1f {HOSTILE}"))
+    operator.one = structs.replace(operator.one, running=None, status="waiting", waiting=waiting)
+    response = await client.get("/issues/WEB-131")
+    assert "It is not running: " in check(response).text
+    assert "<script>alert" not in response.text
+    assert "\x1f" not in response.text
+    assert '<time datetime="2026-01-01T00:00:00Z"' not in response.text
 
 
 async def test_an_issue_is_moved_by_a_form_that_opens_first(

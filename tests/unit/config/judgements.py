@@ -37,6 +37,7 @@ _GOOD = {
     ),
     "map of model to price": ("{m: {input: 1, output: 2}}", "{m: 7}", "{m: {input: -1}}", "{}", "[a]"),
     "map of label to value": ("{zone: a}", "{}", "{7: x}", "{zone: [a]}", "[a]"),
+    "`host:port`": ("10.0.0.1:6379", "head:6379", "head", "http://head:6379"),
     "script": ("make", "'git status'", "' '", "|\n      make\n      make test"),
     "path": ("~/w", "$ROOT", "/srv/w", "w", "$UNSET", "$SYMPHONY_STATE_DIR/w", "$ROOT/x", "~none-such/x"),
     "path or URL": (".", "https://h.test/x.git", "/srv/repo", "git@h.test:x.git", "$REPO", "$UNSET", "-x"),
@@ -258,7 +259,7 @@ def _lines(tree: Tree, depth: int = 0) -> Iterator[str]:
 LATER_SECTIONS = frozenset({"forge", "tracing"})
 """Sections that the program did not have when the facts were recorded."""
 
-LATER_KEYS = frozenset({"push_stall_timeout_ms", "ray_labels"})
+LATER_KEYS = frozenset({"carrier", "fetch_stall_timeout_ms", "push_stall_timeout_ms", "ray_labels"})
 """Keys that it did not have, and could not suggest, either."""
 
 

@@ -92,8 +92,14 @@ def test_hosts_are_trimmed_without_blanks_and_repeats(parse: "Parse") -> None:
 
 def test_runs_go_to_a_ray_cluster_or_to_hosts_by_ssh(parse: "Parse", refuse: "Refuse") -> None:
     ray, hosts = "ray: {address: 'head:6379'}", "ssh_hosts: [a]"
-    assert parse(f"---\ntracker: {{kind: markdown}}\nworker: {{{ray}}}\n---\nx").settings.worker.remote
-    assert parse(f"---\ntracker: {{kind: markdown}}\nworker: {{{hosts}}}\n---\nx").settings.worker.remote
+    kinds = {"": None, ray: "ray", hosts: "ssh", f"carrier: ssh, {hosts}": "ssh", "carrier: other": "other"}
+    for worker, kind in kinds.items():
+        found = parse(f"---\ntracker: {{kind: markdown}}\nworker: {{{worker}}}\n---\nx").settings.worker
+        assert found.carrier_kind == kind
+    for worker in ("carrier: ssh", "carrier: ray", f"carrier: other, {hosts}", f"carrier: other, {ray}"):
+        (failure,) = refuse(f"---\ntracker: {{kind: markdown}}\nworker: {{{worker}}}\n---\nx")
+        assert failure.message.startswith("worker.carrier")
+        assert failure.hint
     (failure,) = refuse(f"---\ntracker: {{kind: markdown}}\nworker:\n  {hosts}\n  {ray}\n---\nx")
     assert failure.message.startswith("worker.ray.address")
     assert (failure.where or "").endswith(":5")

@@ -27,9 +27,7 @@ from symphony.daemon.comments import PeopleCommentReader, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.frames import Start
-from symphony.daemon.hosts.ray_hosts import RayHosts
-from symphony.daemon.hosts.remote_worker import RemoteHosts
-from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.runs.supervised_run import RunCallbacks
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
@@ -128,7 +126,7 @@ async def at_work(
             skill_comments=SkillComments(outbox.jobs, record=lambda _: None, recorded=checkpoint),
             people_comments=PeopleCommentReader(lambda _: ()),
             traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
-            hosts=RemoteHosts(SshHosts(LocalHost(), {}), RayHosts(LocalHost(), {}, path), path),
+            hosts=Hosts(LocalHost(), {}, path),
             environment={},
             now_ms=lambda: 0,
             timeouts=timeouts,

@@ -10,7 +10,7 @@ from harness.asking import FakeOperator
 from harness.binding import SECRET, FakeTracker, FakeWorkspaces, Mailbox, make_context
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
-from symphony.api import models
+from symphony.api import answers, models
 from symphony.api.documents import state_document
 from symphony.api.interface import MAX_DIFF_CHARS, MAX_DIFF_LINES, UnavailableError
 from symphony.api.models import utc_text
@@ -182,7 +182,7 @@ async def test_a_snapshot_that_takes_too_long_is_given_up(
     def stuck(*_: object, **__: object) -> None:
         gate.wait()
 
-    monkeypatch.setattr(module, "state_document", stuck)
+    monkeypatch.setattr(answers, "state_document", stuck)
     desk = Desk(tmp_path, timeout_s=0.01)
     try:
         with pytest.raises(UnavailableError) as refused:
@@ -202,7 +202,7 @@ async def test_a_snapshot_is_made_beside_the_event_loop(
         seen.append(threading.current_thread())
         return build(state, *rest, **named)
 
-    monkeypatch.setattr(module, "state_document", spy)
+    monkeypatch.setattr(answers, "state_document", spy)
     desk = Desk(tmp_path)
     async with anyio.create_task_group() as group:
         for _ in range(3):

@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from symphony.api.formatting import duration, event_words, seconds_between, stop_words, tokens
+from symphony.api.pages.views import MOMENT_MARK
 from symphony.characters import visible
 from symphony.domain import plural, without_codes
 
@@ -85,7 +86,7 @@ def _environment() -> Environment:
         event_words=event_words,
         stop_words=stop_words,
     )
-    environment.globals["asset_path"] = asset_path
+    environment.globals.update(asset_path=asset_path, moment_mark=MOMENT_MARK)
     return environment
 
 

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from symphony import to_thread
 from symphony.api.forms import feedback_skipped, local_path
-from symphony.api.http import RequestError, answer, identifier, number, run_query, selection
+from symphony.api.http import RequestError
 from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
 from symphony.api.models import RunRow
 from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content
@@ -28,10 +28,10 @@ from symphony.api.pages.views import (
     issue_view,
     system_view,
 )
+from symphony.api.parameters import identifier, number, run_query, selection
+from symphony.api.routes import SYSTEM_PATH
 from symphony.domain import MAX_COUNT, Selection
 
-SKILLS_PATH: Final = "/skills"
-SYSTEM_PATH: Final = "/system"
 _ENDED: Final = RunQuery(since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=8)
 _WEEK_S: Final = 7 * 86_400.0
 _THEME_SECONDS: Final = 365 * 86_400
@@ -152,11 +152,6 @@ class Pages:
             reloads=True,
             pause_ms=SLOW_MS,
         )
-
-    async def system_json(self, request: Request) -> Response:
-        """The same as JSON."""
-        del request
-        return answer(await self._operator.system())
 
     async def theme(self, request: Request) -> Response:
         """Remember the colours that a person has chosen, and go back to the page."""

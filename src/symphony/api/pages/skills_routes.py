@@ -5,6 +5,7 @@ that no text is lost; its check does the same, and a script takes the findings f
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,10 +17,9 @@ from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.conditions import Condition
 from symphony.api.forms import Notice, Notices, local_path, see_other
-from symphony.api.http import MAX_EDIT_BYTES, RequestError, answer, form_pairs
+from symphony.api.http import MAX_EDIT_BYTES, RequestError, form_pairs
 from symphony.api.interface import ApiError, ConflictError, Operator, UnavailableError
-from symphony.api.library import EDITS, MAX_ASSIGNED, PROPOSAL_STATES
-from symphony.api.library_routes import AUTHOR, page_of, proposal_id, proposal_state, version_of
+from symphony.api.library import MAX_ASSIGNED, PROPOSAL_STATES
 from symphony.api.live import LIBRARY
 from symphony.api.models import LibraryDraft, LibrarySave, SkillsOverview
 from symphony.api.pages.responding import SLOW_MS, Content, respond
@@ -35,10 +35,11 @@ from symphony.api.pages.skills_views import (
     skills_view,
     versions_view,
 )
+from symphony.api.parameters import page_of, proposal_id, proposal_state, version_of
+from symphony.api.routes import EDITS, SKILLS_PATH
 from symphony.domain import Selection, SymphonyError
 from symphony.library.model import LibraryError
 
-SKILLS_PATH: Final = "/skills"
 _TWIN: Final = "/api/v1/library"
 _MAX_FIELDS: Final = MAX_ASSIGNED + 16
 _STALE_HINT: Final = "compare both below; what you save now replaces the newest version"
@@ -95,11 +96,6 @@ class SkillPages:
             reloads=True,
             pause_ms=SLOW_MS,
         )
-
-    async def skills_json(self, request: Request) -> Response:
-        """The skills of the repository as JSON."""
-        del request
-        return answer(await self._operator.skills())
 
     async def skill(self, request: Request) -> Content:
         """One skill of the library, with its versions."""
@@ -248,7 +244,7 @@ class SkillPages:
         try:
             in_use = self._operator.library()
             edit = LibrarySave(file=file, base_version=base, reason=reason)
-            done = await to_thread.run_sync(library.change, in_use, edit, AUTHOR, name)
+            done = await to_thread.run_sync(partial(library.change, in_use, edit, name=name))
         except ConflictError as error:
             stale, notice = True, Notice(ok=False, message=error.message, hint=_STALE_HINT)
         except (ApiError, SymphonyError) as error:
@@ -271,7 +267,7 @@ class SkillPages:
         given["skills"] = None if "drop" in fields else fields.get("skills", [])
         try:
             edit = msgspec.convert(given, EDITS[verb], strict=False)
-            done = await to_thread.run_sync(library.change, self._operator.library(), edit, AUTHOR)
+            done = await to_thread.run_sync(library.change, self._operator.library(), edit)
             notice = Notice(ok=True, message=done.message)
         except msgspec.ValidationError:
             notice = Notice(ok=False, message="something is missing in this form, or is too long")

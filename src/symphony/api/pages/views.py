@@ -13,6 +13,7 @@ from msgspec import json, structs
 
 from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
+from symphony.api.explain import explain
 from symphony.api.formatting import seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, BranchDiff, RunQuery
@@ -31,6 +32,8 @@ ENTRIES_SHOWN: Final = 200
 MAX_WAITING_SHOWN: Final = 1_000
 RATED_STATUSES: Final = frozenset({"ready", "ended"})
 """Statuses of an issue whose work people can judge."""
+MOMENT_MARK: Final = "\x1f"
+"""Before and after a moment in a sentence; no text of trackers and agents has control characters."""
 _MORE_AT_ONCE: Final = 200
 _DAYS_SHOWN: Final = 60
 _BAR_HEIGHT: Final = 24
@@ -241,6 +244,7 @@ class IssueView:
         earlier: the page with the entries before; `None` if these are the first.
         later: the page with the entries after; `None` if these are the last.
         asks_feedback: a person is asked for feedback: the work is done and has none yet.
+        why: why it is, or is not, being worked on; its moments are between `MOMENT_MARK`s.
     """
 
     issue: models.Issue
@@ -256,6 +260,7 @@ class IssueView:
     earlier: str | None
     later: str | None
     asks_feedback: bool
+    why: models.Explanation
 
 
 def issue_view(
@@ -291,6 +296,7 @@ def issue_view(
         and issue.status in RATED_STATUSES
         and bool(issue.runs)
         and not issue.feedback,
+        why=explain(issue, when=lambda moment: f"{MOMENT_MARK}{moment}{MOMENT_MARK}"),
     )
 
 

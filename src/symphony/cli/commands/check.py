@@ -67,11 +67,16 @@ def _print_report(report: "CheckedWorkflow") -> None:
 def _print_keys(*, as_json: bool) -> None:
     from symphony.agents.registry import SECTIONS
     from symphony.config import KEYS, keys_of
+    from symphony.daemon.carriers import CARRIERS, carrier_class
 
     keys = list(KEYS.values())
     for kind in SECTIONS.keys() - {key.name.partition(".")[0] for key in keys}:
         with suppress(SymphonyError):  # an adapter package that cannot be loaded is reported where it is used
             keys += keys_of(SECTIONS[kind], f"{kind}.")
+    for kind in CARRIERS.names:
+        with suppress(SymphonyError):
+            found = keys_of(carrier_class(kind).settings_type, f"worker.{kind}.")
+            keys += [key for key in found if key.name not in KEYS]
     if as_json:
         print_json([asdict(key) for key in keys])
         return

@@ -190,7 +190,7 @@ async def _sync(issue: str, library: OpenLibrary) -> "LibrarySynced":
     from symphony.cli.documents import LibrarySynced
     from symphony.cli.journal import journal_path
     from symphony.cli.offline import open_context
-    from symphony.daemon.journal_writer import past_runs
+    from symphony.journal.reader import past_runs
     from symphony.library.model import Evidence
     from symphony.library.provenance import provenance
     from symphony.library.sync import sync_skills

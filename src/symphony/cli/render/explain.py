@@ -1,17 +1,14 @@
 """`symphony explain`: why an issue is, or is not, being worked on.
 
-`explain_issue` computes the answer, what happens next, and what a person can do. The reason itself is worded
-by `scheduler.policy`, as everywhere. `explain_view` shows the answer, the details behind it, and recent
-events.
+`api.explain` has the answer, what happens next, and what a person can do. `explain_view` shows them, the
+details behind it, and recent events.
 """
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -19,112 +16,29 @@ from rich.text import Text
 
 from symphony.api import models
 from symphony.api.conditions import day_tokens
-from symphony.api.formatting import sentence
-from symphony.cli.documents import Explanation, KnownIssue
+from symphony.api.explain import explain
+from symphony.cli.documents import KnownIssue
 from symphony.cli.formatting import (
-    ago,
     attempt_of,
     cell,
     describe_instructions,
-    duration,
     event_words,
     instruction_problems,
     parse_time,
     plural,
-    seconds_between,
-    stop_words,
     tokens,
     unbroken,
 )
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import Category, one_line, without_codes
-from symphony.scheduler import WAITING_FOR_SLOT
+from symphony.domain import one_line, without_codes
 
-_NEEDS_PERSON: Final = "the agent needs a person: "
-_NEXT_POLL: Final = "Every poll of the tracker looks at it again."
-_NOTHING: Final = "Nothing, as long as it stays like this."
-_NO_DAEMON: Final = "Nothing before a daemon runs."
-_START_DAEMON: Final = "start a daemon: symphony run"
-_CHANGE_ISSUE: Final = "change its state, labels, title or description"
-_MOVE_ISSUE: Final = "move it to an active state to have it worked on"
-_PAUSED: Final = ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume")
-NEXT_AND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
-    "incomplete": (_NEXT_POLL, "complete the issue in the tracker"),
-    "terminal": (_NOTHING, _MOVE_ISSUE),
-    "inactive": (_NOTHING, _MOVE_ISSUE),
-    "not_dispatchable": (_NEXT_POLL, "settle what it waits for, in the tracker"),
-    "label_missing": (_NEXT_POLL, "add the label, or change tracker.required_labels"),
-    "running": ("The run goes on.", None),
-    "retrying": ("The next attempt begins when its wait is over.", None),
-    "blocked": (_NOTHING, _CHANGE_ISSUE),
-    "blocker_running": ("It starts once that run has ended and delivered its work.", None),
-    "same_identifier": (
-        "It starts once the other one is over; the two share a workspace.",
-        "give one of them another identifier",
-    ),
-    "draining": ("The daemon ends; the next one takes the issue up.", "start the daemon again: symphony run"),
-    "workflow_invalid": (
-        "It starts once WORKFLOW.md is usable again; what runs goes on.",
-        "correct WORKFLOW.md; the daemon reads it within a second",
-    ),
-    "paused": _PAUSED,
-    "day_budget": ("It starts when the next day (UTC) begins.", "raise agent.budget.max_tokens_per_day"),
-    "agent_limited": (
-        "It starts when the agent's limit or outage ends, or when another agent may take its place.",
-        "name a fallback (agent.fallback), or buy credit and run: symphony retry",
-    ),
-    "no_slot": (
-        "It starts when a slot is free, in the order of priority and age.",
-        "raise agent.max_concurrent_agents, or give it a higher priority",
-    ),
-    "no_state_slot": (
-        "It starts when a slot of its state is free.",
-        "raise agent.max_concurrent_agents_by_state for that state",
-    ),
-    "no_host_slot": (
-        "It starts when a host has a free slot.",
-        "see `symphony hosts`; raise worker.max_concurrent_agents_per_host, or add to worker.ssh_hosts",
-    ),
-    "starting": ("It starts as soon as the tracker has confirmed it.", None),
-    "deferred": (_NEXT_POLL, None),
-}
-"""By reason code: what happens next, and what a person can do."""
 _COMMENT_CHARS: Final = 200
 _COLOURS: Final = {"running": "green", "retrying": "yellow", "blocked": "red"}
 
 
-def explain_issue(issue: KnownIssue) -> Explanation:
+def explain_issue(issue: KnownIssue) -> models.Explanation:
     """Why it is, or is not, being worked on."""
-    if issue.running is not None:
-        return _explain_run(issue.running, issue.generated_at)
-    if issue.retry is not None:
-        explanation = _explain_retry(issue, issue.retry)
-        if issue.source == "files":
-            explanation = replace(explanation, next=_NO_DAEMON)
-    elif issue.blocked is not None:
-        explanation = _explain_block(issue, issue.blocked)
-    elif issue.status in {"ready", "ended"}:
-        return _explain_result(issue)
-    else:
-        return _explain_waiting(issue)
-    if issue.source == "files":  # a remembered claim: a daemon has to take up every operator action
-        explanation = replace(explanation, advice=_join(_START_DAEMON, explanation.advice))
-    return explanation
-
-
-def failure_before(retry: models.Retry, last_error: str | None) -> str | None:
-    """How the last run failed, and why the retry waits if that differs; None after a clean end."""
-    errors = [error for error in (last_error, retry.error) if error]
-    return "; then: ".join(dict.fromkeys(errors)) if retry.error else None
-
-
-def remedy(block: models.Block, identifier: str, url: str | None) -> str:
-    """What a person can do about a blocked issue: the hint of the failure, or the command that helps."""
-    hint, name = one_line(block.failure.hint or ""), _shell_word(identifier)
-    if block.question is not None and "symphony answer" not in hint:
-        where = f"the issue ({one_line(url)})" if url else "the issue"
-        return f'answer it by a comment on {where}, or: symphony answer {name} "…"'
-    return hint or f"have it tried again: symphony unblock {name}"
+    return explain(issue, has_daemon=issue.daemon is not None, of_files=issue.source == "files")
 
 
 def question_to_show(block: models.Block) -> str | None:
@@ -136,7 +50,7 @@ def question_to_show(block: models.Block) -> str | None:
 
 def explain_view(
     issue: KnownIssue,
-    explanation: Explanation,
+    explanation: models.Explanation,
     *,
     state_dir: Path,
     new_comments: Sequence[models.PromptComment] = (),
@@ -166,143 +80,6 @@ def explain_view(
     if issue.recent_events:
         blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(issue.recent_events)]
     return Group(*blocks)
-
-
-# --- the explanation --------------------------------------------------------------------------------------
-
-
-def _explain_run(run: models.Run, now: str) -> Explanation:
-    silent_s, began = seconds_between(run.last_event_at, now), ago(seconds_between(run.started_at, now))
-    if run.stopping:
-        answer = f"An agent is being stopped: {stop_words(run.stopping)}."
-    elif run.last_event == WAITING_FOR_SLOT:
-        return Explanation(
-            running=True,
-            code=WAITING_FOR_SLOT,
-            answer=sentence(f"It waits: {run.last_message}"),
-            since=run.started_at,
-            next="Its agent starts when Ray has a slot for it, in the order in which the runs asked.",
-            advice="see `symphony hosts check`; offer more of worker.ray.slots_resource, or fewer labels",
-        )
-    elif run.session_id is None and silent_s is None:
-        answer = f"A run has begun {began}; it is {run.stage.replace('_', ' ')}."
-    else:
-        answer = f"An agent is at work: turn {run.turn}, begun {began}, last sign of life {ago(silent_s)}."
-    return Explanation(
-        running=True,
-        code="running",
-        answer=answer,
-        since=run.started_at,
-        next="Each turn ends with a look at the issue: still active means another turn, otherwise delivery.",
-        advice=None,
-    )
-
-
-def _explain_retry(issue: KnownIssue, retry: models.Retry) -> Explanation:
-    wait_s = seconds_between(issue.generated_at, retry.due_at)
-    due = "now" if wait_s is not None and wait_s <= 0 else f"in {duration(wait_s)}"
-    if error := failure_before(retry, issue.last_error):
-        answer = sentence(f"It waits for attempt {attempt_of(retry)}, after: {error}")
-        follows = f"That attempt begins {due}, if there is a slot ({retry.due_at})."
-    else:
-        answer = "It goes on, if it is still active."
-        follows = f"It is looked at once more {due} ({retry.due_at})."
-    follows, advice = _PAUSED if issue.paused else (follows, None)
-    return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=advice)
-
-
-def _explain_block(issue: KnownIssue, block: models.Block) -> Explanation:
-    advice = remedy(block, issue.issue_identifier, issue.issue_url)
-    by_pull_request = block.failure.code.startswith("pull_request_")  # its hint says all; labels lift nothing
-    if not by_pull_request and "state, labels, title or description" not in advice:
-        command = f"have it tried again: symphony unblock {_shell_word(issue.issue_identifier)}"
-        advice = advice if "symphony " in advice else _join(advice, command)
-        stopped = block.failure.code == Category.STOPPED_BY_OPERATOR
-        advice = f"{advice}; or {'move it to another state' if stopped else _CHANGE_ISSUE}"
-    return Explanation(
-        running=False,
-        code="blocked",
-        answer=sentence(f"It waits for a person: {block.error.removeprefix(_NEEDS_PERSON)}"),
-        since=block.blocked_at,
-        next=_NOTHING,
-        advice=advice,
-    )
-
-
-def _explain_result(issue: KnownIssue) -> Explanation:
-    """An issue that has left the active states."""
-    where, result = "No tracker list has it any more", issue.result
-    if issue.state:
-        where = f"It is in {issue.state}, which is no active state"
-    if result is None:
-        return Explanation(
-            running=False,
-            code=issue.status,
-            answer=sentence(f"{where}, and no branch of it is remembered"),
-            since=None,
-            next=_NOTHING,
-            advice=_MOVE_ISSUE,
-        )
-    ready, pull = issue.status == "ready", result.pull_request
-    merged = pull is not None and pull.code == "merged"
-    size = f"{plural(result.commits, 'commit')}, +{result.insertions} -{result.deletions}"
-    answer = f"{where}; its work is on the branch {result.branch} ({size})"
-    if result.branch_failure:
-        answer = f"{where}; its work ({size}) is kept by the daemon: {result.branch_failure.message}"
-    if result.push == "pushing":
-        answer += "; it is being pushed to origin"
-    elif result.push_failure:
-        answer += f"; it could not be pushed: {result.push_failure.message}"
-    hints = [one.hint for one in (result.branch_failure, result.push_failure) if one and one.hint]
-    if pull is not None and merged:
-        answer = f"{where}; its work ({size}) is merged: pull request {pull.number}"
-    elif pull is not None:
-        answer += f"; {_pull_request(pull)}"
-    review = "It waits for a review; changes in the tracker are noticed within ten minutes."
-    moves = ["move it to a terminal state" if merged else _MOVE_ISSUE] if ready else []
-    return Explanation(
-        running=False,
-        code=issue.status,
-        answer=sentence(answer),
-        since=result.ended_at,
-        next=review if ready and not merged else _NOTHING,
-        advice="; or ".join([f"look at it: {' or '.join(result.look)}", *hints, *moves]),
-    )
-
-
-def _pull_request(pull: models.PullRequest) -> str:
-    """The pull request and what it waits for, as a part of a sentence."""
-    name = "its pull request" if pull.number is None else f"pull request {pull.number} ({pull.code})"
-    text = f"{name}: {pull.message}"
-    if pull.failure is not None:
-        text += f" (the last step failed: {pull.failure.message}; tried again at {pull.next_try_at})"
-    return text
-
-
-def _explain_waiting(issue: KnownIssue) -> Explanation:
-    if issue.waiting is None:  # a status of a later version
-        reason = models.Reason(code=issue.status, message=issue.status)
-    else:
-        reason = issue.waiting.reason
-    follows, advice = NEXT_AND_ADVICE.get(reason.code, (_NEXT_POLL, None))
-    if issue.daemon is None and reason.code not in {"terminal", "inactive"}:
-        follows, advice = _NO_DAEMON, _join(advice, _START_DAEMON)
-    return Explanation(
-        running=False,
-        code=reason.code,
-        answer=sentence(f"It is not running: {reason.message}"),
-        since=None,
-        next=follows,
-        advice=advice,
-    )
-
-
-def _shell_word(identifier: str) -> str:
-    return shlex.quote(one_line(identifier))
-
-
-def _join(*parts: str | None) -> str:
-    return "; ".join(part for part in parts if part)
 
 
 # --- the picture ------------------------------------------------------------------------------------------
@@ -337,7 +114,9 @@ def _branch_line(issue: models.Issue) -> str | None:
     return ", ".join(parts)
 
 
-def _details(issue: models.Issue, explanation: Explanation, state_dir: Path) -> Mapping[str, str | None]:
+def _details(
+    issue: models.Issue, explanation: models.Explanation, state_dir: Path
+) -> Mapping[str, str | None]:
     """The details by name; empty ones are not shown."""
     run, block, runs, budgets = issue.running, issue.blocked, issue.attempts.runs_started, issue.budgets
     going = run or issue.retry

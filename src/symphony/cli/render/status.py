@@ -18,6 +18,7 @@ from rich.text import Text
 
 from symphony.api import models
 from symphony.api.conditions import day_tokens, placed
+from symphony.api.explain import failure_before, remedy
 from symphony.cli.documents import Status
 from symphony.cli.formatting import (
     ago,
@@ -32,7 +33,7 @@ from symphony.cli.formatting import (
     tokens,
 )
 from symphony.cli.render.conditions import condition_lines
-from symphony.cli.render.explain import failure_before, question_to_show, remedy
+from symphony.cli.render.explain import question_to_show
 from symphony.domain import Category, Failure, natural_order, without_codes
 
 _Column = tuple[str, Literal["left", "right"]]

@@ -1,4 +1,4 @@
-"""The daemon's carrier to a worker in another process: frames over its stdin and stdout."""
+"""A worker in another process: frames over its stdin and stdout."""
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import msgspec
 import structlog
 
 import symphony
 from symphony import to_thread
-from symphony.config import Workflow
+from symphony.daemon.carriers import MAX_SAID_CHARS
 from symphony.daemon.frames import (
     Answer,
     DaemonFrame,
@@ -24,22 +23,18 @@ from symphony.daemon.frames import (
     Hello,
     Logged,
     Ping,
-    Site,
     Stop,
     TranscriptEntries,
     WorkerFrame,
     refusal,
 )
-from symphony.daemon.hosts.remote_host import MAX_SAID_CHARS
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
 from symphony.observability import bugs
 from symphony.processes.base import Host, HostProcess
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
-from symphony.workspaces import split_login
 
-_SECTIONS: Final = ("workspace", "hooks", "agent", "agents", "codex", "claude", "acp", "command", "pricing")
 _EXIT_S: Final = 30.0  # its stop ladder, `after_run` and delivery, both with little time
 _HELLO_S: Final = 60.0  # a busy machine may take long to start a program
 _SWEEPS: Final = 3
@@ -47,24 +42,6 @@ _MAX_WAITING: Final = 200  # frames; a frame is the answer to a tool call, or sm
 _FRAMES_PER_S: Final = 100.0
 _BURST: Final = 1_000.0  # frames that are taken faster; what comes then waits in the pipe
 _log = structlog.get_logger(__name__)
-
-
-def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | None] | None = None) -> Site:
-    """What a worker in another process needs of a workflow. It holds no credential.
-
-    `workspace` has further settings of the section, which replace those of the file.
-    """
-    front = workflow.settings.model_dump(mode="json", exclude_unset=True, include=set(_SECTIONS))
-    passed = {*workflow.settings.hooks.env, *workflow.settings.worker.env} - workflow.secret_names
-    if passed:
-        front["hooks"] = {**front.get("hooks", {}), "env": sorted(passed)}
-    if repo := workflow.settings.workspace.repo:
-        front["workspace"]["repo"] = split_login(repo)[0]
-    if workspace is not None:
-        front["workspace"] = {**front.get("workspace", {}), **workspace}
-    front["tracker"] = {"kind": "memory"}
-    text = b"---\n" + msgspec.json.encode(front) + b"\n---\n" + workflow.template.source.encode()
-    return Site(workflow=str(workflow.path), text=text, lease_ms=lease_ms)
 
 
 class StdioWorker:

@@ -9,8 +9,9 @@ import pytest
 from harness.chronicle import populated
 from harness.pictures import BUDGETS, NOW, busy, drawn, known, merged
 from harness.snapshots import check_snapshot
+from symphony.api.explain import NEXT_AND_ADVICE
 from symphony.cli.documents import KnownIssue
-from symphony.cli.render.explain import NEXT_AND_ADVICE, explain_issue, explain_view
+from symphony.cli.render.explain import explain_issue, explain_view
 from symphony.scheduler import ReasonCode
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 
 import anyio
@@ -13,37 +13,47 @@ from anyio import to_thread
 from harness.project import until
 from harness.shell import word
 from symphony import __version__
-from symphony.config import RaySettings, WorkerSettings
-from symphony.daemon.hosts.ray_hosts import RayHosts
-from symphony.daemon.hosts.remote_host import Wanted
+from symphony.config import RaySettings
+from symphony.daemon.carriers import CarrierContext, Wanted
+from symphony.daemon.hosts.ray_carrier import RayCarrier
 from symphony.domain import Category, SymphonyError
 from symphony.processes.local import LocalHost
 
 WANTED = Wanted(issue_id="1", host="ray")
 
 
-def settings(folder: Path, script: str) -> WorkerSettings:
+def settings(folder: Path, script: str) -> RaySettings:
     """The bridge is this shell script."""
     python = folder / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
-    return WorkerSettings(ray=RaySettings(address="127.0.0.1:1", python=str(python)))
+    return RaySettings(address="127.0.0.1:1", python=str(python))
 
 
-async def place(hosts: RayHosts, worker: WorkerSettings) -> None:
-    async with hosts.place(worker, WANTED, lambda _: None):
+def carrier(made: RaySettings, state_dir: Path) -> AbstractAsyncContextManager[RayCarrier]:
+    context = CarrierContext(
+        local=LocalHost(),
+        environment={"PATH": os.defpath},
+        state_dir=state_dir,
+        log=state_dir / "logs" / "ray.log",
+    )
+    return aclosing(RayCarrier(made, (), context))
+
+
+async def place(cluster: RayCarrier) -> None:
+    async with cluster.place(WANTED, lambda _: None):
         raise AssertionError("there is a place")
 
 
 @pytest.mark.asyncio
 async def test_a_bridge_that_cannot_connect_ends_with_the_run_that_waits_for_it(tmp_path: Path) -> None:
     pid, state_dir = tmp_path / "pid", tmp_path / "state" / "w"
-    worker = settings(tmp_path, f"echo $$ > {word(pid)}.new; mv {word(pid)}.new {word(pid)}; exec sleep 600")
+    made = settings(tmp_path, f"echo $$ > {word(pid)}.new; mv {word(pid)}.new {word(pid)}; exec sleep 600")
     async with (
-        aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, state_dir)) as hosts,
+        carrier(made, state_dir) as cluster,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(place, hosts, worker)
+        tasks.start_soon(place, cluster)
         await to_thread.run_sync(until, lambda: pid.exists() or None, lambda: "no bridge was started")
         tasks.cancel_scope.cancel()
     with pytest.raises(ProcessLookupError):
@@ -64,9 +74,9 @@ async def test_a_bridge_that_cannot_connect_ends_with_the_run_that_waits_for_it(
 async def test_what_is_no_bridge_is_a_host_that_is_not_available(
     script: str, reason: str, tmp_path: Path
 ) -> None:
-    async with aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts:
+    async with carrier(settings(tmp_path, script), tmp_path) as cluster:
         with pytest.raises(SymphonyError) as refused:
-            await place(hosts, settings(tmp_path, script))
+            await place(cluster)
     assert refused.value.failure.category is Category.HOST_UNAVAILABLE
     assert reason in refused.value.failure.message
 
@@ -102,13 +112,12 @@ while True:
 """It serves one connection after the other, and the name of its node is its process id."""
 
 
-def bridge(folder: Path, fate: str, **changes: str) -> WorkerSettings:
+def bridge(folder: Path, fate: str) -> RaySettings:
     """Settings with that bridge; its log has what it was asked for."""
     program = folder / "bridge.py"
     program.write_text(BRIDGE)
     script = f"exec {word(sys.executable)} {word(program)} {__version__} {word(folder / 'log')} {fate}"
-    worker = settings(folder, script)
-    return worker.model_copy(update={"ray": worker.ray.model_copy(update=changes)})
+    return settings(folder, script)
 
 
 @pytest.mark.asyncio
@@ -116,11 +125,10 @@ async def test_a_bridge_that_does_not_say_that_it_ended_an_actor_is_not_asked_ag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the cluster is stuck: it does so when it can, and a daemon that stops cannot wait."""
-    monkeypatch.setattr("symphony.daemon.hosts.ray_hosts._RELEASE_S", 0.2)
-    worker = bridge(tmp_path, "silent")
+    monkeypatch.setattr("symphony.daemon.hosts.ray_carrier._RELEASE_S", 0.2)
     async with (
-        aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts,
-        hosts.place(worker, WANTED, lambda _: None),
+        carrier(bridge(tmp_path, "silent"), tmp_path) as cluster,
+        cluster.place(WANTED, lambda _: None),
     ):
         pass
     (asked,) = (tmp_path / "log").read_text().splitlines()
@@ -129,11 +137,11 @@ async def test_a_bridge_that_does_not_say_that_it_ended_an_actor_is_not_asked_ag
 
 @pytest.mark.asyncio
 async def test_a_killed_bridge_leaves_no_actor_that_waits_for_a_run_that_was_stopped(tmp_path: Path) -> None:
-    worker, waits = bridge(tmp_path, "killed"), anyio.Event()
-    async with aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts:
+    waits = anyio.Event()
+    async with carrier(bridge(tmp_path, "killed"), tmp_path) as cluster:
 
         async def wait_for_a_slot() -> None:
-            async with hosts.place(worker, WANTED, lambda _: waits.set()):
+            async with cluster.place(WANTED, lambda _: waits.set()):
                 raise AssertionError("there is a place")
 
         async with anyio.create_task_group() as tasks:
@@ -146,22 +154,12 @@ async def test_a_killed_bridge_leaves_no_actor_that_waits_for_a_run_that_was_sto
 
 
 @pytest.mark.asyncio
-async def test_a_bridge_by_former_settings_ends_with_its_last_use(tmp_path: Path) -> None:
-    former, present = (bridge(tmp_path, "ends", namespace=name) for name in ("former", "present"))
-    async with aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts:
-        await hosts.keep(former)
-        async with hosts.place(former, WANTED, lambda _: None) as host:
+async def test_a_bridge_serves_one_run_after_the_other_and_ends_with_its_carrier(tmp_path: Path) -> None:
+    async with carrier(bridge(tmp_path, "ends"), tmp_path) as cluster:
+        async with cluster.place(WANTED, lambda _: None) as host:
             first = int(host.name)
-        os.kill(first, 0)
-        async with hosts.place(former, WANTED, lambda _: None) as host:
+        async with cluster.place(WANTED, lambda _: None) as host:
             assert int(host.name) == first
-            await hosts.keep(present)
-            os.kill(first, 0)
-        with pytest.raises(ProcessLookupError):
-            os.kill(first, 0)
-        async with hosts.place(present, WANTED, lambda _: None) as host:
-            second = int(host.name)
-        os.kill(second, 0)
-        await hosts.keep(WorkerSettings())
-        with pytest.raises(ProcessLookupError):
-            os.kill(second, 0)
+        os.kill(first, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)

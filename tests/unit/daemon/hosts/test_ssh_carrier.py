@@ -8,17 +8,27 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import to_thread
-from structlog.testing import capture_logs
 
 from harness.project import until
 from harness.shell import word
-from symphony.config import SshSettings, WorkerSettings
+from symphony.config import SshSettings
+from symphony.daemon.carriers import CarrierContext
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
-from symphony.daemon.hosts.remote_host import HostPlace, RemoteRun, place_script, read_place
-from symphony.daemon.hosts.remote_worker import RemoteRuns
-from symphony.daemon.hosts.ssh_hosts import SshHost, SshHosts, ssh_failure
+from symphony.daemon.hosts.places import HostPlace, place_script, read_place
+from symphony.daemon.hosts.ssh_carrier import SshCarrier, ssh_failure
 from symphony.domain import Blame, Category, SymphonyError
 from symphony.processes.local import LocalHost
+
+
+def carrier(*names: str, settings: SshSettings | None = None, **environment: str) -> SshCarrier:
+    context = CarrierContext(
+        local=LocalHost(),
+        environment={"PATH": os.defpath, **environment},
+        state_dir=Path("/nowhere"),
+        log=Path("/nowhere/ssh.log"),
+    )
+    return SshCarrier(settings or SshSettings(), names, context)
+
 
 SAID = {
     "agent@h: Permission denied (publickey,password).": "refuses the login",
@@ -51,20 +61,18 @@ def test_the_commands_of_hints_reach_the_same_port() -> None:
 
 
 def test_addresses_become_words_for_ssh_and_for_git() -> None:
-    hosts = SshHosts(LocalHost(), {"PATH": "/bin", "TRACKER_TOKEN": "secret"})
-    settings = WorkerSettings()
-    plain = hosts.get("build-1", settings)
-    assert plain.destination == ("build-1",)
+    hosts = carrier(TRACKER_TOKEN="secret")
+    plain = hosts.host("build-1")
+    assert plain.argv("true")[-3:] == ("--", "build-1", "true")
     assert plain.git_address("/srv/r.git") == "build-1:/srv/r.git"
-    other = hosts.get("agent@build-2:2222", settings)
-    assert other.destination == ("-p", "2222", "agent@build-2")
-    assert "-p 2222" in other.git_ssh_command
-    assert other.argv("true")[-3:] == ("--", "agent@build-2", "true")
-    six = hosts.get("[::1]:22", settings)
-    assert six.destination == ("-p", "22", "::1")
+    other = hosts.host("agent@build-2:2222")
+    assert other.git_ssh_command.endswith(" -p 2222")
+    assert other.argv("true")[-5:] == ("-p", "2222", "--", "agent@build-2", "true")
+    six = hosts.host("[::1]:22")
+    assert six.argv("true")[-5:] == ("-p", "22", "--", "::1", "true")
     assert six.git_address("/r.git") == "[::1]:/r.git"
     assert "TRACKER_TOKEN" not in plain.env
-    assert hosts.get("build-1", settings) is plain
+    assert hosts.host("build-1") is plain
 
 
 @pytest.mark.asyncio
@@ -72,12 +80,11 @@ def test_addresses_become_words_for_ssh_and_for_git() -> None:
     "name", ["-oProxyCommand=touch pwned", "root@db.internal:2222", "build-2", "build-1:22", ""]
 )
 async def test_a_destination_is_one_of_the_settings(name: str) -> None:
-    settings = WorkerSettings(ssh_hosts=("build-1",))
-    async with aclosing(SshHosts(LocalHost(), {"PATH": os.defpath})) as hosts:
-        async with hosts.visit(settings, "build-1") as known:
+    async with aclosing(carrier("build-1")) as hosts:
+        async with hosts.visit("build-1") as known:
             assert known.name == "build-1"
         with pytest.raises(SymphonyError) as refused:
-            async with hosts.visit(settings, name):
+            async with hosts.visit(name):
                 pass
     assert refused.value.failure.category is Category.HOST_UNAVAILABLE
 
@@ -95,8 +102,8 @@ async def test_a_client_ends_with_the_run_that_waits_for_its_connection(tmp_path
         f"#!/bin/sh\necho $$ > {word(pid)}.new; mv {word(pid)}.new {word(pid)}; exec sleep 600\n"
     )
     client.chmod(0o755)
-    async with aclosing(SshHosts(LocalHost(), {"PATH": os.defpath})) as hosts:
-        host = hosts.get("h", WorkerSettings(ssh=SshSettings(command=str(client))))
+    async with aclosing(carrier("h", settings=SshSettings(command=str(client)))) as hosts:
+        host = hosts.host("h")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.connect)
             await to_thread.run_sync(until, lambda: pid.exists() or None, lambda: "no client was started")
@@ -106,52 +113,8 @@ async def test_a_client_ends_with_the_run_that_waits_for_its_connection(tmp_path
             os.kill(int(pid.read_text()), 0)
 
 
-@pytest.mark.asyncio
-async def test_a_connection_by_former_settings_ends_with_its_last_use(tmp_path: Path) -> None:
-    """In place of ssh: the master connection is a file that has its process id."""
-    client = tmp_path / "ssh"
-    client.write_text(
-        '#!/bin/sh\nfor word do [ "$before" = -S ] && socket=$word; before=$word; done\n'
-        'echo $$ > "$socket.new"; mv "$socket.new" "$socket"; exec sleep 600\n'
-    )
-    client.chmod(0o755)
-    former, present = (
-        WorkerSettings(ssh_hosts=("h",), ssh=SshSettings(command=str(client), lease_ms=lease_ms))
-        for lease_ms in (1, 2)
-    )
-
-    async def connected(host: SshHost) -> int:
-        await host.connect()
-        socket = host.client[host.client.index("-S") + 1]
-        return int(await anyio.Path(socket).read_text())
-
-    async with aclosing(SshHosts(LocalHost(), {"PATH": os.defpath})) as hosts:
-        await hosts.keep(former)
-        async with hosts.visit(former, "h") as host:
-            first = await connected(host)
-        os.kill(first, 0)
-        async with hosts.visit(former, "h") as host:
-            await hosts.keep(present)
-            assert await connected(host) == first, "it is in use"
-            async with hosts.visit(former, "h") as again:
-                assert again is host
-            os.kill(first, 0)
-        with pytest.raises(ProcessLookupError):
-            os.kill(first, 0)
-        async with hosts.visit(present, "h") as host:
-            second = await connected(host)
-        async with hosts.visit(former, "h") as host:
-            third = await connected(host)
-        with pytest.raises(ProcessLookupError):
-            os.kill(third, 0)
-        os.kill(second, 0)
-        await hosts.keep(WorkerSettings(ssh=present.ssh))
-        with pytest.raises(ProcessLookupError):
-            os.kill(second, 0)
-
-
 def test_no_option_switches_the_check_of_keys_off() -> None:
-    client = SshHosts(LocalHost(), {}).get("h", WorkerSettings()).client
+    client = carrier().host("h").client
     assert "BatchMode=yes" in client
     assert not any("StrictHostKeyChecking" in word for word in client)
 
@@ -164,7 +127,7 @@ def test_a_host_says_where_things_are(python: str | None, tmp_path: Path) -> Non
         program.parent.mkdir(parents=True)
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-    host = SshHosts(LocalHost(), {}).get("h", WorkerSettings(ssh=settings))
+    host = carrier(settings=settings).host("h")
     script = place_script(host, needs_git=True, further=["echo one", "echo two"])
     env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=True)
@@ -179,7 +142,7 @@ def test_a_host_says_where_things_are(python: str | None, tmp_path: Path) -> Non
 
 
 def test_a_host_without_an_installation_is_told(tmp_path: Path) -> None:
-    script = place_script(SshHosts(LocalHost(), {}).get("h", WorkerSettings()), needs_git=False)
+    script = place_script(carrier().host("h"), needs_git=False)
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 92
@@ -188,23 +151,6 @@ def test_a_host_without_an_installation_is_told(tmp_path: Path) -> None:
 def test_half_an_answer_is_no_place() -> None:
     place, rest = read_place("/srv/work")
     assert (place, rest) == (HostPlace(root="/srv/work", python="", clock_s=None), [])
-
-
-def test_runs_without_a_known_end_survive_the_daemon(tmp_path: Path) -> None:
-    run = RemoteRun(run_id="d1-4", issue_id="1", host="h", lease_ms=30_000)
-    runs = RemoteRuns(tmp_path)
-    assert runs.all() == ()
-    runs.add(run)
-    (tmp_path / "remote-runs" / "d1-5.json").write_text("{")
-    (tmp_path / "remote-runs" / "d1-6.tmp").write_text("{}")
-    with capture_logs() as logs:
-        assert RemoteRuns(tmp_path).all() == (run,)
-    assert [(log["event"], Path(log["path"]).name) for log in logs] == [
-        ("remote_run_unreadable", "d1-5.json")
-    ]
-    runs.remove("d1-4")
-    runs.remove("d1-4")
-    assert RemoteRuns(tmp_path).all() == ()
 
 
 def test_a_run_id_is_no_path(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from symphony import to_thread
-from symphony.daemon.hosts.remote_host import RemoteHost, host_failure, said
+from symphony.daemon.carriers import RemoteHost, host_failure, said
 from symphony.domain import SymphonyError, is_disk_full
 from symphony.processes.base import Completed
 from symphony.workspaces import (

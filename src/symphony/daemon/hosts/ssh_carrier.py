@@ -8,27 +8,19 @@ line: what a host needs is sent as input.
 import re
 import shlex
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+from typing_extensions import override
 
 from symphony import to_thread
 from symphony.config import SshSettings, WorkerSettings
-from symphony.daemon.hosts.remote_host import (
-    COMMAND_TIMEOUT_MS,
-    MAX_SAID_CHARS,
-    RemoteRun,
-    Wanted,
-    host_failure,
-    run_client,
-)
+from symphony.daemon.carriers import MAX_SAID_CHARS, Carrier, CarrierContext, RemoteHost, host_failure
 from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.domain import Failure, SymphonyError, one_line
-from symphony.processes.base import Completed, Host, HostProcess
+from symphony.processes.base import Completed, HostProcess
 
 CONNECT_S: Final = 10
 _OPTIONS: Final = (
@@ -43,9 +35,7 @@ _OPTIONS: Final = (
     *("-o", "PermitLocalCommand=no"),
     *("-o", "LogLevel=ERROR"),
 )
-_INHERITED: Final = re.compile(r"PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR|SSH_AUTH_SOCK|KRB5CCNAME")
 _ADDRESS: Final = re.compile(r"(?P<host>.*?)(?::(?P<port>[0-9]{1,5}))?")
-_SSH_FAILED: Final = 255
 _MASTER_POLL_S: Final = 0.05
 _REFUSED_S: Final = 1.0
 
@@ -79,61 +69,39 @@ def ssh_failure(host: str, stderr: str) -> Failure:
     return host_failure(host, f"it cannot be reached ({last})", hint=hint)
 
 
-class SshHost:
-    """One host (`RemoteHost`). Made by `SshHosts`, which counts its `uses`."""
+class SshHost(RemoteHost):
+    """One host, over a master connection whose socket is in the directory."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: SshSettings,
-        *,
-        host: Host,
-        environment: Mapping[str, str],
-        directory: SocketDirectory,
-        socket: str,
-    ) -> None:
-        self.name = name
-        self.settings = settings
-        self.destination = destination_of(name)
-        self.node_id = None
-        self.remote_root = settings.remote_root
-        self.remote_python = settings.python or f"{settings.remote_root}/venv/bin/python"
-        self.install_hint = f"run `symphony hosts prepare {shlex.quote(name)}`"
-        self.local = host
-        self.env = environment
-        self.uses = 0
+    def __init__(self, name: str, carrier: "SshCarrier", directory: SocketDirectory, socket: str) -> None:
+        settings, (*port, address) = carrier.settings, destination_of(name)
         self._directory = directory
         self._socket = directory.path / socket
+        self._command = (settings.command, *_OPTIONS, *settings.options)
+        self._port = tuple(port)
+        super().__init__(
+            name=name,
+            client=(*self._command, "-o", "ControlMaster=no", "-S", str(self._socket), *port),
+            address=address,
+            remote_root=settings.remote_root,
+            remote_python=settings.python or f"{settings.remote_root}/venv/bin/python",
+            install_hint=f"run `symphony hosts prepare {shlex.quote(name)}`",
+            local=carrier.context.local,
+            env=carrier.env,
+        )
         self._lock = anyio.Lock()
         self._master: HostProcess | None = None
         self._refused: tuple[float, Failure] | None = None
 
-    @property
-    def client(self) -> tuple[str, ...]:
-        """The client with its options, over the master connection."""
-        shared = ("-o", "ControlMaster=no", "-S", str(self._socket))
-        return (self.settings.command, *_OPTIONS, *self.settings.options, *shared)
-
+    @override
     def argv(self, command: str) -> tuple[str, ...]:
-        """The command line that runs a shell command on the host."""
-        return (*self.client, *self._words, command)
+        """The destination is behind `--`: it is no option, whatever it is."""
+        return (*self.client, "--", self.address, command)
 
-    @property
-    def _words(self) -> tuple[str, ...]:
-        """The destination behind `--`: it is no option, whatever it is."""
-        *port, address = self.destination
-        return (*port, "--", address)
+    @override
+    def lost(self, done: Completed) -> Failure:
+        return ssh_failure(self.name, done.stderr.decode("utf-8", "replace"))
 
-    @property
-    def git_ssh_command(self) -> str:
-        """`GIT_SSH_COMMAND` for `git_address`."""
-        return shlex.join((*self.client, *self.destination[:-1]))
-
-    def git_address(self, path: str) -> str:
-        """The address of a repository on the host, for git with `git_ssh_command`."""
-        name = self.destination[-1]
-        return f"[{name}]:{path}" if ":" in name else f"{name}:{path}"
-
+    @override
     async def connect(self) -> None:
         """Have a master connection.
 
@@ -158,7 +126,7 @@ class SshHost:
                 text, hint = f"no directory for its connection: {error}", "free space in /tmp"
                 raise SymphonyError(host_failure(self.name, text, hint=hint)) from error
             master = ("-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-S", str(self._socket), "-N")
-            argv = (self.settings.command, *_OPTIONS, *self.settings.options, *master, *self._words)
+            argv = (*self._command, *master, *self._port, "--", self.address)
             try:
                 child = await self.local.spawn(argv, cwd=Path("/"), env=self.env, stderr_path=stderr)
             except OSError as error:
@@ -201,102 +169,41 @@ class SshHost:
                 child.signal(signal.SIGKILL, (child.identity,))
                 await child.wait()
 
-    async def run(
-        self, command: str, *, stdin: bytes = b"", timeout_ms: int = COMMAND_TIMEOUT_MS
-    ) -> Completed:
-        """Run a shell command there; the caller judges its exit code, except that of ssh itself.
 
-        Raises:
-            SymphonyError: `host_unavailable`: the host cannot be reached, or did not answer in time.
-        """
-        await self.connect()
-        done = await run_client(self, command, stdin=stdin, timeout_ms=timeout_ms)
-        if done.exit_code == _SSH_FAILED:
-            raise SymphonyError(ssh_failure(self.name, done.stderr.decode("utf-8", "replace")))
-        return done
+class SshCarrier(Carrier[SshSettings]):
+    """The machines of `worker.ssh_hosts`."""
 
+    settings_type = SshSettings
+    inherits = "SSH_AUTH_SOCK|KRB5CCNAME"
 
-class SshHosts:
-    """The hosts of one daemon. Call `aclose` when it is no longer used.
-
-    Args:
-        host: where ssh clients run: this machine.
-        environment: variables of the daemon.
-    """
-
-    def __init__(self, host: Host, environment: Mapping[str, str]) -> None:
-        self._host = host
-        self._environment = {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
-        self._hosts: dict[tuple[str, SshSettings], SshHost] = {}
-        self._made = 0
-        self._kept: WorkerSettings | None = None
+    def __init__(self, settings: SshSettings, names: tuple[str, ...], context: CarrierContext) -> None:
+        super().__init__(settings, names, context)
+        self._hosts: dict[str, SshHost] = {}
         self._directory = SocketDirectory()
 
+    @classmethod
+    @override
+    def names_in(cls, worker: WorkerSettings, settings: SshSettings) -> tuple[str, ...]:
+        return worker.ssh_hosts
+
+    @override
+    def host(self, name: str) -> SshHost:
+        if name not in self._hosts:
+            self._hosts[name] = SshHost(name, self, self._directory, f"{len(self._hosts)}")
+        return self._hosts[name]
+
+    @classmethod
+    @override
+    def unprepared(cls, settings: SshSettings) -> tuple[str, str] | None:
+        if settings.python is None:
+            return None
+        return (
+            "worker.ssh.python names an installation, which is not changed from here",
+            "leave the key out, or install this release there yourself",
+        )
+
+    @override
     async def aclose(self) -> None:
-        """End the connections."""
-        with anyio.CancelScope(shield=True):
-            for host in self._hosts.values():
-                await host.close()
-            await to_thread.run_sync(self._directory.remove)
-
-    def get(self, name: str, settings: WorkerSettings) -> SshHost:
-        """The host of this name, by these settings."""
-        key = (name, settings.ssh)
-        if key not in self._hosts:
-            self._made += 1
-            self._hosts[key] = SshHost(
-                name,
-                settings.ssh,
-                host=self._host,
-                environment=self._environment,
-                directory=self._directory,
-                socket=f"{self._made}",
-            )
-        return self._hosts[key]
-
-    async def keep(self, settings: WorkerSettings) -> None:
-        """End the connections of all other settings, each with its last use."""
-        self._kept = settings
-        for host in tuple(self._hosts.values()):
-            await self._release(host)
-
-    @asynccontextmanager
-    async def place(
-        self, settings: WorkerSettings, wanted: Wanted, on_wait: Callable[[str], None]
-    ) -> AsyncIterator[SshHost]:
-        """The host that the scheduler chose."""
-        del on_wait  # the scheduler counts the slots
-        async with self.visit(settings, wanted.host) as host:
-            yield host
-
-    @asynccontextmanager
-    async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[SshHost]:
-        """The host of this name. Raises `SymphonyError`: the settings do not name it."""
-        if name not in settings.ssh_hosts:
-            failure = host_failure(one_line(name, MAX_SAID_CHARS), "worker.ssh_hosts does not name it")
-            raise SymphonyError(failure)
-        host = self.get(name, settings)
-        host.uses += 1
-        try:
-            yield host
-        finally:
-            host.uses -= 1
-            await self._release(host)
-
-    async def _release(self, host: SshHost) -> None:
-        kept, key = self._kept, (host.name, host.settings)
-        if host.uses or kept is None or self._hosts.get(key) is not host:
-            return
-        if kept.ray.address is None and host.name in kept.ssh_hosts and host.settings == kept.ssh:
-            return
-        del self._hosts[key]
-        await host.close()
-
-    async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
-        """Those of the settings."""
-        return settings.ssh_hosts
-
-    async def is_gone(self, settings: WorkerSettings, run: RemoteRun) -> bool:
-        """Nothing but the lease tells."""
-        del settings, run
-        return True
+        for host in self._hosts.values():
+            await host.close()
+        await to_thread.run_sync(self._directory.remove)

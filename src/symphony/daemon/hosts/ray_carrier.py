@@ -5,14 +5,11 @@ a node apart from a run is done in an actor without a slot.
 """
 
 import hashlib
-import re
-import shlex
 import signal
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,11 +18,23 @@ import anyio
 import msgspec
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
-from msgspec import structs
+from typing_extensions import override
 
 import symphony
 from symphony import to_thread
-from symphony.config import RaySettings, WorkerSettings
+from symphony.config import RaySettings
+from symphony.daemon.carriers import (
+    MAX_SAID_CHARS,
+    Carrier,
+    CarrierContext,
+    HostFacts,
+    RemoteHost,
+    RemoteRun,
+    Survey,
+    Wanted,
+    host_failure,
+    said,
+)
 from symphony.daemon.hosts import ray_relay
 from symphony.daemon.hosts.ray_messages import (
     INSTALL_HINT,
@@ -43,20 +52,10 @@ from symphony.daemon.hosts.ray_messages import (
     Visit,
     Waiting,
 )
-from symphony.daemon.hosts.remote_host import (
-    COMMAND_TIMEOUT_MS,
-    MAX_SAID_CHARS,
-    RemoteHost,
-    RemoteRun,
-    Wanted,
-    host_failure,
-    run_client,
-    said,
-)
 from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category, Failure, SymphonyError, one_line
-from symphony.processes.base import Completed, Host, HostProcess
+from symphony.processes.base import Completed, HostProcess
 
 RAY: Final = "ray"
 """What messages about the cluster as a whole begin with."""
@@ -71,129 +70,66 @@ _REFUSED_S: Final = 1.0
 _SILENCE_EXTRA_MS: Final = 30_000
 _MAX_LINE_BYTES: Final = 1_048_576
 _BRIDGE_ENDED: Final = host_failure(RAY, "the bridge ended", hint="see logs/ray.log")
-_INHERITED: Final = re.compile(
-    r"PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR|PYTHONPATH|LD_LIBRARY_PATH|RAY_\w+"
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayHost:
-    """A place on a node: one actor (`RemoteHost`)."""
+class RayHost(RemoteHost):
+    """A place on a node: one actor."""
 
-    name: str
-    node_id: str
-    place: str
-    remote_python: str
-    remote_root: str
-    local: Host
-    env: Mapping[str, str]
-    socket: Path
-
-    install_hint: str = INSTALL_HINT
-
-    @property
-    def _client(self) -> tuple[str, ...]:
-        return (sys.executable, "-I", "-S", ray_relay.__file__, str(self.socket))
-
-    def argv(self, command: str) -> tuple[str, ...]:
-        """The command line that runs a shell command there."""
-        return (*self._client, self.place, command)
-
-    @property
-    def git_ssh_command(self) -> str:
-        """`GIT_SSH_COMMAND` for `git_address`."""
-        return shlex.join(self._client)
-
-    def git_address(self, path: str) -> str:
-        """The address of a repository there, for git with `git_ssh_command`."""
-        return f"{self.place}:{path}"
-
-    async def connect(self) -> None:
-        """The bridge is connected."""
-
-    async def run(
-        self, command: str, *, stdin: bytes = b"", timeout_ms: int = COMMAND_TIMEOUT_MS
-    ) -> Completed:
-        """Run a shell command there; the caller judges its exit code, except that of a lost actor.
-
-        Raises:
-            SymphonyError: `host_unavailable`.
-        """
-        done = await run_client(self, command, stdin=stdin, timeout_ms=timeout_ms)
-        if done.exit_code == ray_relay.FAILED:
-            raise SymphonyError(host_failure(self.name, said(done), hint="see `ray status`"))
-        return done
+    @override
+    def lost(self, done: Completed) -> Failure:
+        return host_failure(self.name, said(done), hint="see `ray status`")
 
 
-class RayHosts:
-    """The nodes of clusters. Call `aclose` when it is no longer used.
+class RayCarrier(Carrier[RaySettings]):
+    """The nodes of a cluster."""
 
-    Args:
-        host: where bridges run: this machine.
-        environment: variables of the daemon; Ray takes the token of the cluster from them.
-        state_dir: names this daemon, and has the log of the bridge.
-        log: its name below `logs`.
-    """
+    settings_type = RaySettings
+    is_cluster = True
+    inherits = r"PYTHONPATH|LD_LIBRARY_PATH|RAY_\w+"
 
-    def __init__(
-        self, host: Host, environment: Mapping[str, str], state_dir: Path, *, log: str = "ray.log"
-    ) -> None:
-        self._host = host
-        self._environment = {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
-        self._state_dir = state_dir
-        self._log = state_dir / "logs" / log
-        self._bridges: dict[str, HostProcess] = {}
-        self._uses: Counter[str] = Counter()
-        self._kept: str | None = None
-        self._refused: dict[str, tuple[float, SymphonyError]] = {}
+    def __init__(self, settings: RaySettings, names: tuple[str, ...], context: CarrierContext) -> None:
+        super().__init__(settings, names, context)
+        self._bridge: HostProcess | None = None
+        self._refused: tuple[float, SymphonyError] | None = None
         self._lock = anyio.Lock()
         self._directory = SocketDirectory()
+        self._socket = self._directory.path / "ray"
 
+    @classmethod
+    @override
+    def unprepared(cls, settings: RaySettings) -> tuple[str, str] | None:
+        return "nodes of a Ray cluster are not prepared from here", INSTALL_HINT
+
+    @override
     async def aclose(self) -> None:
-        """End the bridges."""
-        with anyio.CancelScope(shield=True):
-            for bridge in self._bridges.values():
-                await _end(bridge)
-            await to_thread.run_sync(self._directory.remove)
+        if self._bridge is not None:
+            await _end(self._bridge)
+        await to_thread.run_sync(self._directory.remove)
 
-    async def keep(self, settings: WorkerSettings) -> None:
-        """End the bridges of all other settings, each with its last use."""
-        self._kept = "" if settings.ray.address is None else self._asked(settings.ray)[0]
-        for key in tuple(self._bridges):
-            await self._release(key)
-
+    @override
     @asynccontextmanager
-    async def place(
-        self, settings: WorkerSettings, wanted: Wanted, on_wait: Callable[[str], None]
-    ) -> AsyncIterator[RemoteHost]:
-        """A place with a slot, once there is one.
-
-        Raises:
-            SymphonyError: `host_unavailable`, with a hint.
-        """
+    async def place(self, wanted: Wanted, on_wait: Callable[[str], None]) -> AsyncIterator[RemoteHost]:
+        """A place with a slot, once there is one."""
         name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
         asked = Place(
             name=name,
-            labels={**settings.ray.labels, **wanted.labels},
+            labels={**self.settings.labels, **wanted.labels},
             node=wanted.last_host,
-            autoscaler=settings.ray.autoscaler,
+            autoscaler=self.settings.autoscaler,
         )
         answers: _Answers | None = None
         try:
-            async with self._asking(settings.ray, asked) as answers:
-                yield self._host_at(settings.ray, await _wait_for_place(answers, on_wait))
+            async with self._asking(asked) as answers:
+                yield self._host_at(await _wait_for_place(answers, on_wait))
         finally:
             if answers is not None and answers.cut:  # one that is silent ends the actor when it can
-                await self._end_place(settings, name)
+                await self._end_place(name)
 
+    @override
     @asynccontextmanager
-    async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[RemoteHost]:
-        """A place without a slot on a node.
-
-        Raises:
-            SymphonyError: `host_unavailable`, with a hint.
-        """
-        async with self._asking(settings.ray, Visit(node=name)) as answers:
+    async def visit(self, name: str) -> AsyncIterator[RemoteHost]:
+        """A place without a slot on a node that the cluster lists."""
+        async with self._asking(Visit(node=name)) as answers:
             placed: Placed | None = None
             with anyio.move_on_after(_VISIT_S):
                 placed = await _wait_for_place(answers, lambda _: None)
@@ -201,60 +137,72 @@ class RayHosts:
                 raise SymphonyError(host_failure(name, f"no answer within {_VISIT_S:g} s"))
             if placed.node != name:
                 raise SymphonyError(host_failure(name, "the cluster gave a place on another node"))
-            yield self._host_at(settings.ray, placed)
+            yield self._host_at(placed)
 
-    async def _end_place(self, settings: WorkerSettings, name: str) -> None:
+    async def _end_place(self, name: str) -> None:
         """End the actor that a bridge left which ended; one that cannot be reached ends by itself."""
         with anyio.move_on_after(_ANSWER_S, shield=True), suppress(SymphonyError):
-            async with self._asking(settings.ray, EndPlace(name=name)) as answers:
+            async with self._asking(EndPlace(name=name)) as answers:
                 await answers.receive()
 
-    async def list_nodes(self, settings: WorkerSettings) -> Nodes:
-        """The nodes of the cluster.
-
-        Raises:
-            SymphonyError: `host_unavailable`, with a hint.
-        """
-        async with self._asking(settings.ray, ListNodes()) as answers:
+    async def _list_nodes(self) -> Nodes:
+        async with self._asking(ListNodes()) as answers:
             with anyio.move_on_after(_ANSWER_S):
                 found = await answers.receive()
                 if isinstance(found, Nodes):
                     return found
         raise SymphonyError(host_failure(RAY, "the cluster does not answer", hint="see `ray status`"))
 
-    async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
+    @override
+    async def survey(self) -> Survey:
         """The nodes that are alive and offer slots."""
-        found = await self.list_nodes(settings)
-        return tuple(sorted(node.name for node in found.nodes if node.alive and node.slots))
+        found, resource = await self._list_nodes(), self.settings.slots_resource
+        hosts = {
+            node.name: HostFacts(slots=node.slots, labels=node.labels)
+            for node in sorted(found.nodes, key=lambda node: node.name)
+            if node.alive and node.slots
+        }
+        slots = sum(facts.slots or 0 for facts in hosts.values())
+        cluster = HostFacts(
+            release=found.release,
+            slots=slots,
+            problem=None if slots else f"no node of the cluster offers {resource}",
+            hint=None if slots else f"start nodes with `--resources='{{\"{resource}\": 4}}'`",
+        )
+        return Survey(hosts, cluster)
 
-    async def is_gone(self, settings: WorkerSettings, run: RemoteRun) -> bool:
+    @override
+    async def is_gone(self, run: RemoteRun) -> bool:
         """Whether Ray took the node of a run for dead, or cannot be asked."""
         try:
-            found = await self.list_nodes(settings)
+            found = await self._list_nodes()
         except SymphonyError:
             return True
         return not any(node.alive and node.node_id == run.node_id for node in found.nodes)
 
-    def _host_at(self, settings: RaySettings, placed: Placed) -> RayHost:
+    def _host_at(self, placed: Placed) -> RayHost:
         return RayHost(
             name=placed.node,
             node_id=placed.node_id,
-            place=placed.place,
+            client=(sys.executable, "-I", "-S", ray_relay.__file__, str(self._socket)),
+            address=placed.place,
             remote_python=placed.python,
-            remote_root=settings.remote_root,
-            local=self._host,
-            env={name: value for name, value in self._environment.items() if not name.startswith("RAY_")},
-            socket=Path(self._asked(settings)[1].socket),
+            remote_root=self.settings.remote_root,
+            install_hint=INSTALL_HINT,
+            local=self.context.local,
+            env={name: value for name, value in self.env.items() if not name.startswith("RAY_")},
         )
 
     # --- the bridge --------------------------------------------------------------------------------------
 
-    def _asked(self, settings: RaySettings) -> tuple[str, BridgeSettings]:
-        """What a bridge by these settings is told, and a key of them."""
-        assert settings.address is not None  # noqa: S101 - there is a cluster
-        own = hashlib.sha256(str(self._state_dir).encode()).hexdigest()[:12]
-        asked = BridgeSettings(
-            socket="",
+    def _asked(self) -> BridgeSettings:
+        """What the bridge is told."""
+        settings = self.settings
+        if settings.address is None:
+            raise SymphonyError(host_failure(RAY, "worker.ray names no cluster", hint="set its address"))
+        own = hashlib.sha256(str(self.context.state_dir).encode()).hexdigest()[:12]
+        return BridgeSettings(
+            socket=str(self._socket),
             address=settings.address,
             namespace=settings.namespace,
             slots_resource=settings.slots_resource,
@@ -262,65 +210,52 @@ class RayHosts:
             prefix=f"symphony-{own}",
             silence_ms=settings.lease_ms + _SILENCE_EXTRA_MS,
         )
-        key = hashlib.sha256(f"{settings.python} {asked}".encode()).hexdigest()[:8]
-        return key, structs.replace(asked, socket=str(self._directory.path / key))
 
     @asynccontextmanager
-    async def _asking(self, settings: RaySettings, request: Request) -> AsyncIterator["_Answers"]:
-        """Ask a bridge, which is started if there is none. Raises `SymphonyError`."""
-        key, asked = self._asked(settings)
-        self._uses[key] += 1
-        try:
-            async with await self._connect(key, settings.python or sys.executable, asked) as stream:
-                answers = _Answers(stream)
-                try:
-                    await answers.ask(request)
-                    yield answers
-                finally:
-                    with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_S):
-                        await answers.end()
-        finally:
-            self._uses[key] -= 1
-            await self._release(key)
+    async def _asking(self, request: Request) -> AsyncIterator["_Answers"]:
+        """Ask the bridge, which is started if there is none. Raises `SymphonyError`."""
+        async with await self._connect() as stream:
+            answers = _Answers(stream)
+            try:
+                await answers.ask(request)
+                yield answers
+            finally:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_S):
+                    await answers.end()
 
-    async def _release(self, key: str) -> None:
-        if not self._uses[key] and self._kept not in {None, key} and key in self._bridges:
-            await _end(self._bridges.pop(key))
-
-    async def _connect(self, key: str, python: str, asked: BridgeSettings) -> SocketStream:
+    async def _connect(self) -> SocketStream:
         async with self._lock:
-            bridge = self._bridges.get(key)
+            bridge = self._bridge
             if bridge is not None and bridge.exit_code is None:
                 try:
-                    return await anyio.connect_unix(asked.socket)
+                    return await anyio.connect_unix(self._socket)
                 except (ConnectionRefusedError, FileNotFoundError):
                     await _end(bridge, grace_s=0)  # it was killed, and is about to be gone
-            until_s, refused = self._refused.get(key, (0.0, None))
-            if refused is not None and anyio.current_time() < until_s:
-                raise refused
+            if self._refused is not None and anyio.current_time() < self._refused[0]:
+                raise self._refused[1]
             try:
-                self._bridges[key] = await self._start(python, asked)
-                return await anyio.connect_unix(asked.socket)
+                self._bridge = await self._start(self.settings.python or sys.executable, self._asked())
+                return await anyio.connect_unix(self._socket)
             except OSError as error:
                 raise SymphonyError(_BRIDGE_ENDED) from error
             except SymphonyError as error:
                 # Runs that wait for this connection need not try it one after the other.
-                self._refused[key] = anyio.current_time() + _REFUSED_S, error
+                self._refused = anyio.current_time() + _REFUSED_S, error
                 raise
 
     async def _start(self, python: str, asked: BridgeSettings) -> HostProcess:
-        log = self._log
+        log = self.context.log
 
         def clear() -> None:
             self._directory.create()
-            Path(asked.socket).unlink(missing_ok=True)
-            StateDirectory(self._state_dir).create()
+            self._socket.unlink(missing_ok=True)
+            StateDirectory(self.context.state_dir).create()
             log.unlink(missing_ok=True)
 
         argv = (python, "-m", "symphony.daemon.hosts.ray_bridge")
         try:
             await to_thread.run_sync(clear)
-            bridge = await self._host.spawn(argv, cwd=Path("/"), env=self._environment, stderr_path=log)
+            bridge = await self.context.local.spawn(argv, cwd=Path("/"), env=self.env, stderr_path=log)
         except OSError as error:
             hint = "see worker.ray.python, and the space in /tmp"
             raise SymphonyError(

@@ -123,6 +123,7 @@ def test_its_settings_are_judged_like_all_others(project: Project, installed: Pa
     assert len([one for one in problems if one["code"] == "invalid_workflow_config"]) == 3
 
 
+@pytest.mark.slow
 def test_its_keys_are_listed_and_a_near_spelling_is_told(project: Project, installed: Path) -> None:
     project.environment["PYTHONPATH"] = str(installed)
     keys = {one["name"]: one for one in json.loads(_symphony(project, "check", "--keys", "--json").stdout)}

@@ -22,7 +22,7 @@ from symphony.daemon.admission import ACKNOWLEDGEMENT
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]
 SOURCES = Path(symphony.__file__).parents[1]
-TIRED = {"kind": "acp", "command": scripted_acp("--refuse-prompt", "'429, retry after 60 s'")}
+TIRED = {"kind": "acp", "command": scripted_acp("--refuse-prompt", "'429, retry after 3600 s'")}
 
 
 def _noting(project: Project, name: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
     project.issue("SYM-1", [{"wait_for": str(go)}, *WORK])
     with project.daemon(ACKNOWLEDGEMENT) as daemon:
         limited = daemon.wait_for("agent_limited")
-        assert (limited["agent"], limited["delay_ms"]) == ("tired", 60_000)
+        assert (limited["agent"], limited["delay_ms"]) == ("tired", 3_600_000)
 
         def taken_over() -> dict[str, Any] | None:
             found: dict[str, Any] = json.loads(_told(project, "status", "--json"))

@@ -151,6 +151,7 @@ def test_a_disk_that_is_full_at_the_start_costs_one_warning_and_the_memory(proje
     assert project.state("SYM-1") == "Done"
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_not_set(project: Project) -> None:
     """As on a machine without a battery that has not heard of the time yet."""
     project.workflow()
@@ -176,6 +177,7 @@ HOSTILE_TITLES = {
 }
 
 
+@pytest.mark.slow
 def test_hostile_titles_are_data(project: Project) -> None:
     project.workflow()
     work: list[dict[str, Any]] = [{"write": "a", "text": "a"}, {"commit": "A"}, DONE]
@@ -226,6 +228,7 @@ def test_hostile_descriptions_are_data(project: Project) -> None:
     assert ends == names, "after the log, one line says where the work of each issue is"
 
 
+@pytest.mark.slow
 def test_a_description_beyond_the_limit_of_a_prompt_blocks_its_own_issue_at_once(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [DONE], text="x" * 1_000_000)

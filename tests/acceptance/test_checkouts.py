@@ -89,6 +89,7 @@ def workspaces(project: Project) -> dict[str, Path]:
     return {path.name: path for path in root.glob("SYM-*")}
 
 
+@pytest.mark.slow
 def test_each_checkout_works_in_its_own_place_on_its_own_branch(checkouts: Checkouts) -> None:
     first = checkouts.first()
     work(first, "first")

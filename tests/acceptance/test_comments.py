@@ -77,6 +77,7 @@ def test_comments_of_agents_and_of_the_daemon_are_not_told(board: Project) -> No
     assert "I am done here." not in told
 
 
+@pytest.mark.slow
 def test_one_that_was_edited_is_told_once_more(board: Project) -> None:
     _comment(board, "The first words.")
     assert board.once().returncode == 0
@@ -117,6 +118,7 @@ def test_the_preview_shows_what_will_be_told_and_tells_nothing(board: Project) -
     assert "Look at this." in _prompts(board)[-1]
 
 
+@pytest.mark.slow
 def test_too_many_and_too_long_ones_are_bounded(board: Project) -> None:
     folder = board.repo / ".symphony/issues/SYM-1/comments"
     folder.mkdir(parents=True)

@@ -59,7 +59,7 @@ def test_a_daemon_at_work_keeps_the_last_good_file_and_says_what_waits_for_a_res
     good = path.read_text()
     with project.daemon() as daemon:
         daemon.wait_for("serving")
-        path.write_text(good.replace('"interval_ms": 300', '"interval_ms": -1'))
+        project.write(path.name, good.replace('"interval_ms": 300', '"interval_ms": -1'))
         assert "polling.interval_ms must be greater than 0" in daemon.wait_for("workflow_rejected")["reason"]
         path.unlink()
         project.workflow(server={"port": 0}, observability={"refresh_ms": 5})

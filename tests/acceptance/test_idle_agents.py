@@ -77,6 +77,7 @@ def test_a_look_at_the_issue_is_no_trace_of_work_and_a_comment_is_one(project: P
     assert ended == {"SYM-1": ("no_progress", 2), "SYM-2": ("succeeded", 3)}
 
 
+@pytest.mark.slow
 def test_a_command_that_ends_well_and_changes_nothing_is_started_six_times(
     project: Project, place: Path
 ) -> None:

@@ -11,7 +11,7 @@ from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.observability import metrics
 from symphony.observability.metrics import METRICS
 
-TIRED = scripted_acp("--refuse-prompt", "'429, retry after 60 s'")
+TIRED = scripted_acp("--refuse-prompt", "'429, retry after 3600 s'")
 SHOWN_ELSEWHERE = {
     metrics.NOTIFICATIONS.name,  # test_notifications.py: targets that answer, and one that does not
     *(each.name for each in (metrics.HOST_SLOTS, metrics.HOST_RUNS, metrics.HOST_FAILURES)),  # test_hosts.py
@@ -103,7 +103,7 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
         board.rename(project.root / "away")
         board.write_text("no directory")
         down = scraped(project, lambda now: now.value("symphony_tracker_circuit_open") == 1, daemon.log)
-        workflow.write_text("---\nagent: {max_turns: many}\n---\n")
+        project.write(workflow.name, "---\nagent: {max_turns: many}\n---\n")
         broken = scraped(project, lambda now: now.value("symphony_workflow_valid") == 0, daemon.log)
 
     values = [(name, labels, busy.value(f"symphony_{name}", **labels)) for name, labels, _ in EXACT]

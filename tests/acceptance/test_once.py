@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from harness.project import Project
-from harness.rings import mostly_slow
 
 OUTAGE = "unexpected status 500 Internal Server Error"
 WORK: list[dict[str, Any]] = [
@@ -55,7 +54,8 @@ def test_a_pause_is_said_and_a_board_without_work_is_not(project: Project) -> No
     assert "SYM-1" not in told(ended.stderr)
 
 
-@pytest.mark.parametrize("most", mostly_slow([1, 3]))
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 3])
 def test_an_outage_ends_it_after_a_minute_with_a_code_of_its_own(project: Project, most: int) -> None:
     budget = {"max_attempts_without_progress": most}
     project.workflow(agent={"budget": budget}, polling={"interval_ms": 1_000})

@@ -23,6 +23,11 @@ def ready(project: Project) -> dict[str, dict[str, Any]]:
     return {row["issue_identifier"]: row for row in document(project, "status")["ready"]}
 
 
+def told(project: Project, words: str) -> bool:
+    """Whether a comment of the first issue has these words."""
+    return any(words in text for text in project.comments("SYM-1"))
+
+
 def orders(project: Project, name: str) -> list[str]:
     """What each order about an issue is refused with."""
     told = [(verb, name) for verb in ("stop", "retry", "unblock")] + [("answer", name, "yes")]
@@ -99,8 +104,8 @@ def test_a_push_that_fails_is_shown_told_and_made_up_for_at_the_next_start(proje
         assert (failed["branch"], failed["failure"]["code"]) == ("symphony/SYM-1", "push_failed")
         assert state["ready"][0]["push"] == "failed"
         assert "SYM-1 is not pushed" in project.symphony("status").stdout
-        daemon.wait_for("comment_posted", issue_identifier="SYM-1")
-    assert "could not be pushed" in project.comments("SYM-1")[0]
+        # It may be posted before the push has failed, and is edited then.
+        until(lambda: told(project, "could not be pushed") or None, daemon.log.read_text)
 
     remote = project.root / "origin.git"
     project.git("clone", "--quiet", "--bare", str(project.repo), str(remote), cwd=project.root)
@@ -108,14 +113,13 @@ def test_a_push_that_fails_is_shown_told_and_made_up_for_at_the_next_start(proje
     project.git("remote", "add", "origin", str(remote))
     with project.daemon() as daemon:
         daemon.wait_for("branch_pushed", issue_identifier="SYM-1")
-        daemon.wait_for("comment_posted", issue_identifier="SYM-1", outcome="edited")
+        until(lambda: told(project, "is pushed to `origin`") or None, daemon.log.read_text)
         assert ready(project)["SYM-1"]["push"] == "pushed"
         assert document(project, "status")["failed_pushes"] == []
     assert project.git("rev-parse", "symphony/SYM-1", cwd=remote) == project.git(
         "rev-parse", "symphony/SYM-1"
     )
-    (comment,) = project.comments("SYM-1")
-    assert "is pushed to `origin`" in comment
+    assert len(project.comments("SYM-1")) == 1
 
 
 def test_of_an_issue_that_never_ran_every_command_says_where_it_is(project: Project) -> None:

@@ -52,6 +52,7 @@ def test_months_of_storm_break_no_rule() -> None:
     assert figures["blocks"] > DAYS // 5
 
 
+@pytest.mark.slow
 def test_a_failure_is_found_and_its_own_words_replay_it() -> None:
     broken = ("--step", "harness.broken_steps:forgets_a_claim_on_reload")
     code, told = _simulator("--seed", "11", "--days", "5", "--issues", "30", *broken)

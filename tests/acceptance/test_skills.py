@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.project import SKILL, Project, scripted
+from harness.rings import mostly_slow
 from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -63,7 +64,7 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
     assert ".symphony/skills/plain/SKILL.md" in edited
 
 
-@pytest.mark.parametrize("with_folder", [True, False], ids=["empty folder", "no folder"])
+@pytest.mark.parametrize("with_folder", mostly_slow([True, False]), ids=["empty folder", "no folder"])
 def test_without_skills_nothing_is_posted_and_the_work_is_done(
     project: Project, *, with_folder: bool
 ) -> None:
@@ -76,6 +77,7 @@ def test_without_skills_nothing_is_posted_and_the_work_is_done(
     assert project.comments("SYM-1") == []
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("T-12")
 def test_a_board_that_takes_no_comment_does_not_hold_the_work_back(project: Project) -> None:
     project.workflow()
@@ -89,6 +91,7 @@ def test_a_board_that_takes_no_comment_does_not_hold_the_work_back(project: Proj
     assert "state: Done" in (project.repo / ".symphony/issues/SYM-1.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_names_beyond_the_limit_are_logged(project: Project) -> None:
     project.workflow(agent={"skills": {"max_skills_in_prompt": 1}})
     project.skill("alpha")
@@ -156,7 +159,7 @@ def _user_skill(project: Project, name: str, *, body: str) -> None:
     path.write_text(SKILL.format(name=name, description="The house's own.", body=body), encoding="utf-8")
 
 
-@pytest.mark.parametrize("switched_off", [False, True])
+@pytest.mark.parametrize("switched_off", mostly_slow([False, True]))
 def test_the_operators_own_skills_are_listed_and_a_repositorys_comes_first(
     project: Project, *, switched_off: bool
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_branch_cannot_rewrite_its_own_instructions(project: Project) -> None:
     assert str(project.workspaces / "SYM-1") not in told["envelope"]
 
 
+@pytest.mark.slow
 def test_the_comment_is_resolved_when_the_last_file_is_mended_and_breaks_again_in_place(
     project: Project,
 ) -> None:

@@ -146,7 +146,7 @@ def test_an_issue_that_nobody_knows_is_answered_with_those_that_may_be_meant(boa
 def test_a_workflow_that_became_invalid_is_shown_while_the_last_good_one_holds(board: Project) -> None:
     with board.daemon() as daemon:
         settled(board, daemon)
-        (board.repo / "WORKFLOW.md").write_text("---\ntracker: [\n---\n")
+        board.write("WORKFLOW.md", "---\ntracker: [\n---\n")
         daemon.wait_for("workflow_rejected")
         shown = told(board, "status")
         assert shown.startswith("Daemon in trouble")

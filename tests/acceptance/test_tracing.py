@@ -74,6 +74,7 @@ def test_a_run_is_a_tree_of_spans(project: Project) -> None:
     assert SECRET not in str(receiver.spans)
 
 
+@pytest.mark.slow
 def test_content_is_sent_only_when_asked_for_and_without_secrets(project: Project) -> None:
     turn: list[Mapping[str, object]] = [
         {"run": f"echo {SECRET} {MARK}"},

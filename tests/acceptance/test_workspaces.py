@@ -241,6 +241,7 @@ def test_a_workspace_that_is_deleted_in_mid_run_is_made_anew_and_said(project: P
     assert project.branch_log("SYM-1")[0] == "B"
 
 
+@pytest.mark.slow
 def test_submodules_are_populated_by_the_hook_that_the_documentation_names(project: Project) -> None:
     library = Project(root=project.root / "library").create()
     allowed = ("-c", "protocol.file.allow=always")

@@ -163,6 +163,7 @@ async def test_the_login_of_an_address_is_in_no_file_and_no_command_line(
     assert leaks(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_login_in_origin_of_a_local_repository_is_in_no_command_line(
     make: Make, server: GitServer, git: Callable[..., str], tmp_path: Path

@@ -173,6 +173,7 @@ def test_no_link_leads_out(project: Project, opened: list[str], place: str) -> N
     assert_tame(project)
 
 
+@pytest.mark.slow
 def test_thousands_of_folders_cost_one_line(project: Project) -> None:
     source = project.root / "source"
     (source / "a").mkdir(parents=True)

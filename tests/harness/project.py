@@ -128,9 +128,12 @@ class Project:
     # --- files ---
 
     def write(self, name: str, text: str) -> Path:
+        """Write a file of the repository. A daemon that reads it meanwhile finds the old or the new text."""
         path = self.repo / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        unfinished = self.root / "unfinished"
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
         return path
 
     def git(self, *arguments: str, cwd: Path | None = None) -> str:
@@ -154,7 +157,8 @@ class Project:
             "polling": {"interval_ms": 300},
             "workspace": {"root": str(self.workspaces), "repo": "."},
             "agent": {"max_retry_backoff_ms": 50, "budget": {"max_tokens_per_issue": 5_000_000}},
-            "codex": {"command": command or scripted()},
+            # An interpreter takes longer than five seconds to begin where many others begin.
+            "codex": {"command": command or scripted(), "read_timeout_ms": 60_000},
         }
         for section, values in sections.items():
             is_list = isinstance(values, list)
@@ -361,8 +365,8 @@ class Logged:
 
     def events(self) -> list[dict[str, Any]]:
         """Its log lines so far; a line that is half written is left out."""
-        lines = self.log.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        whole, _, _ = self.log.read_text(encoding="utf-8", errors="replace").rpartition("\n")
+        return [json.loads(line) for line in whole.split("\n") if line.startswith("{")]
 
     def wait_for(self, event: str, **fields: Any) -> dict[str, Any]:
         """Wait until a log line of that event and those fields is there."""

@@ -50,6 +50,7 @@ def test_no_host_gets_more_runs_than_it_may() -> None:
     assert max(most.values()) == habits.slots
 
 
+@pytest.mark.slow
 def test_a_host_with_another_release_rests_and_holds_nothing_up() -> None:
     """It is tried now and then, one run at a time, and never while it rests."""
     habits = replace(SCENARIO.profile.hosts, names=("a", "b"), old=("b",), trouble_every_ms=None)

@@ -408,7 +408,7 @@ class Schedules(RuleBasedStateMachine):
 
 
 _SETTINGS_OF_THE_SEARCH = settings(
-    max_examples=int(SCHEDULES) // 60 + 1 if SCHEDULES else 60,
+    max_examples=int(SCHEDULES) // 60 + 1 if SCHEDULES else 30,
     stateful_step_count=60,
     derandomize=SCHEDULES is None,
     database=None,

@@ -512,7 +512,7 @@ class WorkflowStore:
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     async def changes(self) -> AsyncGenerator[None, None]:
-        """Yield soon after the file may have changed, as a hint to call `reload_if_changed`.
+        """Yield at first and soon after the file may have changed: a hint to call `reload_if_changed`.
 
         Watches the directory, because editors replace the file. Ends silently if watching is impossible, and
         within half a second after its task is cancelled. Raises `RuntimeError` if no thread can be made.
@@ -522,15 +522,19 @@ class WorkflowStore:
             return Path(path).name == self._path.name
 
         to_thread.require()
+        begun = False
         try:
-            async for _ in watchfiles.awatch(
+            async for batch in watchfiles.awatch(
                 self._path.parent,
                 watch_filter=is_workflow,
                 debounce=_DEBOUNCE_MS,
                 step=_STEP_MS,
                 rust_timeout=_WATCH_ROUND_MS,
+                yield_on_timeout=True,
                 recursive=False,
             ):
-                yield None
+                if batch or not begun:  # what was written before the watch began is seen now
+                    yield None
+                begun = True
         except OSError:
             return

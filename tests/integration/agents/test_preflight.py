@@ -152,7 +152,7 @@ async def test_a_refused_check_is_no_success(bench: Bench, tmp_path: Path) -> No
 
 async def test_a_silent_check_is_no_success(bench: Bench) -> None:
     agent = bench.scripted("--silent-after", "account/read")
-    failure = (await refusal(bench, agent, read_timeout_ms=1_500)).failure
+    failure = (await refusal(bench, agent, read_timeout_ms=6_000)).failure
     assert failure.category is Category.AGENT_PREFLIGHT
     assert "account/read" in failure.message
 

@@ -480,7 +480,7 @@ async def test_the_check_says_that_sessions_begin_anew(bench: AcpBench) -> None:
 async def test_the_check_fails_with_a_hint(
     bench: AcpBench, settings: dict[str, Any], category: Category, words: str
 ) -> None:
-    backend = bench.backend(**{"read_timeout_ms": 500, "start_timeout_ms": 4_000, **settings})
+    backend = bench.backend(**{"read_timeout_ms": 30_000, "start_timeout_ms": 30_000, **settings})
     with pytest.raises(AgentError) as caught:
         await backend.preflight(bench.root, run_id=bench.run_id)
     failure = caught.value.failure

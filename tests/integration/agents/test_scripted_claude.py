@@ -409,7 +409,7 @@ async def test_an_end_that_nobody_waits_for_is_no_start(make: Make) -> None:
 async def test_an_agent_that_does_not_read_is_not_waited_for(make: Make) -> None:
     talk = '{"type":"control_response","response":{"subtype":"success","request_id":"symphony-1"}}'
     bench = make(command=f"f() {{ echo '{talk}'; sleep 86400; }}; f")
-    async with bench.session(read_timeout_ms=1_000) as session:
+    async with bench.session(read_timeout_ms=4_000) as session:
         with pytest.raises(AgentError, match="has not read its input"):
             await bench.turn(session, "x" * 4_000_000)
     assert bench.living() == ()

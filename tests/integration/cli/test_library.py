@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from harness.project import SYMPHONY, Project
-from harness.rings import mostly_slow
 from harness.shell import word
 from harness.terminals import terminal
 from published.schemas import conforms_to
@@ -87,7 +86,8 @@ def test_what_the_editor_wrote_is_the_next_version(project: Project, store: Libr
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("line", mostly_slow(['echo "no front matter" > "$1"', "true", "false"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ['echo "no front matter" > "$1"', "true", "false"])
 def test_an_editor_that_changes_nothing_fails_or_writes_no_skill_changes_nothing(
     project: Project, store: Library, tmp_path: Path, line: str
 ) -> None:

@@ -72,7 +72,7 @@ def test_prometheus_scrapes_with_the_token_file_and_evaluates_the_shipped_alerts
 
             assert shown('symphony_issues{status="running"} == 1')["job"] == "symphony"
             assert shown("up == 1")
-            workflow.write_text("---\nagent: {max_turns: many}\n---\n")
+            project.write(workflow.name, "---\nagent: {max_turns: many}\n---\n")
             pending = shown('ALERTS{alertname="SymphonyWorkflowInvalid"}')
             assert pending["alertstate"] == "pending"
             (group,) = client.get("/rules").json()["data"]["groups"]

@@ -50,6 +50,6 @@ async def test_what_carries_our_mark_or_stands_in_the_journal_ends_and_nothing_e
         agent = host.identify(recorded.pid)
         assert agent is not None
         assert await reap_predecessor(host, await scan_orphans(host), agents=[agent]) == 2
-        await to_thread.run_sync(marked.wait, 5)
-        await to_thread.run_sync(recorded.wait, 5)
+        await to_thread.run_sync(marked.wait, 60)
+        await to_thread.run_sync(recorded.wait, 60)
         assert living(other), "not ours to end"

@@ -93,7 +93,7 @@ async def test_a_file_that_vanishes_and_comes_back_is_a_rejection_and_a_reload(p
         await to_thread.run_sync(path.unlink)
         rejected = await served.watcher.until_seen(WorkflowRejected)
         assert rejected.failure.category is Category.MISSING_WORKFLOW_FILE
-        await to_thread.run_sync(path.write_text, text)
+        await to_thread.run_sync(project.write, path.name, text)
         await served.watcher.until_seen(SettingsChanged)
     assert len(served.watcher.all(WorkflowRejected)) == 1
 

@@ -107,7 +107,7 @@ async def test_a_broken_workflow_holds_dispatch_until_it_is_mended(project: Proj
     async with serving(project) as served:
         watcher = served.watcher
         await watcher.until_seen(Polled)
-        await to_thread.run_sync(workflow.write_text, BROKEN)
+        await to_thread.run_sync(project.write, workflow.name, BROKEN)
         rejected = await watcher.until_seen(WorkflowRejected)
         assert rejected.failure.where is not None
         assert "WORKFLOW.md:" in rejected.failure.where
@@ -115,7 +115,7 @@ async def test_a_broken_workflow_holds_dispatch_until_it_is_mended(project: Proj
         served.service.post(WakeAsked(reason="test"))
         await watcher.until_seen(WakeAsked)
         assert watcher.all(StartRun) == []
-        await to_thread.run_sync(workflow.write_text, good + "\n")
+        await to_thread.run_sync(project.write, workflow.name, good + "\n")
         await watcher.until_seen(RunEnded)
     assert watcher.outcomes == ["succeeded"]
 

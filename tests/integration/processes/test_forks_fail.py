@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from harness.other_user import as_ordinary_user
 from harness.project import Daemon, Project, until
@@ -32,6 +33,7 @@ def _no_room(project: Project, daemon: Daemon) -> Iterator[None]:
     limit(resource.getrlimit(resource.RLIMIT_NPROC)[0])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_started_fails_alone_and_is_tried_again(reachable: Path) -> None:
     project = Project(root=reachable / "place").create()
     for name in _ISSUES:

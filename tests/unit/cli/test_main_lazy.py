@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import symphony.cli
 from harness.programs import printed
+from harness.rings import mostly_slow
 from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.cli.main import LazyGroup, main
 from symphony.domain import Blame, Category, Failure
@@ -91,7 +92,8 @@ def test_commands_of_a_group_itself_are_shown_behind_its_sections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "unbuffered"), [(("--help",), ""), (("check",), "1"), (("check", "--json"), "")]
+    ("arguments", "unbuffered"),
+    mostly_slow([(("check",), "1"), (("--help",), ""), (("check", "--json"), "")]),
 )
 def test_an_output_that_takes_nothing_more_is_told_in_one_line(
     arguments: tuple[str, ...], unbuffered: str, tmp_path: Path

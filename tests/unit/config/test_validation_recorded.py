@@ -10,7 +10,7 @@ from unit.config.judgements import cases, facts, recorded
 PARTS = 10
 
 
-@pytest.mark.parametrize("part", mostly_slow(range(PARTS), fast=2))
+@pytest.mark.parametrize("part", mostly_slow(range(PARTS)))
 def test_random_files_are_judged_as_they_were_when_recorded(part: int) -> None:
     different = []
     for case in recorded()[part::PARTS]:

@@ -44,6 +44,7 @@ def test_a_whole_project_is_green_and_its_page_is_watched(suite: "Suite") -> Non
     )
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("R-2")
 def test_each_thing_that_is_wrong_is_one_line_and_fails_the_job(suite: "Suite") -> None:
     suite.add("\n\n".join(WRONG))

@@ -15,6 +15,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [n for n, text in enumerate(EXAMPLES) if "def test_" not in text])
 def test_the_examples_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(EXAMPLES[number], f"docs/testing.md, example {number}", "exec"), {})  # noqa: S102 - our own page

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import NOW, claim, comment, event, opened, pull_request, run, skills, written
+from harness.rings import mostly_slow
 from symphony.journal.database import RUNS_PER_STEP
 from symphony.journal.model import (
     DayRecord,
@@ -51,7 +52,7 @@ def trimmed(path: Path, policy: Retention) -> tuple[TrimResult, RecoveredState]:
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("run_id", ["r-1", None])
+@pytest.mark.parametrize("run_id", mostly_slow(["r-1", None]))
 @pytest.mark.parametrize("at_once", [1, 70, 5_000])
 def test_the_first_and_the_latest_events_of_a_run_are_kept(
     tmp_path: Path, run_id: str | None, at_once: int

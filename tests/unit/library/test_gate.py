@@ -183,11 +183,11 @@ def test_a_new_skill_of_prose_needs_none_and_a_mark_is_no_key() -> None:
 
 def test_a_long_text_is_judged_in_time() -> None:
     for line in (
-        "a." * 100_000,
-        "a@" * 100_000,
-        "curl " * 50_000,
-        "a:" * 100_000,
-        "`" * 200_000,
-        "a-" * 100_000,
+        "a." * 40_000,
+        "a@" * 40_000,
+        "curl " * 20_000,
+        "a:" * 40_000,
+        "`" * 80_000,
+        "a-" * 40_000,
     ):
         assert not without_person(None, line)

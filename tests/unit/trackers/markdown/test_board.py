@@ -427,12 +427,12 @@ def test_unknown_blockers_are_no_cycle() -> None:
     assert find_cycles({"a": ["gone"]}) == {}
 
 
-def test_a_ring_of_twenty_thousand_is_found_in_linear_time() -> None:
-    count = 20_000
+def test_a_ring_of_five_thousand_is_found_in_linear_time() -> None:
+    count = 5_000
     ring = {str(index): [str((index + 1) % count)] for index in range(count)}
     cycles = find_cycles({**ring, "tail": ["0"]})
     assert len(cycles) == count
-    assert cycles["19997"] == ("19997", "19998", "19999", "0", "1", "2", "3", "4", "5", "6", "...")
+    assert cycles["4997"] == ("4997", "4998", "4999", "0", "1", "2", "3", "4", "5", "6", "...")
 
 
 @given(st.dictionaries(IDS, st.lists(IDS)))

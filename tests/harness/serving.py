@@ -12,6 +12,7 @@ from anyio import to_thread
 from harness.in_process import ScriptedHost
 from harness.project import Project
 from symphony.daemon.admission import open_store
+from symphony.daemon.clock import wall_ms
 from symphony.daemon.core import StepObserver
 from symphony.daemon.service import Service
 from symphony.daemon.state_dir import StateDirectory, instance_of
@@ -96,6 +97,7 @@ async def make_service(
     once: bool = False,
     port: int | None = None,
     step: StepFunction = step,
+    wall_ms: Callable[[], int] = wall_ms,
 ) -> Service:
     """A service for the project's workflow file, which decides by `step`."""
     environment = project.env()
@@ -110,6 +112,7 @@ async def make_service(
         observers=observers,
         port=port,
         step=step,
+        wall_ms=wall_ms,
     )
 
 
@@ -120,11 +123,12 @@ async def serving(
     once: bool = False,
     port: int | None = None,
     step: StepFunction = step,
+    wall_ms: Callable[[], int] = wall_ms,
 ) -> AsyncIterator[Served]:
     """Serve the project; at the end everything is stopped, whatever it was doing."""
     watcher = Watcher()
     served = Served(
-        await make_service(project, watcher, *observers, once=once, port=port, step=step),
+        await make_service(project, watcher, *observers, once=once, port=port, step=step, wall_ms=wall_ms),
         watcher,
         anyio.Event(),
     )

@@ -250,7 +250,8 @@ class Offline:
         if state.last_poll_failure is None:  # a daemon gives up the retries of inactive issues at once
             active = {key: retry for key, retry in state.retrying.items() if key in state.candidates}
             state = state.changed(retrying=active)
-        return state, now_ms, now
+        waiting = {key: replace(one, pushing_since_ms=None) for key, one in state.results.items()}
+        return state.changed(results=waiting), now_ms, now  # nobody pushes them now
 
     async def _poll(self, question: FetchCandidates) -> Event:
         tracker = self.context.tracker

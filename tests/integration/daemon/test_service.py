@@ -523,12 +523,12 @@ async def test_a_day_that_begins_is_told_also_when_somebody_sets_the_clock(
     noon_ms, day_ms = 1_767_268_800_000, 86_400_000
     monkeypatch.setattr(service, "_RECHECK_S", 0.01)
     project.workflow()
-    async with serving(project) as served:
+    clock = [noon_ms]
+    async with serving(project, wall_ms=lambda: clock[-1]) as served:
         watcher = served.watcher
         await watcher.until_seen(Recovered)
         for days, day in ((0, "2026-01-01"), (1, "2026-01-02"), (-1, "2025-12-31")):
-            now_ms = noon_ms + days * day_ms
-            monkeypatch.setattr(served.service, "_wall_ms", partial(int, now_ms))
+            clock.append(noon_ms + days * day_ms)
             await watcher.until(partial(_is_day, watcher, day))
     assert [fact.day for fact in watcher.all(DayBegan)] == ["2026-01-01", "2026-01-02", "2025-12-31"]
 

@@ -43,6 +43,7 @@ from symphony.api.http import (
     empty_object,
     encoded,
     identifier,
+    identifiers,
     move_target,
     number,
     owed_key,
@@ -136,6 +137,7 @@ def create_app(
         *(Route(f"{ACTIONS_PATH}{verb}", _resource(POST=partial(forms.act, verb))) for verb in FORM_ACTIONS),
         Route("/api/v1/state", _resource(GET=handlers.state)),
         Route("/api/v1/runs", _resource(GET=handlers.runs)),
+        Route("/api/v1/rehearsal", _resource(GET=handlers.rehearsal)),
         Route("/api/v1/events", _resource(GET=handlers.events)),
         Route(REFRESH_PATH, _resource(POST=handlers.refresh)),
         Route("/api/v1/control/open", _resource(POST=handlers.open_page)),
@@ -196,6 +198,9 @@ class _Handlers:
 
     async def runs(self, request: Request) -> Response:
         return answer(await self._operator.runs(run_query(request)))
+
+    async def rehearsal(self, request: Request) -> Response:
+        return answer(await self._operator.rehearse(identifiers(request)))
 
     async def issue(self, request: Request) -> Response:
         return answer(_known(await self._operator.issue(identifier(request))))

@@ -27,6 +27,7 @@ from symphony.api.interface import (
 )
 from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, OwedChoice, Stars, Trigger
 from symphony.domain import DECODE_ERRORS, Selection, age_seconds, plain_text
+from symphony.workspaces import MAX_BRANCHES
 
 MAX_HEAD_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 65_536
@@ -178,6 +179,18 @@ def selection(request: Request) -> Selection:
         codes=codes,
         text=query.get("q", "").strip(),
     )
+
+
+def identifiers(request: Request) -> tuple[str, ...]:
+    """The issues that a query names by `issue`, any number of times.
+
+    Raises:
+        RequestError: 400: there are too many.
+    """
+    named = tuple(filter(None, request.query_params.getlist("issue")))
+    if len(named) > MAX_BRANCHES:
+        raise RequestError(400, "bad_request", f"at most {MAX_BRANCHES} issues can be named")
+    return named
 
 
 def run_query(request: Request) -> RunQuery:

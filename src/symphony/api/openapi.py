@@ -129,6 +129,10 @@ def _paths() -> dict[str, Any]:
         "/api/v1/runs": _path(
             _get("runs", "Past and live runs, and sums of them.", models.Runs, 400), *_RUN_QUERY
         ),
+        "/api/v1/rehearsal": _path(
+            _get("rehearsal", "Which branches merge together.", models.Rehearsal, 400, 409),
+            _query("issue", "Only the branches of these issues; of all ready ones by default.", _TEXTS),
+        ),
         "/api/v1/events": _path(
             {
                 "get": {

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
@@ -28,6 +28,7 @@ from symphony.api.models import (
     Outbox,
     Prompt,
     Refresh,
+    Rehearsal,
     Stars,
     State,
     Verb,
@@ -130,6 +131,12 @@ class Client:
         query = "" if phase is None else f"?phase={_path_segment(phase)}"
         path = f"/api/v1/{_path_segment(identifier)}/prompt{query}"
         return self._ask("GET", path, Prompt, timeout_s=_PROMPT_S)
+
+    def rehearse(self, identifiers: Sequence[str]) -> Rehearsal:
+        """Which branches of these issues merge together, or of all ready ones."""
+        query = urlencode([("issue", one) for one in identifiers], errors="replace")
+        path = "/api/v1/rehearsal" + (f"?{query}" if query else "")
+        return self._known(self._ask("GET", path, Rehearsal, timeout_s=_PROMPT_S))
 
     def refresh(self) -> Refresh:
         """Poll the tracker now."""

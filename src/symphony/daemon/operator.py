@@ -42,6 +42,7 @@ from symphony.api.interface import (
     UnknownError,
 )
 from symphony.api.models import utc_text
+from symphony.api.rehearsal import with_rehearsal
 from symphony.api.runs import runs_document, since_wall_ms
 from symphony.api.skill_outcomes import read_skill_outcomes
 from symphony.daemon.comments import PeopleCommentReader
@@ -60,6 +61,7 @@ from symphony.daemon.overview import (
     with_stars,
     workflow_skills,
 )
+from symphony.daemon.rehearsals import Rehearsals
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.state_dir import library_key
 from symphony.domain import (
@@ -167,6 +169,7 @@ class ServiceOperator:
         journal: the file with past runs, which may be missing.
         on_feedback: called when feedback waits for a learning run.
         pull_requests: those of issues, by the issue's id.
+        rehearsals: which branches go together; `None` if nothing rehearses.
         timeout_s: limit of a snapshot.
         preview_timeout_s: limit of a preview of a prompt.
         action_timeout_s: how long to wait for the scheduler to take an action.
@@ -192,6 +195,7 @@ class ServiceOperator:
         people_comments: PeopleCommentReader | None = None,
         on_feedback: Callable[[], None] = lambda: None,
         pull_requests: Callable[[], PullRequests] = dict,
+        rehearsals: Rehearsals | None = None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
         action_timeout_s: float = ACTION_TIMEOUT_S,
@@ -213,6 +217,7 @@ class ServiceOperator:
         self._people_comments = people_comments or PeopleCommentReader(lambda _: ())
         self._on_feedback = on_feedback
         self._pull_requests = pull_requests
+        self._rehearsals = rehearsals
         self._timeout_s = timeout_s
         self._preview_timeout_s = preview_timeout_s
         self._action_timeout_s = action_timeout_s
@@ -239,6 +244,7 @@ class ServiceOperator:
         owed = self._owed()
         pull_requests = self._pull_requests()
         library, state_dir = context.library, self._journal and self._journal.parent
+        rehearsal = self._latest_rehearsal()
 
         def build() -> models.State:
             document = state_document(
@@ -254,7 +260,10 @@ class ServiceOperator:
             if library is not None and state_dir is not None:
                 document = with_stars(document, library, state_dir)
             document = structs.replace(
-                document, kept=kept_workspaces(context, state), outbox=outbox_counts(owed)
+                document,
+                kept=kept_workspaces(context, state),
+                outbox=outbox_counts(owed),
+                ready=with_rehearsal(document.ready, rehearsal),
             )
             public: models.State = masked(document, mask)
             return structs.replace(public, version=__version__, commit=commit(), notifications=targets)
@@ -293,9 +302,27 @@ class ServiceOperator:
             found = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
             kept = await to_thread.run_sync(kept_workspaces, context, state)
             document = with_kept(with_feedback(document, found), kept)
+            if document.result is not None:
+                (result,) = with_rehearsal((document.result,), self._latest_rehearsal())
+                document = structs.replace(document, result=result)
             if journal is not None:
                 document = await to_thread.run_sync(with_past, document, journal)
         public: models.Issue | None = masked(document, context.redaction.text)
+        return public
+
+    def _latest_rehearsal(self) -> models.Rehearsal | None:
+        return None if self._rehearsals is None else self._rehearsals.latest
+
+    async def rehearse(self, identifiers: Sequence[str] = ()) -> models.Rehearsal:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        if self._rehearsals is None:
+            raise UnavailableError("snapshot_unavailable", "the daemon is starting")
+        try:
+            found = await self._rehearsals.rehearse(identifiers)
+        except SymphonyError as error:
+            raise SymphonyError(context.redaction.failure(error.failure)) from error
+        public: models.Rehearsal = masked(found, context.redaction.text)
         return public
 
     async def _past(self, identifier: str) -> tuple[str, tuple[RunRecord, ...]]:

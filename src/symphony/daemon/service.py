@@ -62,6 +62,7 @@ from symphony.daemon.recovery import (
     refuse_second_daemon,
     scan_orphans,
 )
+from symphony.daemon.rehearsals import Rehearsals
 from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.runs.supervised_run import RunCallbacks
@@ -176,6 +177,13 @@ class Service:
             wall_ms=wall_ms,
         )
         self._people_comments = PeopleCommentReader(partial(told_comments, state_dir.path / JOURNAL_FILE))
+        self._changes = Changes()
+        self._rehearsals = Rehearsals(
+            context=self._context,
+            state=lambda: self.state,
+            on_result=self._metrics.rehearsed,
+            on_changed=self._changes.merges_rehearsed,
+        )
         self._operator = ServiceOperator(
             state=lambda: self.state,
             history=self._history,
@@ -193,6 +201,7 @@ class Service:
             on_feedback=lambda: None if self._learner is None else self._learner.wake(),
             traces_failure=lambda: None if self._traces is None else self._traces.failure,
             pull_requests=lambda: {} if self._pull_requests is None else self._pull_requests.shown(),
+            rehearsals=self._rehearsals,
         )
         self._webhooks = Webhooks(
             self._context,
@@ -202,12 +211,12 @@ class Service:
             now_ms=wall_ms,
             on_result=self._metrics.webhook_received,
         )
-        self._changes = Changes()
         self._observers: tuple[Observer, ...] = (
             self._history,
             self._metrics,
             self._operator,
             self._changes,
+            self._rehearsals,
             *observers,
         )
 
@@ -425,7 +434,7 @@ class Service:
                 environment=self._environment,
                 now_ms=self._now_ms,
             )
-            for part in (journal, self._timers, self._webhooks, outbox, jobs):
+            for part in (journal, self._timers, self._webhooks, outbox, jobs, self._rehearsals):
                 tasks.start_soon(part.run)
             tasks.start_soon(self._serve_library, reloader, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)

@@ -89,6 +89,7 @@ from symphony.workspaces.ownership import (
     register_tenant,
     write_record,
 )
+from symphony.workspaces.rehearsal import Rehearsal, rehearse
 from symphony.workspaces.remote import REMOTE_BASES, Courier
 from symphony.workspaces.repository_trial import RepositoryTrial, unusual_traits
 from symphony.workspaces.shadow import (
@@ -627,6 +628,36 @@ class WorkspaceManager:
         except GitError as error:
             raise mirror.unreadable(error) from error
         return Patch(branch=branch, content=content)
+
+    async def rehearse(self, branches: Mapping[str, str]) -> Rehearsal | None:
+        """Merge delivered branches in this order onto the present base, without a checkout.
+
+        Args:
+            branches: their names, by the name that the result tells them by.
+
+        Returns:
+            `None` where hooks populate workspaces.
+
+        Raises:
+            WorkspaceError: the root, the repository or its base is not usable, or git is too old.
+        """
+        if self._repo is None:
+            return None
+        layout = await to_thread.run_sync(self._finder.open_root)
+        mirror = self._mirror(layout, self._repo)
+        return await rehearse(mirror, layout.staging, branches, self._settings.base_branch)
+
+    async def look_at_base(self) -> tuple[str | None, str] | None:
+        """Name and commit of the base branch as the repository has it now; `None` without a repository.
+
+        Raises:
+            WorkspaceError: as `rehearse`.
+        """
+        if self._repo is None:
+            return None
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        mirror = self._mirror(layout, self._repo)
+        return mirror.base(await mirror.look(), self._settings.base_branch)
 
     # --- hosts -------------------------------------------------------------------------------------------
 

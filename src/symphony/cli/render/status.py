@@ -321,7 +321,9 @@ def _ready(status: Status, limit: int | None) -> _Section:
         work = cell(f"{row.branch}{missing}{_PUSHES.get(row.push or '', '')}{message}")
         look = [arrow(row.look[0], indent=0)] if row.look else []
         pull = [] if row.pull_request is None else [_pull_request(row.pull_request)]
-        lines.append(_Line(row=row, values=values, texts=[work, *pull, *look], brief=[work, *pull]))
+        merges = [] if row.rehearsal is None else [_rehearsal(row.rehearsal)]
+        texts = [work, *pull, *merges, *look]
+        lines.append(_Line(row=row, values=values, texts=texts, brief=[work, *pull, *merges]))
     columns: list[_Column] = [
         ("STATE", "left"),
         ("COMMITS", "right"),
@@ -332,6 +334,10 @@ def _ready(status: Status, limit: int | None) -> _Section:
         columns.append(("STARS", "right"))
     heading = "BRANCH, AND WHAT THE AGENT SAID"
     return _Section(title="READY FOR REVIEW", style="green", columns=columns, heading=heading, rows=lines)
+
+
+def _rehearsal(branch: models.RehearsedBranch) -> Text:
+    return cell(branch.message, "yellow" if branch.conflicts else "dim")
 
 
 def _pull_request(pull: models.PullRequest) -> Text:

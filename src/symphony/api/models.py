@@ -376,6 +376,14 @@ class Polling(Document, frozen=True, kw_only=True):
 # --- one issue -------------------------------------------------------------------------------------------
 
 
+class Overlap(Document, frozen=True, kw_only=True):
+    """Another running issue whose work changes the same files."""
+
+    issue_identifier: Identifier
+    paths: Annotated[tuple[str, ...], _is("The first 20; untrusted text.")]
+    paths_left_out: Count
+
+
 class Run(Document, frozen=True, kw_only=True):
     """The present run."""
 
@@ -404,6 +412,9 @@ class Run(Document, frozen=True, kw_only=True):
         str | None, _is("The newest message of the agent to people, one line; untrusted text.")
     ] = None
     phase: Annotated[Phase | None, _is("Of the present turn; null without phases.")] = None
+    overlaps: Annotated[
+        tuple[Overlap, ...], _is("As of the ends of the last turns; the agent that began later is told.")
+    ] = ()
 
 
 class Retry(Document, frozen=True, kw_only=True):

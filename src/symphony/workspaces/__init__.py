@@ -45,6 +45,7 @@ from symphony.workspaces.manager import WorkspaceManager as WorkspaceManager
 from symphony.workspaces.mirror import Mirror as Mirror
 from symphony.workspaces.mirror import RemoteRefs as RemoteRefs
 from symphony.workspaces.mirror import parse_ls_remote as parse_ls_remote
+from symphony.workspaces.model import MAX_CHANGED as MAX_CHANGED
 from symphony.workspaces.model import NUMSTAT as NUMSTAT
 from symphony.workspaces.model import Changes as Changes
 from symphony.workspaces.model import Delivery as Delivery

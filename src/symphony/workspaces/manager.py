@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from symphony import to_thread
+from symphony.characters import visible
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import (
     PATTERNS_ONLY,
@@ -66,6 +67,7 @@ from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
 from symphony.workspaces.mirror import Mirror, create_clone, remove_stored_logins
 from symphony.workspaces.model import (
+    MAX_CHANGED,
     PATCH,
     Delivery,
     KeptWorkspace,
@@ -447,7 +449,10 @@ class WorkspaceManager:
             return mark
         try:
             async with self._shadow(path, seen, clone) as shadow:
-                return replace(mark, tree=await shadow.tree_mark())
+                tree, changed = await shadow.tree_mark()
+                if seen.head and workspace.base_commit and seen.head != workspace.base_commit:
+                    changed = [*changed, *await shadow.changed_since(workspace.base_commit, seen.head)]
+                return replace(mark, tree=tree, changed=_shown_paths(changed))
         except (GitError, OSError) as error:
             _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         return replace(mark, tree=await to_thread.run_sync(_fingerprint, path))
@@ -890,6 +895,13 @@ def _clone_at(path: Path) -> tuple[RefSnapshot, StoredRecord | None]:
     seen, record = read_ref_snapshot(path), read_record(Layout(path.parent), path.name)
     is_clone = record is not None and record.repo is not None and seen.problem is None
     return seen, record if is_clone else None
+
+
+def _shown_paths(paths: Sequence[bytes]) -> tuple[str, ...]:
+    """Changed paths as `ProgressMark` has them."""
+    texts = (visible(path.decode("utf-8", "backslashreplace")) for path in dict.fromkeys(paths))
+    shown = tuple(text.replace("\n", "\\n").replace("\t", "\\t") for text in texts)
+    return shown if len(shown) <= MAX_CHANGED else ()
 
 
 def _fingerprint(path: Path) -> str:

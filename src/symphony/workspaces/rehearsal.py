@@ -73,11 +73,10 @@ class ConflictKind(StrEnum):
 _KINDS: Final = (
     ("submodule", ConflictKind.SUBMODULE),
     ("binary", ConflictKind.BINARY),
+    ("directory", ConflictKind.DIRECTORY),
+    ("file location", ConflictKind.DIRECTORY),
     ("rename", ConflictKind.RENAMED),
     ("modify/delete", ConflictKind.DELETED),
-    ("file/directory", ConflictKind.DIRECTORY),
-    ("directory rename", ConflictKind.DIRECTORY),
-    ("file location", ConflictKind.DIRECTORY),
     ("distinct", ConflictKind.MODE),
     ("mode", ConflictKind.MODE),
     ("contents", ConflictKind.CONTENT),

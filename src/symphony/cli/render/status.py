@@ -26,6 +26,7 @@ from symphony.cli.formatting import (
     cell,
     duration,
     instruction_problems,
+    overlap_words,
     plural,
     seconds_between,
     stop_words,
@@ -371,7 +372,8 @@ def _running(status: Status, limit: int | None) -> _Section:
         ]
         if silent_s is not None and silent_s > _SILENT_S:
             values[-2].stylize("yellow")
-        lines.append(_Line(row=row, values=values, texts=texts, brief=texts[:1]))
+        shared = [cell(overlap_words(one), "yellow") for one in row.overlaps]
+        lines.append(_Line(row=row, values=values, texts=[*texts, *shared], brief=[*texts[:1], *shared[:1]]))
     columns: list[_Column] = [
         *_agent_column(status),
         *([_HOST] if hosted else []),

@@ -40,6 +40,7 @@ from symphony.scheduler import (
     RunStage,
     StartRun,
 )
+from symphony.workspaces import MAX_CHANGED
 
 MAX_NODES: Final = 100_000
 """The most values in one frame."""
@@ -206,7 +207,8 @@ class HostReports:
                 if frame.turn == self._turn:
                     self._turn_begun = True
                     self.latest = replace(self.latest, turn_count=self._turn)
-                return frame
+                changed = tuple(map(self._line, frame.changed[:MAX_CHANGED]))
+                return structs.replace(frame, changed=changed)
             case frames.Ended():
                 return frames.Ended(outcome=self._outcome(frame.outcome))
             case frames.InstructionsComposed():

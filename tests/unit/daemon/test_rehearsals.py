@@ -89,7 +89,7 @@ class Stage:
 
     def made(self) -> Rehearsals:
         settings = SimpleNamespace(workspace=SimpleNamespace(repo="/repo"))
-        context = cast(RuntimeContext, SimpleNamespace(settings=settings, workspaces=self.repository))
+        context = cast("RuntimeContext", SimpleNamespace(settings=settings, workspaces=self.repository))
         return Rehearsals(
             context=lambda: context,
             state=lambda: self.state,

@@ -110,7 +110,7 @@ def reactivated_issues(state: State) -> frozenset[str]:
 
 
 def on_restarted(step: Step, issue_id: str) -> None:
-    """Count that work on an issue with a result begins anew, which is what a person wants."""
+    """Count that work on an issue with a result begins again, because a person wants it."""
     if (result := step.state.results.get(issue_id)) is not None:
         store(step, replace(result, restarts=add_counts(result.restarts, 1)))
 

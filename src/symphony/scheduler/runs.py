@@ -27,7 +27,7 @@ from symphony.scheduler.messages import (
     Totals,
     TurnEnded,
 )
-from symphony.scheduler.overlaps import with_overlaps_told
+from symphony.scheduler.overlap import with_overlaps_told
 from symphony.scheduler.phases import phase_of
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.resume import resume_after_failure, resume_interrupted

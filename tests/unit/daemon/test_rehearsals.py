@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import pytest
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.api.interface import ConflictError, UnavailableError
-from symphony.daemon.context import RuntimeContext
 from symphony.daemon.rehearsals import Rehearsals
 from symphony.domain import SymphonyError
 from symphony.scheduler import (
@@ -22,6 +21,9 @@ from symphony.scheduler import (
     initial_state,
 )
 from symphony.workspaces import BranchRehearsal, Fate, Rehearsal
+
+if TYPE_CHECKING:
+    from symphony.daemon.context import RuntimeContext
 
 pytestmark = pytest.mark.asyncio
 DEADLINE_S = 30.0

@@ -28,6 +28,7 @@ API: Final = (
     models.State,
     models.Issue,
     models.Runs,
+    models.Rehearsal,
     models.Prompt,
     models.Transcript,
     models.Refresh,

@@ -37,7 +37,7 @@ daemon does not answer.
 @json_option
 @workflow_option
 def rehearse(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> None:
-    """Show which finished branches merge together, and which conflict in which files."""
+    """Show which finished branches merge together, and which conflict."""
     # Imported here: `--help` stays fast.
     from symphony.cli.formatting import console_for, print_blocks
     from symphony.cli.queries import Queries

@@ -1,6 +1,6 @@
 """The web application asked in this process, and an operator that answers as a test likes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from symphony.api.models import (
     Outbox,
     Prompt,
     Refresh,
+    Rehearsal,
     Runs,
     Setting,
     SkillFinding,
@@ -125,6 +126,7 @@ class FakeOperator:
     )
     queries: list[RunQuery] = field(default_factory=list)
     library_file: Path | None = None
+    rehearsal: Rehearsal | None = None
 
     owed: tuple[Job, ...] = ()
 
@@ -155,6 +157,13 @@ class FakeOperator:
         self.asked.append(identifier)
         story = self.story
         return issue_document(story.state, story.history, identifier, now_ms=story.now, now=story.wall())
+
+    async def rehearse(self, identifiers: Sequence[str] = ()) -> Rehearsal:
+        self._try()
+        self.asked.extend(identifiers)
+        if self.rehearsal is None:
+            raise ConflictError("nothing_ready", "no issue is ready for review with a branch")
+        return self.rehearsal
 
     async def runs(self, query: RunQuery) -> Runs:
         self._try()

@@ -62,6 +62,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "hosts": (documents.HostsShown,),
     "hosts-check": (documents.HostsChecked,),
     "pr": (documents.PullRequestShown,),
+    "rehearse": (documents.RehearsalShown,),
     "replay": (documents.Replayed,),
     "runs": (models.Runs,),
     "service-status": (documents.ServiceState,),

@@ -35,6 +35,7 @@ from symphony.api.documents import (
 from symphony.api.history import MAX_EVENTS, History
 from symphony.api.interface import RunQuery, UnknownError
 from symphony.api.models import utc_text, wall_text
+from symphony.api.rehearsal import with_rehearsal
 from symphony.api.runs import runs_document, since_wall_ms
 from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
 from symphony.config import Settings
@@ -79,6 +80,7 @@ class Snapshot:
         owed: what is owed to the outside.
         targets: where people are notified.
         trace_id: of a run.
+        rehearsal: the latest one of the branches that are ready; `None` without one.
     """
 
     state: State
@@ -98,6 +100,7 @@ class Snapshot:
     owed: tuple[Job, ...] = ()
     targets: tuple[models.NotifyTarget, ...] = ()
     trace_id: Callable[[str], str | None] = lambda _: None
+    rehearsal: models.Rehearsal | None = None
 
 
 # --- the daemon ------------------------------------------------------------------------------------------
@@ -117,7 +120,12 @@ def state(of: Snapshot, only: Selection = ALL_ISSUES) -> models.State:
         reasons=waiting_issues if of.live else _reasons_without_daemon,
     )
     document = with_stars(document, of)
-    document = structs.replace(document, kept=_kept(of), outbox=outbox_counts(of.owed))
+    document = structs.replace(
+        document,
+        kept=_kept(of),
+        outbox=outbox_counts(of.owed),
+        ready=with_rehearsal(document.ready, of.rehearsal),
+    )
     public: models.State = masked(document, of.mask)
     if not of.live:
         public = structs.replace(
@@ -224,7 +232,10 @@ def issue(of: Snapshot, identifier: str) -> models.Issue | None:
         document = _without_daemon(document, of)
     found = feedback(of, identifier)
     stars = next((one.stars for one in found if one.author == "operator"), None)
-    result = None if document.result is None else structs.replace(document.result, stars=stars)
+    result = None
+    if document.result is not None:
+        (rehearsed,) = with_rehearsal((document.result,), of.rehearsal)
+        result = structs.replace(rehearsed, stars=stars)
     kept = next((one for one in _kept(of) if one.issue_id == document.issue_id), None)
     document = structs.replace(document, feedback=found, result=result, kept=kept)
     if of.journal is not None:

@@ -50,6 +50,7 @@ from symphony.api.pages.routes import Pages
 from symphony.api.pages.skills_routes import SkillPages
 from symphony.api.parameters import (
     identifier,
+    identifiers,
     only_learned,
     page_of,
     proposal_id,
@@ -119,6 +120,7 @@ class _Answers:
         return {
             "state": lambda request, _: ask.state(selection(request)),
             "runs": lambda request, _: ask.runs(run_query(request)),
+            "rehearsal": lambda request, _: ask.rehearse(identifiers(request)),
             "events": self._events,
             "open": self._open,
             "refresh": self._refresh,

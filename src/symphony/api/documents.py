@@ -46,6 +46,7 @@ from symphony.scheduler import (
     choose_agent,
     circuit_state,
     eligibility,
+    overlaps,
     phase_of,
     requests_paused_until,
     results_with_status,
@@ -74,6 +75,7 @@ class WaitingReason:
     message: str
 
 
+_MAX_PATHS: Final = 20
 PullRequests = Mapping[str, PullRequestRecord]
 """The pull requests of issues, by the issue's id."""
 
@@ -700,6 +702,14 @@ class _View:
             else self._noted(history.last_event_at, run.last_activity_ms),
             resumed_from=_resumed_from(run.resume),
             phase=phase_document(run.phase),
+            overlaps=tuple(
+                models.Overlap(
+                    issue_identifier=one.identifier,
+                    paths=one.paths[:_MAX_PATHS],
+                    paths_left_out=max(0, len(one.paths) - _MAX_PATHS),
+                )
+                for one in overlaps(self.state, run)
+            ),
         )
 
     def _retry(self, retry: Retry) -> models.Retry:

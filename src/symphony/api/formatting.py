@@ -3,12 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from symphony.api.models import Retry, Run
+from symphony.api.models import Overlap, Retry, Run
 from symphony.domain import one_line, without_codes
 from symphony.scheduler import StopReason
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _THOUSAND, _MILLION = 1_000, 1_000_000
+_SHOWN_PATHS: Final = 3
 _SHOW_SECONDS_BELOW: Final = 10 * _MINUTE
 
 
@@ -47,6 +48,14 @@ _EVENTS: Final = {
 def event_words(name: str) -> str:
     """The name of an event for people; JSON and the log have the name itself."""
     return _EVENTS.get(name, name.replace("_", " "))
+
+
+def overlap_words(overlap: Overlap) -> str:
+    """`changes src/a.py as SYM-4 does`, with the first paths and the number of the others."""
+    shown = overlap.paths[:_SHOWN_PATHS]
+    more = len(overlap.paths) - len(shown) + overlap.paths_left_out
+    paths = ", ".join([*shown, *([f"{more:,} more"] if more else [])])
+    return f"changes {paths} as {overlap.issue_identifier} does"
 
 
 def stop_words(reason: str) -> str:

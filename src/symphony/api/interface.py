@@ -1,6 +1,6 @@
 """What the API needs from a daemon: questions, a refresh, actions, and webhooks. The daemon implements it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -67,7 +67,7 @@ class UnavailableError(ApiError):
     """The daemon cannot answer now.
 
     The code is `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable`, `orchestrator_unavailable`,
-    `library_unavailable` or `diff_unavailable`.
+    `library_unavailable`, `diff_unavailable` or `rehearsal_timeout`.
     """
 
     status = 503
@@ -177,6 +177,16 @@ class Operator(Protocol):
 
         Raises:
             UnavailableError: as `state`, or the branch cannot be read.
+        """
+        ...
+
+    async def rehearse(self, identifiers: Sequence[str] = ()) -> models.Rehearsal:
+        """Merge the branches of these issues, or all that are ready, onto the present base; changes nothing.
+
+        Raises:
+            ConflictError: an issue has no branch, or nothing is ready.
+            UnavailableError: as `state`, or it took too long.
+            SymphonyError: the repository or git cannot do it.
         """
         ...
 

@@ -67,6 +67,12 @@ class Changes:
         for stream in self.streams:
             stream.add(frozenset({LIBRARY}))
 
+    def merges_rehearsed(self) -> None:
+        """Take note of a new result of a rehearsal, which any finished issue shows."""
+        self.version += 1
+        for stream in self.streams:
+            stream.add(frozenset({ALL}))
+
     def open_stream(self, after: str | None) -> "EventStream":
         """A stream of what changes from now on; if `after` is not the present id, of everything first.
 

@@ -360,6 +360,14 @@ class Polling(Document, frozen=True, kw_only=True):
 # --- one issue -------------------------------------------------------------------------------------------
 
 
+class Overlap(Document, frozen=True, kw_only=True):
+    """Another running issue whose work changes the same files."""
+
+    issue_identifier: Identifier
+    paths: Annotated[tuple[str, ...], _is("The first 20; untrusted text.")]
+    paths_left_out: Count
+
+
 class Run(RunFacts, Document, frozen=True, kw_only=True):
     """The present run."""
 
@@ -382,6 +390,9 @@ class Run(RunFacts, Document, frozen=True, kw_only=True):
         str | None, _is("The newest message of the agent to people, one line; untrusted text.")
     ] = None
     phase: Annotated[Phase | None, _is("Of the present turn; null without phases.")] = None
+    overlaps: Annotated[
+        tuple[Overlap, ...], _is("As of the ends of the last turns; the agent that began later is told.")
+    ] = ()
 
 
 class Retry(Document, frozen=True, kw_only=True):
@@ -494,6 +505,71 @@ class PullRequest(Document, frozen=True, kw_only=True):
     failure: Annotated[Failure | None, _is("Why the last step about it failed.")]
 
 
+class LineRange(Document, frozen=True, kw_only=True):
+    """Consecutive lines of a file, from 1; both ends included."""
+
+    first: Positive
+    last: Positive
+
+
+class ConflictingFile(Document, frozen=True, kw_only=True):
+    """A file that git cannot merge."""
+
+    path: Annotated[str, _is("Untrusted text; bytes that are not UTF-8 are escaped.")]
+    kind: Annotated[
+        str,
+        _is("content, added, binary, deleted, renamed, directory, mode, submodule or other."),
+    ]
+    lines: Annotated[
+        tuple[LineRange, ...], _is("Where, in the version of this branch; empty if that is not known.")
+    ]
+
+
+class MergeConflict(Document, frozen=True, kw_only=True):
+    """What a branch does not go with."""
+
+    issue_identifiers: Annotated[
+        tuple[str, ...],
+        _is("The issues of the other branches; several conflict only together; empty for the base."),
+    ]
+    files: Annotated[tuple[ConflictingFile, ...], _is("The first 20.")]
+    files_left_out: Count
+    message: Annotated[str, _is("The same in one sentence.")]
+
+
+class RehearsedBranch(Document, frozen=True, kw_only=True):
+    """What became of a branch when the merges were rehearsed."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    branch: str
+    head: Annotated[str | None, _is("The commit that was merged; null if there is none.")]
+    outcome: Annotated[
+        str, _is("merges, conflicts, merged (before), gone, unrelated (to the base) or unchecked.")
+    ]
+    conflicts: Annotated[
+        tuple[MergeConflict, ...],
+        _is("Also of a branch that merges, with branches that are left out because of it."),
+    ]
+    message: Annotated[str, _is("The same in one line.")]
+
+
+class Rehearsal(Document, frozen=True, kw_only=True):
+    """Which branches go together on the present base, and which conflict."""
+
+    generated_at: Moment
+    base: Annotated[str | None, _is("The base branch; null for a detached HEAD.")]
+    base_commit: str
+    tree: Annotated[str, _is("Object id of the files of the base and all branches that merge.")]
+    moved: Annotated[bool, _is("The base moved meanwhile, and the rehearsal was done again.")]
+    merging: Annotated[Count, _is("Branches that go together.")]
+    conflicting: Annotated[Count, _is("Branches that do not go with the base or those before them.")]
+    branches: Annotated[tuple[RehearsedBranch, ...], _is("In the order of the board, as they were merged.")]
+    pairs_left_out: Annotated[
+        Count, _is("Pairs of branches with the same changed file that were too many to be compared.")
+    ]
+
+
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     """Work that is ready for review: its issue has left the active states with delivered commits."""
 
@@ -523,6 +599,9 @@ class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     pull_request: Annotated[PullRequest | None, _is("Null if none is wanted.")] = None
     stars: Annotated[
         int | None, _is("1 to 5: the newest feedback of people with write access; null without any.")
+    ] = None
+    rehearsal: Annotated[
+        RehearsedBranch | None, _is("How it goes with the base and the others; null until that is known.")
     ] = None
 
 

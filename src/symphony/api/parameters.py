@@ -15,6 +15,7 @@ from symphony.api.interface import AGE_PATTERN, MAX_RUNS, REASON_CODES, RUN_OUTC
 from symphony.api.library import MAX_PAGES, PROPOSAL_STATES
 from symphony.domain import MAX_COUNT, Selection, age_seconds
 from symphony.journal.transcripts import MAX_PAGE
+from symphony.workspaces import MAX_BRANCHES
 
 DEFAULT_PAGE: Final = 200
 """How many entries of a transcript an answer has by default."""
@@ -59,6 +60,18 @@ def selection(request: Request) -> Selection:
         codes=codes,
         text=query.get("q", "").strip(),
     )
+
+
+def identifiers(request: Request) -> tuple[str, ...]:
+    """The issues that a query names by `issue`, any number of times.
+
+    Raises:
+        RequestError: 400: there are too many.
+    """
+    named = tuple(filter(None, request.query_params.getlist("issue")))
+    if len(named) > MAX_BRANCHES:
+        raise RequestError(400, "bad_request", f"at most {MAX_BRANCHES} issues can be named")
+    return named
 
 
 def run_query(request: Request) -> RunQuery:
@@ -234,6 +247,9 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
             "List only issues with these codes.",
             {"type": "array", "items": {"enum": list(REASON_CODES)}},
         ),
+    ),
+    "identifiers": (
+        _query("issue", "Only the branches of these issues; of all ready ones by default.", _TEXTS),
     ),
     "run_query": (
         _query(

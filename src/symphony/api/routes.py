@@ -200,6 +200,14 @@ STATE: Final = _get(
     400,
     reads=("selection",),
 )
+REHEARSAL: Final = _get(
+    "rehearsal",
+    f"{API_PATH}/rehearsal",
+    "Which branches merge together.",
+    models.Rehearsal,
+    *(400, 409),
+    reads=("identifiers",),
+)
 ISSUE: Final = _get(
     "issue", _ISSUE_PATH, "One issue by its identifier.", models.Issue, 400, 404, reads=("identifier",)
 )
@@ -288,6 +296,7 @@ API: Final[tuple[Resource[Document], ...]] = (
         shown="Server-sent events `changed`; this is the data of one.",
         media="text/event-stream",
     ),
+    REHEARSAL,
     OPEN,
     REFRESH,
     Resource(

@@ -30,6 +30,7 @@ from symphony.api.models import (
     Outbox,
     Prompt,
     Refresh,
+    Rehearsal,
     Stars,
     State,
     Verb,
@@ -130,6 +131,11 @@ class Client:
         """What a dispatch of the issue would send; None if the daemon does not know the issue now."""
         query = [] if phase is None else [("phase", phase)]
         return self._ask(routes.PROMPT, identifier, query=query, timeout_s=_PROMPT_S)
+
+    def rehearse(self, identifiers: Sequence[str]) -> Rehearsal:
+        """Which branches of these issues merge together, or of all ready ones."""
+        query = [("issue", one) for one in identifiers]
+        return self._known(self._ask(routes.REHEARSAL, query=query, timeout_s=_PROMPT_S))
 
     def refresh(self) -> Refresh:
         """Poll the tracker now."""

@@ -24,6 +24,7 @@ from symphony.api.models import (
     Phase,
     Positive,
     PromptComment,
+    Rehearsal,
     SkillOutcomes,
     Skills,
     SkillUses,
@@ -992,6 +993,12 @@ class NotifyTargets(ClosedDocument, frozen=True, kw_only=True):
 
     source: Source
     targets: Annotated[tuple[NotifyTarget, ...], _is("Deliveries are known of a running daemon only.")]
+
+
+class RehearsalShown(Rehearsal, frozen=True, kw_only=True):
+    """`symphony rehearse --json`: the rehearsal of the API, and its source."""
+
+    source: Source
 
 
 class OutboxShown(ClosedDocument, frozen=True, kw_only=True):

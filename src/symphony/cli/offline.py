@@ -8,7 +8,7 @@ daemon would start with; what only a running daemon knows (sessions, its history
 
 import shlex
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,6 +27,7 @@ from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import recovery_event, told_comments
+from symphony.daemon.rehearsals import rehearse_merges
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.state_dir import library_key
 from symphony.domain import (
@@ -42,6 +43,7 @@ from symphony.journal.model import RecoveredState, UnusableError
 from symphony.journal.reader import open_reader, past_issue_id
 from symphony.library.store import Library, library_path
 from symphony.observability.logs import configure
+from symphony.observability.redaction import masked
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     Command,
@@ -198,6 +200,21 @@ class Offline:
             note = redaction.text("; ".join(not_active_text(issue, state.settings)))
             document = structs.replace(document, note="; ".join(filter(None, (note, document.note))))
         return document
+
+    async def rehearse(self, identifiers: Sequence[str]) -> models.Rehearsal:
+        """The document of `/api/v1/rehearsal`.
+
+        Raises:
+            ConflictError: an issue has no branch, or nothing is ready.
+            SymphonyError: the tracker does not answer, or the repository or git cannot do it.
+        """
+        state, *_ = await self._first_poll()
+        if state.last_poll_failure is not None:
+            raise SymphonyError(self.context.redaction.failure(state.last_poll_failure))
+        found: models.Rehearsal = masked(
+            await rehearse_merges(self.context, state, identifiers), self.context.redaction.text
+        )
+        return found
 
     async def inactive(self, identifier: str) -> tuple[str, str] | None:
         """Why nothing was done for an issue of the tracker, and what to do; None for an unknown issue.

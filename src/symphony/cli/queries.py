@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 from msgspec import structs
 
+from symphony.api.interface import ConflictError
 from symphony.api.models import Prompt, PromptComment, Reason, Waiting, utc_text
 from symphony.cli.client import Client, connect
-from symphony.cli.documents import DaemonInfo, KnownIssue, Status
+from symphony.cli.documents import DaemonInfo, KnownIssue, RehearsalShown, Status
 from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
 from symphony.daemon.state_dir import journal_path
@@ -53,6 +54,23 @@ class Queries:
         notice = None if theirs is None else f"It is symphony {theirs}, and {version_text()} is installed."
         info = _daemon_info(client)
         return Status(**structs.asdict(state), source="daemon", daemon=info, notice=notice)
+
+    def rehearse(self, identifiers: Sequence[str]) -> RehearsalShown:
+        """Which branches of these issues merge together, or of all ready ones.
+
+        Raises:
+            SymphonyError: an issue has no branch, nothing is ready, or the repository or git cannot do it.
+        """
+        client = self._connect()
+        if client is not None:
+            return RehearsalShown(**structs.asdict(client.rehearse(identifiers)), source="daemon")
+        self._warn_of_absence()
+        try:
+            found = anyio.run(self._offline(None).rehearse, identifiers)
+        except ConflictError as error:
+            hint = error.hint or "symphony status shows how the issues are"
+            raise CommandError.of(error.message, hint=hint) from error
+        return RehearsalShown(**structs.asdict(found), source="files")
 
     def daemon_runs(self) -> bool:
         """Whether a daemon serves the workflow.

@@ -192,10 +192,11 @@ class Logged(Frame, frozen=True, kw_only=True):
 
 
 class TurnFinished(Frame, frozen=True, kw_only=True):
-    """A turn completed, and the worker waits for `Continue` or `Finish`; `trace` as in `TurnEnded`."""
+    """A turn completed, and the worker waits for `Continue` or `Finish`; the rest is as in `TurnEnded`."""
 
     turn: Number
     trace: bool | None = None
+    changed: tuple[str, ...] = ()
 
 
 class ToolCall(Frame, frozen=True, kw_only=True):

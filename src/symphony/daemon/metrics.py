@@ -147,6 +147,10 @@ class Metrics(Observer):
         """A target of that kind took notifications (`delivered`), or did not (`failed`)."""
         self._counts.add(metrics.NOTIFICATIONS, kind, result, by=count)
 
+    def rehearsed(self, result: str) -> None:
+        """Merges were rehearsed (`ok`), or could not be (`failed`)."""
+        self._counts.add(metrics.REHEARSALS, result)
+
     async def measure_loop_lag(self) -> None:
         """Measure how late the event loop is, until cancelled."""
         while True:

@@ -5,7 +5,7 @@ States are immutable, so nothing waits and nothing locks.
 
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -45,6 +45,7 @@ from symphony.daemon.journal_writer import JournalWriter
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.moves import move_now
 from symphony.daemon.notify.observer import NotificationObserver
+from symphony.daemon.rehearsals import Rehearsals
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.runs.tracing import Traces
@@ -62,6 +63,7 @@ from symphony.domain import (
 from symphony.journal.jobs import Job
 from symphony.journal.model import JournalStatus, PullRequestRecord, UnusableError
 from symphony.library.model import Rating
+from symphony.observability.redaction import masked
 from symphony.scheduler import (
     AgentChoice,
     Blocked,
@@ -112,6 +114,7 @@ class Parts:
     traces: Traces | None = None
     learner: Learner | None = None
     pull_requests: PullRequests | None = None
+    rehearsals: Rehearsals | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +205,7 @@ class ServiceOperator(Observer):
             owed=self._owed(),
             targets=self._targets(),
             trace_id=self._trace_id,
+            rehearsal=None if self._parts.rehearsals is None else self._parts.rehearsals.latest,
         )
 
     async def _in_time(self, answer: Callable[[answers.Snapshot], _Answer], what: str) -> _Answer:
@@ -226,6 +230,18 @@ class ServiceOperator(Observer):
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """See `api.interface.Operator`."""
         return await self._in_time(partial(answers.state, only=only), "snapshot")
+
+    async def rehearse(self, identifiers: Sequence[str] = ()) -> models.Rehearsal:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        if self._parts.rehearsals is None:
+            raise UnavailableError("snapshot_unavailable", "the daemon is starting")
+        try:
+            found = await self._parts.rehearsals.rehearse(identifiers)
+        except SymphonyError as error:
+            raise SymphonyError(context.redaction.failure(error.failure)) from error
+        public: models.Rehearsal = masked(found, context.redaction.text)
+        return public
 
     async def runs(self, query: RunQuery) -> models.Runs:
         """See `api.interface.Operator`."""

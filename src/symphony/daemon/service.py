@@ -61,6 +61,7 @@ from symphony.daemon.recovery import (
     refuse_second_daemon,
     scan_orphans,
 )
+from symphony.daemon.rehearsals import Rehearsals
 from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.runs.tracing import open_traces
@@ -158,6 +159,13 @@ class Service:
             wall_ms=wall_ms,
         )
         self._people_comments = PeopleCommentReader(partial(told_comments, state_dir.path / JOURNAL_FILE))
+        self._changes = Changes()
+        self._parts.rehearsals = self._rehearsals = Rehearsals(
+            context=lambda: core.context,
+            state=lambda: core.state,
+            on_result=self._metrics.rehearsed,
+            on_changed=self._changes.merges_rehearsed,
+        )
         self._operator = ServiceOperator(
             core,
             history=self._history,
@@ -175,7 +183,6 @@ class Service:
             now_ms=wall_ms,
             on_result=self._metrics.webhook_received,
         )
-        self._changes = Changes()
         core.observers = (
             self._history,
             self._metrics,
@@ -183,6 +190,7 @@ class Service:
             self._changes,
             self._webhooks,
             self._people_comments,
+            self._rehearsals,
             *observers,
         )
 
@@ -380,7 +388,10 @@ class Service:
                 traces=self._parts.traces,
                 hosts=hosts,
             )
-            for part in (journal, core.timers, self._webhooks, notifications, pull_requests, jobs):
+            for part in (
+                *(journal, core.timers, self._webhooks, notifications, pull_requests, jobs),
+                self._rehearsals,
+            ):
                 tasks.start_soon(part.run)
             tasks.start_soon(self._serve_library, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)

@@ -175,6 +175,9 @@ WEBHOOKS: Final = Metric("symphony_webhooks_total", "counter", "Webhooks of trac
 NOTIFICATIONS: Final = Metric(
     "symphony_notifications_total", "counter", "Notifications by what became of them.", ("kind", "result")
 )
+REHEARSALS: Final = Metric(
+    "symphony_rehearsals_total", "counter", "Rehearsals of merges by what became of them.", ("result",)
+)
 LOOP_LAG: Final = Metric(
     "symphony_loop_lag_seconds", "histogram", "Delay of a timer of the event loop.", (), _LAG
 )

@@ -63,6 +63,7 @@ from symphony.scheduler.messages import OperatorAction as OperatorAction
 from symphony.scheduler.messages import OperatorAsked as OperatorAsked
 from symphony.scheduler.messages import Outcome as Outcome
 from symphony.scheduler.messages import OutcomeKind as OutcomeKind
+from symphony.scheduler.messages import Overlap as Overlap
 from symphony.scheduler.messages import Phase as Phase
 from symphony.scheduler.messages import PhaseRule as PhaseRule
 from symphony.scheduler.messages import Polled as Polled
@@ -111,6 +112,7 @@ from symphony.scheduler.operator import Refusal as Refusal
 from symphony.scheduler.operator import already_done as already_done
 from symphony.scheduler.operator import not_active_text as not_active_text
 from symphony.scheduler.operator import refusal as refusal
+from symphony.scheduler.overlap import overlaps as overlaps
 from symphony.scheduler.phases import phase_of as phase_of
 from symphony.scheduler.policy import CONTINUATION_DELAY_MS as CONTINUATION_DELAY_MS
 from symphony.scheduler.policy import Eligible as Eligible

@@ -580,11 +580,13 @@ class TurnEnded:
     """A turn completed, and the worker waits for `ContinueRun` or `FinishRun`.
 
     `trace` says whether the turn left a commit, a changed file or a change at the tracker; `None` is unknown.
+    `changed` are the paths that the work of the issue changes so far; empty if they are unknown or too many.
     """
 
     run_id: str
     turn: int
     trace: bool | None = None
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -843,13 +845,25 @@ class StartRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Another running issue whose work changes the same files: its identifier, and their paths."""
+
+    identifier: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueRun:
-    """Run one more turn on the same thread; the phase may have changed."""
+    """Run one more turn on the same thread; the phase may have changed.
+
+    `overlaps` are those with runs that began earlier, of which the agent was not told.
+    """
 
     run_id: str
     issue: Issue
     turn: int
     phase: Phase | None = None
+    overlaps: tuple[Overlap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from symphony.scheduler.messages import (
     Totals,
     TurnEnded,
 )
+from symphony.scheduler.overlap import with_overlaps_told
 from symphony.scheduler.phases import phase_of
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.resume import resume_after_failure, resume_interrupted
@@ -168,7 +169,13 @@ def on_turn_ended(step: Step, run: Running, event: TurnEnded) -> None:
         return
     budgets.tell_silence(step, run)
     idle_turns = 0 if event.trace else run.turns_without_progress + int(event.trace is False)
-    run = replace(run, awaiting_refresh=True, last_activity_ms=step.now_ms, turns_without_progress=idle_turns)
+    run = replace(
+        run,
+        awaiting_refresh=True,
+        last_activity_ms=step.now_ms,
+        turns_without_progress=idle_turns,
+        changed=frozenset(event.changed),
+    )
     step.replace_entry(run)
     if step.state.drain is not Drain.NO:
         finish(step, run, FinishReason.DRAINING)
@@ -218,8 +225,11 @@ def _continue(step: Step, run: Running) -> None:
             report=replace(run.report, tool_calls=0),
             phase=phase_of(run.issue, step.state.settings),
         )
+        run, new = with_overlaps_told(step.state, run)
         step.replace_entry(run)
-        step.emit(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn, phase=run.phase))
+        step.emit(
+            ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn, phase=run.phase, overlaps=new)
+        )
 
 
 def on_grace_period_over(step: Step, run: Running) -> None:

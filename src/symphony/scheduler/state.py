@@ -103,6 +103,8 @@ class Running:
         host: where the run is carried out; `None` is this machine.
         reported_turn: the latest turn in which the agent reported tokens.
         placed: the machine that a cluster chose.
+        changed: the paths that the work changed by the end of the last turn; empty if that is not known.
+        told_overlaps: ids of other issues and paths that the agent was told of.
     """
 
     run_id: str
@@ -130,6 +132,8 @@ class Running:
     host: str | None = None
     reported_turn: int = 0
     placed: str | None = None
+    changed: frozenset[str] = frozenset()
+    told_overlaps: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def machine(self) -> str | None:

@@ -43,6 +43,7 @@ from symphony.workspaces.manager import WorkspaceManager as WorkspaceManager
 from symphony.workspaces.mirror import Mirror as Mirror
 from symphony.workspaces.mirror import RemoteRefs as RemoteRefs
 from symphony.workspaces.mirror import parse_ls_remote as parse_ls_remote
+from symphony.workspaces.model import MAX_CHANGED as MAX_CHANGED
 from symphony.workspaces.model import NUMSTAT as NUMSTAT
 from symphony.workspaces.model import ChangedFiles as ChangedFiles
 from symphony.workspaces.model import Delivery as Delivery
@@ -64,6 +65,14 @@ from symphony.workspaces.ownership import BRANCH_CLAIMS as BRANCH_CLAIMS
 from symphony.workspaces.ownership import StoredRecord as StoredRecord
 from symphony.workspaces.ownership import read_record as read_record
 from symphony.workspaces.ownership import write_record as write_record
+from symphony.workspaces.rehearsal import MAX_BRANCHES as MAX_BRANCHES
+from symphony.workspaces.rehearsal import BranchRehearsal as BranchRehearsal
+from symphony.workspaces.rehearsal import Conflict as Conflict
+from symphony.workspaces.rehearsal import ConflictKind as ConflictKind
+from symphony.workspaces.rehearsal import Fate as Fate
+from symphony.workspaces.rehearsal import FileConflict as FileConflict
+from symphony.workspaces.rehearsal import Lines as Lines
+from symphony.workspaces.rehearsal import Rehearsal as Rehearsal
 from symphony.workspaces.remote import LFS_OBJECTS as LFS_OBJECTS
 from symphony.workspaces.remote import BranchBase as BranchBase
 from symphony.workspaces.remote import Courier as Courier

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from symphony import to_thread
+from symphony.characters import visible
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import (
     PATTERNS_ONLY,
@@ -65,6 +66,7 @@ from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
 from symphony.workspaces.mirror import Mirror, create_clone, remove_stored_logins
 from symphony.workspaces.model import (
+    MAX_CHANGED,
     PATCH,
     Delivery,
     KeptWorkspace,
@@ -88,6 +90,7 @@ from symphony.workspaces.ownership import (
     register_tenant,
     write_record,
 )
+from symphony.workspaces.rehearsal import Rehearsal, rehearse
 from symphony.workspaces.remote import REMOTE_BASES, Courier
 from symphony.workspaces.repository import MissingFilter, RepositoryTrial, missing_filters, unusual_traits
 from symphony.workspaces.shadow import (
@@ -446,7 +449,10 @@ class WorkspaceManager:
             return mark
         try:
             async with self._shadow(path, seen, clone) as shadow:
-                return replace(mark, tree=await shadow.tree_mark())
+                tree, changed = await shadow.tree_mark()
+                if seen.head and workspace.base_commit and seen.head != workspace.base_commit:
+                    changed = [*changed, *await shadow.changed_since(workspace.base_commit, seen.head)]
+                return replace(mark, tree=tree, changed=_shown_paths(changed))
         except (GitError, OSError) as error:
             _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         return replace(mark, tree=await to_thread.run_sync(_fingerprint, path))
@@ -627,6 +633,36 @@ class WorkspaceManager:
         except GitError as error:
             raise mirror.unreadable(error) from error
         return Patch(branch=branch, content=content)
+
+    async def rehearse(self, branches: Mapping[str, str]) -> Rehearsal | None:
+        """Merge delivered branches in this order onto the present base, without a checkout.
+
+        Args:
+            branches: their names, by the name that the result tells them by.
+
+        Returns:
+            `None` where hooks populate workspaces.
+
+        Raises:
+            WorkspaceError: the root, the repository or its base is not usable, or git is too old.
+        """
+        if self._repo is None:
+            return None
+        layout = await to_thread.run_sync(self._finder.open_root)
+        mirror = self._mirror(layout, self._repo)
+        return await rehearse(mirror, layout.staging, branches, self._settings.base_branch)
+
+    async def look_at_base(self) -> tuple[str | None, str] | None:
+        """Name and commit of the base branch as the repository has it now; `None` without a repository.
+
+        Raises:
+            WorkspaceError: as `rehearse`.
+        """
+        if self._repo is None:
+            return None
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        mirror = self._mirror(layout, self._repo)
+        return mirror.base(await mirror.look(), self._settings.base_branch)
 
     # --- hosts -------------------------------------------------------------------------------------------
 
@@ -859,6 +895,13 @@ def _clone_at(path: Path) -> tuple[RefSnapshot, StoredRecord | None]:
     seen, record = read_ref_snapshot(path), read_record(Layout(path.parent), path.name)
     is_clone = record is not None and record.repo is not None and seen.problem is None
     return seen, record if is_clone else None
+
+
+def _shown_paths(paths: Sequence[bytes]) -> tuple[str, ...]:
+    """Changed paths as `ProgressMark` has them."""
+    texts = (visible(path.decode("utf-8", "backslashreplace")) for path in dict.fromkeys(paths))
+    shown = tuple(text.replace("\n", "\\n").replace("\t", "\\t") for text in texts)
+    return shown if len(shown) <= MAX_CHANGED else ()
 
 
 def _fingerprint(path: Path) -> str:

@@ -78,10 +78,19 @@ class WorkspaceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressMark:
-    """State of a workspace. Two equal marks mean: no new commit and no changed file in between."""
+    """State of a workspace. Two equal marks mean: no new commit and no changed file in between.
+
+    `changed` are the paths that differ from the commit at which the branch began, or that are not committed;
+    what no one sees in them is escaped. None are told if they are more than `MAX_CHANGED`.
+    """
 
     head: str | None
     tree: str
+    changed: tuple[str, ...] = field(default=(), compare=False)
+
+
+MAX_CHANGED: Final = 200
+"""The most changed paths of a workspace that are compared with those of others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

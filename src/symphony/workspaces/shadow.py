@@ -234,21 +234,29 @@ class Shadow:
         times = (*divmod(info.st_ctime_ns, 10**9), *divmod(info.st_mtime_ns, 10**9))
         return (*times, info.st_ino & 0xFFFF_FFFF, info.st_size & 0xFFFF_FFFF)
 
-    async def tree_mark(self) -> str:
-        """A hash that changes with the uncommitted state of the tree: the status, and stats of its files."""
+    async def tree_mark(self) -> tuple[str, list[bytes]]:
+        """A hash that changes with the uncommitted state of the tree, and the paths that are not committed.
+
+        The hash is of the status, and of the stats of its files.
+        """
         entries = await self.status()
+        names = [entry.split(b" ", _FIELDS_BEFORE_PATH.get(entry[:1], 1))[-1] for entry in entries]
 
         def digest() -> str:
             digest = hashlib.sha256(b"\0".join(entries))
-            for entry in entries[:MAX_FINGERPRINT_ENTRIES]:
-                name = entry.split(b" ", _FIELDS_BEFORE_PATH.get(entry[:1], 1))[-1]
+            for name in names[:MAX_FINGERPRINT_ENTRIES]:
                 path = self._workspace / name.decode("utf-8", "surrogateescape")
                 digest.update(files.stat_line(path, name))
                 if name.endswith(b"/") and files.is_directory(path):
                     digest.update(files.fingerprint(path, max_entries=MAX_FINGERPRINT_ENTRIES).encode())
             return digest.hexdigest()
 
-        return await to_thread.run_sync(digest)
+        return await to_thread.run_sync(digest), names
+
+    async def changed_since(self, base: str, head: str) -> list[bytes]:
+        """The paths that two commits differ in."""
+        output = await self._run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, head, "--")
+        return [path for path in output.split(b"\0") if path]
 
     async def small_blobs(self, ids: Iterable[bytes], limit: int) -> dict[bytes, bytes]:
         """The content of the given objects that are blobs of at most `limit` bytes."""

@@ -18,7 +18,7 @@ from jinja2.runtime import Context
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from symphony.api.formatting import duration, event_words, seconds_between, stop_words, tokens
+from symphony.api.formatting import duration, event_words, overlap_words, seconds_between, stop_words, tokens
 from symphony.api.pages.views import MOMENT_MARK
 from symphony.characters import visible
 from symphony.domain import plural, without_codes
@@ -84,6 +84,7 @@ def _environment() -> Environment:
         words=lambda code: code.replace("_", " "),
         plain=without_codes,
         event_words=event_words,
+        overlap_words=overlap_words,
         stop_words=stop_words,
     )
     environment.globals.update(asset_path=asset_path, moment_mark=MOMENT_MARK)

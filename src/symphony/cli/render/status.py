@@ -19,7 +19,15 @@ from rich.text import Text
 from symphony.api import models
 from symphony.api.conditions import day_tokens, placed
 from symphony.api.explain import failure_before, remedy
-from symphony.api.formatting import ago, attempt_of, duration, seconds_between, stop_words, tokens
+from symphony.api.formatting import (
+    ago,
+    attempt_of,
+    duration,
+    overlap_words,
+    seconds_between,
+    stop_words,
+    tokens,
+)
 from symphony.cli.documents import Status
 from symphony.cli.formatting import arrow, cell, instruction_problems, table
 from symphony.cli.render.conditions import condition_lines
@@ -312,7 +320,9 @@ def _ready(status: Status, limit: int | None) -> _Section:
         work = cell(f"{row.branch}{missing}{_PUSHES.get(row.push or '', '')}{message}")
         look = [arrow(row.look[0], indent=0)] if row.look else []
         pull = [] if row.pull_request is None else [_pull_request(row.pull_request)]
-        lines.append(_Line(row=row, values=values, texts=[work, *pull, *look], brief=[work, *pull]))
+        merges = [] if row.rehearsal is None else [_rehearsal(row.rehearsal)]
+        texts = [work, *pull, *merges, *look]
+        lines.append(_Line(row=row, values=values, texts=texts, brief=[work, *pull, *merges]))
     columns: list[_Column] = [
         ("STATE", "left"),
         ("COMMITS", "right"),
@@ -323,6 +333,10 @@ def _ready(status: Status, limit: int | None) -> _Section:
         columns.append(("STARS", "right"))
     heading = "BRANCH, AND WHAT THE AGENT SAID"
     return _Section(title="READY FOR REVIEW", style="green", columns=columns, heading=heading, rows=lines)
+
+
+def _rehearsal(branch: models.RehearsedBranch) -> Text:
+    return cell(branch.message, "yellow" if branch.conflicts else "dim")
 
 
 def _pull_request(pull: models.PullRequest) -> Text:
@@ -356,7 +370,8 @@ def _running(status: Status, limit: int | None) -> _Section:
         ]
         if silent_s is not None and silent_s > _SILENT_S:
             values[-2].stylize("yellow")
-        lines.append(_Line(row=row, values=values, texts=texts, brief=texts[:1]))
+        shared = [cell(overlap_words(one), "yellow") for one in row.overlaps]
+        lines.append(_Line(row=row, values=values, texts=[*texts, *shared], brief=[*texts[:1], *shared[:1]]))
     columns: list[_Column] = [
         *_agent_column(status),
         *([_HOST] if hosted else []),

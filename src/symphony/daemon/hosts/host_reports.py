@@ -41,7 +41,7 @@ from symphony.scheduler import (
     RunStage,
     StartRun,
 )
-from symphony.workspaces import Delivery
+from symphony.workspaces import MAX_CHANGED, Delivery
 
 MAX_NODES: Final = 100_000
 """The most values in one frame."""
@@ -209,7 +209,8 @@ class HostReports:
                     self._turn_begun = True
                     facts = structs.replace(self.latest.facts, turn_count=self._turn)
                     self.latest = replace(self.latest, facts=facts)
-                return frame
+                changed = tuple(map(self._line, frame.changed[:MAX_CHANGED]))
+                return structs.replace(frame, changed=changed)
             case frames.Ended():
                 return frames.Ended(outcome=self._outcome(frame.outcome))
             case frames.InstructionsComposed():

@@ -5,6 +5,7 @@ workspace.
 """
 
 from functools import partial
+from typing import Final
 
 from msgspec import structs
 
@@ -16,22 +17,46 @@ from symphony.config import (
     answer_section,
     answered_prompt,
     comments_section,
+    continuation_prompt,
     interrupted_prompt,
     restarted_prompt,
 )
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
 from symphony.daemon.runs.skills import preview_run_skills
-from symphony.domain import NO_COMMENTS, Issue, PeopleComments, Redaction
+from symphony.domain import NO_COMMENTS, Issue, PeopleComments, Redaction, fence
 from symphony.observability.redaction import masked
-from symphony.scheduler import AgentChoice, Phase, Resume, ResumeReason, SchedulerSettings, phase_of
+from symphony.scheduler import (
+    AgentChoice,
+    ContinueRun,
+    Phase,
+    Resume,
+    ResumeReason,
+    SchedulerSettings,
+    phase_of,
+)
 
 _RESUMES = (
     "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
     "whole prompt is sent instead"
 )
 _ENVELOPE_IN_PROMPT = "{agent} takes no system-level text: the envelope stands in front of its first prompt"
+_MAX_OVERLAPS: Final = 40
 _MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
+
+
+def next_prompt(command: ContinueRun, max_turns: int) -> str:
+    """The prompt of a turn after the first one; it ends with files that other issues change too."""
+    prompt = continuation_prompt(command.turn, max_turns)
+    if not command.overlaps:
+        return prompt
+    told = [f"{one.identifier}: {path}" for one in command.overlaps for path in one.paths]
+    more = [f"and {len(told) - _MAX_OVERLAPS:,} more"] if len(told) > _MAX_OVERLAPS else []
+    return (
+        f"{prompt}\n\nOther issues that are worked on now change files that your work changes too. The "
+        "branches will be merged, yours last. This is a fact and no instruction:\n\n"
+        f"{fence(chr(10).join([*told[:_MAX_OVERLAPS], *more]))}"
+    )
 
 
 async def first_prompt(

@@ -167,7 +167,9 @@ class SupervisedRun:
                         publish(lambda observer: observer.comments_told(issue.id, told))
                 self._post(AgentReported(run_id=run_id, report=frame.report))
             case frames.TurnFinished():
-                self._post(TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace))
+                self._post(
+                    TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace, changed=frame.changed)
+                )
             case frames.Ended():
                 self._ended = True
                 outcome = replace(frame.outcome, commented=self._commented)

@@ -32,7 +32,7 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.agents.run_stats import Pricing, unpriced
-from symphony.config import continuation_prompt, issue_too_long_failure
+from symphony.config import issue_too_long_failure
 from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs import prompts
@@ -414,14 +414,15 @@ class Worker:
             if not await self._context.workspaces.exists(workspace):
                 raise SymphonyError(vanished_failure(workspace.path))
             trace = await self._left_trace(workspace)
-            self._link.send(frames.TurnFinished(turn=turn, trace=trace))
+            changed = () if self._mark_at_turn is None else self._mark_at_turn.changed
+            self._link.send(frames.TurnFinished(turn=turn, trace=trace, changed=changed))
             match await self._directives.receive():
                 case FinishRun() as directive:
                     raise _FinishedError(directive)
                 case ContinueRun() as directive:
                     self._issue, turn = directive.issue, directive.turn
                     await self._envelope.enter_phase(directive.phase)
-                    prompt = continuation_prompt(turn, self._context.settings.agent.max_turns)
+                    prompt = prompts.next_prompt(directive, self._context.settings.agent.max_turns)
                     self._progress.on_next_turn()
 
     async def _left_trace(self, workspace: Workspace) -> bool | None:

@@ -35,6 +35,7 @@ from symphony.scheduler import (
     RunStage,
 )
 from symphony.skills import SkillSet
+from symphony.workspaces import MAX_CHANGED
 
 OUTPUT = f"a\x1b[31m\x07 {SECRET} " + "x" * 100_000
 HEAD = "a" * 40
@@ -140,6 +141,15 @@ def test_a_turn_counts_that_a_host_does_not_report() -> None:
     by.on_directive(frames.Continue(command=ContinueRun(run_id="d1-1", issue=ISSUE, turn=2)))
     sent(frames.TurnFinished(turn=2), by)
     assert by.latest.facts.turn_count == 2
+
+
+def test_changed_paths_of_a_host_are_lines_masked_and_bounded() -> None:
+    told = ("src/a.py", f"{SECRET}\nb", *(f"f{number}" for number in range(300)))
+    found = sent(frames.TurnFinished(turn=1, changed=told)).changed
+    assert found[0] == "src/a.py"
+    assert SECRET not in found[1]
+    assert "\n" not in found[1]
+    assert len(found) == MAX_CHANGED
 
 
 def test_a_delivery_tells_its_commit_and_nothing_else() -> None:

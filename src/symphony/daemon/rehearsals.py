@@ -1,0 +1,204 @@
+"""Rehearses the merges of what is ready, when a branch becomes ready or the base moves.
+
+    the set of ready branches changes, or a look at the base finds it elsewhere -> one rehearsal -> documents
+
+It runs beside the loop, one at a time, for a limited time. Its result is in memory only: after a restart the
+first set of ready branches gives a new one.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import anyio
+import structlog
+
+from symphony.api import models
+from symphony.api.history import utc_now
+from symphony.api.interface import ConflictError, UnavailableError
+from symphony.api.rehearsal import rehearsal_document
+from symphony.daemon.context import RuntimeContext
+from symphony.domain import SymphonyError
+from symphony.observability import bugs
+from symphony.scheduler import (
+    Command,
+    Event,
+    IssueResult,
+    ResultStatus,
+    State,
+    dispatch_order,
+    results_with_status,
+)
+
+LOOK_S: Final = 60.0
+"""How often the base is looked at while a branch is ready."""
+TIMEOUT_S: Final = 30.0
+_FRESH_S: Final = 2.0
+_log = structlog.get_logger(__name__)
+
+_Ready = tuple[tuple[str, str, str], ...]
+
+
+def ready_to_merge(state: State) -> tuple[IssueResult, ...]:
+    """The results that are ready for review with a branch, in the order of the board."""
+    ready = (each for each in results_with_status(state, ResultStatus.READY) if each.delivered is not None)
+    return tuple(sorted(ready, key=lambda each: dispatch_order(each.issue)))
+
+
+async def rehearse_merges(
+    context: RuntimeContext, state: State, identifiers: Sequence[str] = ()
+) -> models.Rehearsal:
+    """Rehearse the merges of the branches of these issues, or of all that are ready, in the board's order.
+
+    Raises:
+        ConflictError: `not_delivered`: one of them has no branch; `nothing_ready`: no issue is ready;
+            `no_repository`: hooks populate the workspaces.
+        SymphonyError: the repository or git cannot do it.
+    """
+    if context.settings.workspace.repo is None:
+        raise ConflictError("no_repository", "workspace.repo is not set, so no branch is delivered")
+    chosen = ready_to_merge(state)
+    if identifiers:
+        delivered = {one.issue.identifier: one for one in state.results.values() if one.delivered is not None}
+        for identifier in identifiers:
+            if identifier not in delivered:
+                message = f"{identifier} has no branch: a run delivers its commits when it ends"
+                raise ConflictError("not_delivered", message, hint="symphony status lists what is ready")
+        wanted = (delivered[identifier] for identifier in dict.fromkeys(identifiers))
+        chosen = tuple(sorted(wanted, key=lambda each: dispatch_order(each.issue)))
+    if not chosen:
+        raise ConflictError("nothing_ready", "no issue is ready for review with a branch")
+    branches = {one.issue.id: one.delivered.branch for one in chosen if one.delivered is not None}
+    found = await context.workspaces.rehearse(branches)
+    assert found is not None  # noqa: S101 - there is a repository
+    return rehearsal_document(found, {one.issue.id: one.issue for one in chosen}, now=utc_now())
+
+
+class Rehearsals:
+    """Keeps the result for what is ready; an observer of the service.
+
+    Args:
+        context: the context in force; `None` before the daemon serves.
+        state: the present state of the scheduler.
+        on_result: called with `ok` or `failed` after each rehearsal.
+        on_changed: called when the result is another one.
+        look_s: how often to look at the base.
+        timeout_s: the limit of one rehearsal.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Callable[[], RuntimeContext | None],
+        state: Callable[[], State | None],
+        on_result: Callable[[str], None] = lambda _: None,
+        on_changed: Callable[[], None] = lambda: None,
+        look_s: float = LOOK_S,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._context = context
+        self._state = state
+        self._on_result = on_result
+        self._on_changed = on_changed
+        self._look_s = look_s
+        self._timeout_s = timeout_s
+        self._one_at_a_time = anyio.Lock()
+        self._woken = anyio.Event()
+        self._rehearsed: _Ready = ()
+        self._done_s = float("-inf")
+        self._said: str | None = None
+        self.latest: models.Rehearsal | None = None
+
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+        """Wake up when another set of branches is ready."""
+        del event, commands
+        if after.results is not before.results and _ready(after) != self._rehearsed:
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Rehearse whenever it is due, until cancelled."""
+        while True:
+            self._woken = anyio.Event()
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - a bug costs one rehearsal, never the daemon
+                bugs.contained("rehearsal_crashed", error)
+            with anyio.move_on_after(self._look_s if self._rehearsed else None):
+                await self._woken.wait()
+
+    async def rehearse(self, identifiers: Sequence[str] = ()) -> models.Rehearsal:
+        """As `rehearse_merges`, for the present state; one at a time.
+
+        Raises:
+            ConflictError, SymphonyError: as `rehearse_merges`.
+            UnavailableError: the daemon does not serve, or it took too long.
+        """
+        try:
+            with anyio.fail_after(self._timeout_s):
+                async with self._one_at_a_time:
+                    state, context = self._state(), self._context()
+                    if state is None or context is None:
+                        raise UnavailableError("snapshot_unavailable", "the daemon is starting")
+                    ready = _ready(state)
+                    is_fresh = time.monotonic() - self._done_s < _FRESH_S and ready == self._rehearsed
+                    if not identifiers and self.latest is not None and is_fresh:
+                        return self.latest
+                    began_s = time.monotonic()
+                    found = await rehearse_merges(context, state, identifiers)
+                    self._on_result("ok")
+                    _log.info(
+                        "merges_rehearsed",
+                        branches=len(found.branches),
+                        merging=found.merging,
+                        conflicting=found.conflicting,
+                        duration_ms=round((time.monotonic() - began_s) * 1000),
+                    )
+                    if not identifiers:
+                        self._keep(ready, found)
+                    return found
+        except TimeoutError:
+            message = f"no result within {self._timeout_s:g} s: the branches are large or the disk is slow"
+            raise UnavailableError("rehearsal_timeout", message) from None
+
+    def _keep(self, ready: _Ready, found: models.Rehearsal | None) -> None:
+        changed = found != self.latest
+        self._rehearsed, self.latest, self._done_s, self._said = ready, found, time.monotonic(), None
+        if changed:
+            self._on_changed()
+
+    async def _look(self) -> None:
+        """Rehearse if another set of branches is ready than at the last time, or the base is elsewhere."""
+        state, context = self._state(), self._context()
+        if state is None or context is None or context.settings.workspace.repo is None:
+            return
+        ready = _ready(state)
+        if not ready:
+            self._keep((), None)
+            return
+        try:
+            if ready == self._rehearsed and self.latest is not None:
+                with anyio.fail_after(self._timeout_s):
+                    base = await context.workspaces.look_at_base()
+                if base == (self.latest.base, self.latest.base_commit):
+                    return
+            await self.rehearse()
+        except (SymphonyError, ConflictError, UnavailableError, TimeoutError) as error:
+            self._failed(ready, str(error) or "the repository did not answer in time")
+
+    def _failed(self, ready: _Ready, reason: str) -> None:
+        """Keep no result: it would be of other branches, or of another base."""
+        said = self._said
+        self._on_result("failed")
+        self._keep(ready, None)
+        self._said = reason
+        if reason != said:
+            _log.warning("rehearsal_failed", reason=reason)
+
+
+def _ready(state: State) -> _Ready:
+    """What a result depends on, beside the base: issues, branches and their commits, in order."""
+    return tuple(
+        (one.issue.id, one.delivered.branch, one.delivered.head)
+        for one in ready_to_merge(state)
+        if one.delivered is not None
+    )

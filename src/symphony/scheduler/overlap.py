@@ -1,0 +1,35 @@
+"""Which running issues change the same files; told to the agent of the later one, once for each file."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from symphony.scheduler.messages import Overlap
+from symphony.scheduler.state import Running, State
+
+
+def overlaps(state: State, run: Running) -> tuple[Overlap, ...]:
+    """The other running issues whose work changes files that this run's work changes."""
+    return tuple(
+        Overlap(identifier=other.issue.identifier, paths=paths) for other, paths in _shared(state, run)
+    )
+
+
+def with_overlaps_told(state: State, run: Running) -> tuple[Running, tuple[Overlap, ...]]:
+    """The run as it is once its agent is told of what is new to it, and what that is.
+
+    The agent of the run that began earlier is told nothing: one of two gives way.
+    """
+    new = list[Overlap]()
+    told = set(run.told_overlaps)
+    for other, paths in _shared(state, run):
+        if (other.started_ms, other.run_id) < (run.started_ms, run.run_id):
+            unknown = tuple(path for path in paths if (other.issue.id, path) not in told)
+            told.update((other.issue.id, path) for path in unknown)
+            new += [Overlap(identifier=other.issue.identifier, paths=unknown)] if unknown else []
+    return (replace(run, told_overlaps=frozenset(told)) if new else run), tuple(new)
+
+
+def _shared(state: State, run: Running) -> Iterator[tuple[Running, tuple[str, ...]]]:
+    for other in state.running.values():
+        if other.run_id != run.run_id and (shared := run.changed & other.changed):
+            yield other, tuple(sorted(shared))

@@ -1,0 +1,193 @@
+"""When merges are rehearsed: for another set of ready branches, and when the base moves; one at a time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import pytest
+
+from harness.scheduling import make_failure, make_issue, make_settings
+from symphony.api.interface import ConflictError, UnavailableError
+from symphony.daemon.rehearsals import Rehearsals
+from symphony.domain import SymphonyError
+from symphony.scheduler import (
+    DeliveredBranch,
+    DrainAsked,
+    IssueResult,
+    ResultStatus,
+    State,
+    initial_state,
+)
+from symphony.workspaces import BranchRehearsal, Fate, Rehearsal
+
+if TYPE_CHECKING:
+    from symphony.daemon.context import RuntimeContext
+
+pytestmark = pytest.mark.asyncio
+DEADLINE_S = 30.0
+
+
+@dataclass
+class Repository:
+    """Stands for the workspaces: it tells what it was asked, and waits where a test wants it."""
+
+    base: str = "a" * 40
+    fails: SymphonyError | None = None
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    at_once: int = 0
+    most: int = 0
+    hold: anyio.Event | None = None
+    changed: anyio.Event = field(default_factory=anyio.Event)
+
+    async def rehearse(self, branches: Mapping[str, str]) -> Rehearsal:
+        self.asked.append(tuple(branches.values()))
+        self.changed.set()
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            if self.hold is not None:
+                await self.hold.wait()
+            if self.fails is not None:
+                raise self.fails
+        finally:
+            self.at_once -= 1
+        rows = tuple(BranchRehearsal(branch=one, head=None, fate=Fate.MERGES) for one in branches.values())
+        return Rehearsal(base="main", base_commit=self.base, tree="t" * 40, branches=rows)
+
+    async def look_at_base(self) -> tuple[str | None, str]:
+        return "main", self.base
+
+    async def until_asked(self, times: int) -> None:
+        with anyio.fail_after(DEADLINE_S):
+            while len(self.asked) < times:
+                self.changed = anyio.Event()
+                await self.changed.wait()
+
+
+def ready(*names: str, head: str = "h") -> State:
+    results = {
+        name: IssueResult(
+            issue=make_issue(name, priority=place + 1),
+            status=ResultStatus.READY,
+            delivered=DeliveredBranch(branch=f"symphony/{name}", head=head),
+        )
+        for place, name in enumerate(names)
+    }
+    return initial_state(make_settings(), epoch="e").changed(results=results)
+
+
+@dataclass
+class Stage:
+    """Rehearsals with a repository and a state that a test changes."""
+
+    repository: Repository = field(default_factory=Repository)
+    state: State = field(default_factory=ready)
+    results: list[str] = field(default_factory=list)
+    notices: int = 0
+    look_s: float = 600.0
+    timeout_s: float = DEADLINE_S
+
+    def made(self) -> Rehearsals:
+        settings = SimpleNamespace(workspace=SimpleNamespace(repo="/repo"))
+        context = cast("RuntimeContext", SimpleNamespace(settings=settings, workspaces=self.repository))
+        return Rehearsals(
+            context=lambda: context,
+            state=lambda: self.state,
+            on_result=self.results.append,
+            on_changed=self.noticed,
+            look_s=self.look_s,
+            timeout_s=self.timeout_s,
+        )
+
+    def noticed(self) -> None:
+        self.notices += 1
+
+    def becomes(self, rehearsals: Rehearsals, state: State) -> None:
+        before, self.state = self.state, state
+        rehearsals(before, DrainAsked(), state, ())
+
+
+async def test_another_set_of_ready_branches_is_rehearsed_in_the_order_of_the_board() -> None:
+    stage = Stage()
+    rehearsals = stage.made()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rehearsals.run)
+        await anyio.wait_all_tasks_blocked()
+        assert stage.repository.asked == []
+        for times, state in enumerate((ready("2", "1"), ready("2", "1", head="new")), start=1):
+            stage.becomes(rehearsals, state)
+            await stage.repository.until_asked(times)
+            await anyio.wait_all_tasks_blocked()
+        assert stage.repository.asked == [("symphony/2", "symphony/1")] * 2
+        stage.becomes(rehearsals, ready("2", "1", head="new"))  # the same again
+        await anyio.wait_all_tasks_blocked()
+        assert len(stage.repository.asked) == 2
+        assert rehearsals.latest is not None
+        stage.becomes(rehearsals, ready())
+        await anyio.wait_all_tasks_blocked()
+        assert rehearsals.latest is None
+        tasks.cancel_scope.cancel()
+    assert stage.notices >= 2
+
+
+async def test_a_base_that_moved_is_found_at_a_look() -> None:
+    stage = Stage(state=ready("1"), look_s=0.01)
+    rehearsals = stage.made()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rehearsals.run)
+        await stage.repository.until_asked(1)
+        stage.repository.base = "b" * 40
+        with anyio.fail_after(DEADLINE_S):
+            while rehearsals.latest is None or rehearsals.latest.base_commit != "b" * 40:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+
+async def test_two_who_ask_wait_for_each_other() -> None:
+    stage = Stage(state=ready("1", "2"), repository=Repository(hold=anyio.Event()))
+    rehearsals = stage.made()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rehearsals.rehearse, ("SYM-1",))
+        tasks.start_soon(rehearsals.rehearse, ("SYM-2",))
+        await anyio.wait_all_tasks_blocked()
+        assert stage.repository.hold is not None
+        stage.repository.hold.set()
+    assert (len(stage.repository.asked), stage.repository.most) == (2, 1)
+    assert rehearsals.latest is None, "the result of chosen issues is not that of all"
+
+
+async def test_a_failure_keeps_no_old_result_and_is_tried_again() -> None:
+    stage = Stage(state=ready("1"), look_s=0.01)
+    rehearsals = stage.made()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rehearsals.run)
+        await stage.repository.until_asked(1)
+        stage.repository.fails, stage.repository.base = SymphonyError(make_failure()), "b" * 40
+        await stage.repository.until_asked(3)
+        assert rehearsals.latest is None
+        stage.repository.fails = None
+        with anyio.fail_after(DEADLINE_S):
+            while rehearsals.latest is None:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert {"ok", "failed"} == set(stage.results)
+
+
+async def test_what_cannot_be_rehearsed_is_refused_with_a_code() -> None:
+    stage = Stage()
+    with pytest.raises(ConflictError) as caught:
+        await stage.made().rehearse()
+    assert caught.value.code == "nothing_ready"
+    stage.state = ready("1")
+    with pytest.raises(ConflictError) as caught:
+        await stage.made().rehearse(("SYM-7",))
+    assert caught.value.code == "not_delivered"
+
+
+async def test_a_rehearsal_that_takes_too_long_is_given_up() -> None:
+    stage = Stage(state=ready("1"), repository=Repository(hold=anyio.Event()), timeout_s=0.01)
+    with pytest.raises(UnavailableError) as caught:
+        await stage.made().rehearse()
+    assert caught.value.code == "rehearsal_timeout"

@@ -351,6 +351,7 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         max_agents_per_host=settings.worker.max_concurrent_agents_per_host
         if settings.worker.ray.address is None
         else None,
+        verify_rounds=settings.verify.rounds if settings.verify.commands else None,
         agents={
             name: AgentInfo(
                 kind=agent.kind,

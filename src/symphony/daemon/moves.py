@@ -59,6 +59,8 @@ class Moves:
                 return job.issue_id in state.running
             case MoveReason.BLOCK:
                 return blocked is not None
+            case MoveReason.VERIFY_FAILED:
+                return state.entry(job.issue_id) is not None
             case MoveReason.BACK:
                 return blocked is not None and blocked.unblock_reason is not None
 

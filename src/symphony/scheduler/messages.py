@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from symphony.domain import NO_COST, NO_TOKENS, Cost, Failure, Issue, Tokens, normalise_state, one_line
+from symphony.domain import (
+    NO_COST,
+    NO_TOKENS,
+    Cost,
+    Failure,
+    Issue,
+    Tokens,
+    Verification,
+    normalise_state,
+    one_line,
+)
 
 # --- settings --------------------------------------------------------------------------------------------
 
@@ -81,7 +91,8 @@ class SchedulerSettings:
     State names are normalised, except those of `on_start` and its like, which are sent to the tracker.
     Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
     `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase. Without
-    `hosts` runs are carried out on this machine.
+    `hosts` runs are carried out on this machine. Without `verify_rounds` finished work is not verified; else
+    the agent gets failures back so often before a person is asked.
     """
 
     active_states: frozenset[str]
@@ -112,6 +123,7 @@ class SchedulerSettings:
     phase_rules: tuple[PhaseRule, ...] = ()
     hosts: tuple[str, ...] = ()
     max_agents_per_host: int | None = None
+    verify_rounds: int | None = None
 
     def agent_info(self, agent: str) -> AgentInfo:
         """The settings of an agent; defaults for one that is no longer configured."""
@@ -131,6 +143,7 @@ class RunStage(StrEnum):
     LAUNCHING_AGENT = "launching_agent"
     STREAMING_TURN = "streaming_turn"
     FINISHING = "finishing"
+    VERIFYING = "verifying"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +210,8 @@ class ResumeReason(StrEnum):
     INTERRUPTED = "interrupted"
     ANSWERED = "answered"
     FEEDBACK = "feedback"
+    VERIFY = "verify"
+    VERIFY_FAILED = "verify_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +219,8 @@ class Resume:
     """How the next run of an issue continues instead of starting from nothing.
 
     Without a `thread` the run starts a new conversation, and its first prompt carries the `answer`, which is
-    the text of the feedback if that is the reason.
+    the text of the feedback if that is the reason, and the evidence if a verification failed. A run that is
+    to `VERIFY` has no session.
 
     Attributes:
         after_handoff: the work was handed off already. The run may begin, and ends its turn, although the
@@ -213,6 +229,9 @@ class Resume:
         approves: whether the answer approves the request for approval that was open; `None` if it is text.
         request: the key of the request for approval that a person has not decided.
         decisions: by key, whether a person approved a request of this conversation.
+        handed_over_to: the normalised state that a run left the issue in. Until its work is verified, or the
+            daemon has moved it back, runs may go on there whatever the state means.
+        back_to: the state that the issue was worked on in, where a failed verification sends it back to.
     """
 
     reason: ResumeReason
@@ -224,6 +243,8 @@ class Resume:
     approves: bool | None = None
     request: str | None = None
     decisions: Mapping[str, bool] = field(default_factory=dict)
+    handed_over_to: str | None = None
+    back_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +337,8 @@ class Outcome:
         commented: whether the agent commented on the issue with a tracker tool.
         summary: the agent's last message on one line.
         left: work in the workspace that no branch holds, and the command that shows it, in one line.
+        verification: what the checks said of the delivered head; `None` if they were not asked for, or were
+            not carried out to their end.
     """
 
     kind: OutcomeKind
@@ -328,6 +351,7 @@ class Outcome:
     commented: bool = False
     summary: str | None = None
     left: str | None = None
+    verification: Verification | None = None
 
     @property
     def clean(self) -> bool:
@@ -379,6 +403,8 @@ class IssueResult:
         restarts: how often work on the issue began anew for another reason than feedback.
         pull_block: why no run of the issue starts, although its state may be active.
         lifted: the key of a `pull_block` that a person lifted.
+        verification: the last one of the head of `delivered`; `None` if there is none.
+        verify_rounds: how often in a row its work was sent back because a verification failed.
     """
 
     issue: Issue
@@ -399,6 +425,8 @@ class IssueResult:
     restarts: int = 0
     pull_block: PullBlock | None = None
     lifted: str | None = None
+    verification: Verification | None = None
+    verify_rounds: int = 0
 
 
 # --- recovery --------------------------------------------------------------------------------------------
@@ -865,19 +893,27 @@ class ContinueRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishRun:
-    """Stop the agent between turns, deliver the work and end; with a `failure`, end as failed."""
+    """Stop the agent between turns, deliver the work and end; with a `failure`, end as failed.
+
+    `verify` has what was delivered verified.
+    """
 
     run_id: str
     reason: FinishReason
     failure: Failure | None = None
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Cancel the run in the middle of a turn; its slot is free only once its `RunEnded` arrives."""
+    """Cancel the run in the middle of a turn; its slot is free only once its `RunEnded` arrives.
+
+    `verify` has what was delivered verified; otherwise a verification that is in progress ends too.
+    """
 
     run_id: str
     reason: StopReason
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -945,6 +981,7 @@ class MoveReason(StrEnum):
     START = "start"
     BLOCK = "block"
     BACK = "back"
+    VERIFY_FAILED = "verify_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,8 @@ class Running:
         host: where the run is carried out; `None` is this machine.
         reported_turn: the latest turn in which the agent reported tokens.
         placed: the machine that a cluster chose.
+        worked_in: the last active state that the issue was seen in; `None` before.
+        verifies: the worker was asked to verify what it delivers.
     """
 
     run_id: str
@@ -130,6 +132,8 @@ class Running:
     host: str | None = None
     reported_turn: int = 0
     placed: str | None = None
+    worked_in: str | None = None
+    verifies: bool = False
 
     @property
     def machine(self) -> str | None:

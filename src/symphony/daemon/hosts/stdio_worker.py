@@ -39,7 +39,18 @@ from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
 from symphony.workspaces import split_login
 
-_SECTIONS: Final = ("workspace", "hooks", "agent", "agents", "codex", "claude", "acp", "command", "pricing")
+_SECTIONS: Final = (
+    "workspace",
+    "hooks",
+    "verify",
+    "agent",
+    "agents",
+    "codex",
+    "claude",
+    "acp",
+    "command",
+    "pricing",
+)
 _EXIT_S: Final = 30.0  # its stop ladder, `after_run` and delivery, both with little time
 _HELLO_S: Final = 60.0  # a busy machine may take long to start a program
 _SWEEPS: Final = 3

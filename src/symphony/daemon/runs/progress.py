@@ -19,7 +19,7 @@ INTERVAL_S: Final = 0.25
 # Minutes of silence may follow the start of an item, so it is reported at once.
 _MILESTONES = (ItemStarted, TurnEnded, InputRequired)
 # A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
-_URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
+_URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING, RunStage.VERIFYING])
 
 
 class ProgressReporter:

@@ -361,6 +361,8 @@ def attempt_fields(entry: Running | Retry, settings: SchedulerSettings) -> dict[
 
 _RESUME_TEXTS: Final = {
     ResumeReason.ANSWERED: "a person answered; it goes on in a moment",
+    ResumeReason.VERIFY: "its work is verified next",
+    ResumeReason.VERIFY_FAILED: "its work failed a check, which its agent is told next",
     ResumeReason.FEEDBACK: "its pull request has news; the agent gets them in a moment",
     ResumeReason.INTERRUPTED: "it was interrupted and goes on",
 }

@@ -218,10 +218,14 @@ class Tracker:
         self._down_until_ms = 0
 
     def close(self) -> None:
-        """Every issue is done, nobody changes one any more, and from now on every request goes well."""
+        """Every issue is over, nobody changes one any more, and from now on every request goes well.
+
+        One that its agent said to be done, and whose work may fail its checks, is cancelled.
+        """
         self._tells = 0
-        for key in tuple(self.board):
-            self.change(key, state="Done", dispatchable=True)
+        for key, issue in tuple(self.board.items()):
+            state = "Cancelled" if normalise_state(issue.state) == "done" else "Done"
+            self.change(key, state=state, dispatchable=True)
         self._closed = True
         self.mend()
 

@@ -56,7 +56,9 @@ def may_work(issue: Issue, resume: Resume | None, settings: SchedulerSettings) -
         return True
     if resume is None:
         return False
-    return (status is TrackerStatus.INACTIVE and resume.after_handoff) or is_handed_over(issue, resume)
+    if status is TrackerStatus.INACTIVE and resume.after_handoff:
+        return True
+    return is_handed_over(issue, resume) and is_routable(issue, settings.required_labels)
 
 
 def is_handed_over(issue: Issue | None, resume: Resume | None) -> bool:

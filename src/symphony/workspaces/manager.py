@@ -164,6 +164,8 @@ class WorkspaceManager:
         self._finder = WorkspaceFinder(settings=settings, workflow=workflow)
         self._lock_wait_s = lock_wait_s
         self._mirrors: dict[Path, Mirror] = {}
+        self.baselines = anyio.Lock()
+        """Held while commands are tried on a base commit, so that each is tried once."""
         self._lease: RootLease | None = None  # held for as long as this manager may use the root
 
     async def check_root(self) -> None:

@@ -160,13 +160,14 @@ class Verifier:
         if base is None or base == found.head or not failed:
             return found
         files = {each.title: Layout(workspace.path.parent).baseline(base, each.run) for each in failed}
-        known = await to_thread.run_sync(partial(_read_baselines, files))
-        if untried := [each for each in failed if each.title not in known]:
-            try:
-                async with self.context.workspaces.checkout(workspace, base) as tree:
-                    known = {**known, **await self._try_base(base, untried, tree, files)}
-            except SymphonyError as error:
-                _log.warning("base_not_checked", reason=error.failure.line)
+        async with self.context.workspaces.baselines:  # another run may try the same commit now
+            known = await to_thread.run_sync(partial(_read_baselines, files))
+            if untried := [each for each in failed if each.title not in known]:
+                try:
+                    async with self.context.workspaces.checkout(workspace, base) as tree:
+                        known = {**known, **await self._try_base(base, untried, tree, files)}
+                except SymphonyError as error:
+                    _log.warning("base_not_checked", reason=error.failure.line)
         checks = tuple(replace(check, fails_on_base=known.get(check.name)) for check in found.checks)
         return replace(found, checks=checks)
 
@@ -207,7 +208,8 @@ def _write_baseline(path: Path, content: bytes) -> None:
 
 def _uncommitted(delivery: Delivery) -> str:
     left = delivery.left
-    return f"there is work that no commit of the branch holds: {left.reason if left else ''}"
+    what = "" if left is None else f": {left.reason} ({left.look})"
+    return f"there is work that no commit of the branch holds{what}"
 
 
 # --- paths and hints ---

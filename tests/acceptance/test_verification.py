@@ -66,7 +66,7 @@ def test_work_that_no_commit_holds_is_a_failure_of_its_own(project: Project) -> 
 def test_a_clean_checkout_finds_what_passes_only_by_an_ignored_file(project: Project) -> None:
     project.write(".gitignore", "/.symphony/issues/\nlocal.txt\n")
     project.commit("Ignore")
-    steps = [GOOD, COMMIT, {"write": "local.txt", "text": "only here\n"}, DONE]
+    steps: list[dict[str, Any]] = [GOOD, COMMIT, {"write": "local.txt", "text": "only here\n"}, DONE]
     setup = "test -e README.md && touch made-by-setup"
     verifying(
         project,

@@ -415,6 +415,7 @@ def _continue_later(step: Step, run: Running, outcome: Outcome) -> None:
         failures=run.failures,
         runs=run.runs - 1,
         resume=resume_interrupted(run),
+        may_have_moved=run.report.tool_calls > 0,
     )
     if step.change_claim(run.issue, Trigger.RETRY, retry):
         step.set_retry_timer(run.issue.id, step.now_ms)
@@ -494,6 +495,7 @@ def _queue_retry(
         non_retryable=failure is not None and not failure.retryable and counts_as_failure,
         runs=run.runs,
         resume=resume,
+        may_have_moved=failure is not None and run.report.tool_calls > 0,
     )
     if step.change_claim(issue, Trigger.RETRY, retry):
         step.set_retry_timer(issue.id, due_ms)
@@ -581,6 +583,7 @@ def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
     settings, path = step.state.settings, retry.workspace_path
     if step.state.drain is not Drain.NO:
         return
+    retry = verification.of_cut_off_run(step.state, retry, issue)
     status = policy.tracker_status(issue, settings)
     if status is TrackerStatus.TERMINAL and not policy.is_handed_over(issue, retry.resume):
         blocks.clean_and_release(step, retry.issue, path)

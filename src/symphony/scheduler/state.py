@@ -153,6 +153,7 @@ class Retry:
         failures: consecutive failed attempts and refreshes.
         non_retryable: the last failure does not resolve itself. Only `run --once` gives up for it.
         runs: the runs of the claim so far, without interrupted ones.
+        may_have_moved: the agent of the last run may have moved the issue before that run was cut off.
     """
 
     issue: Issue
@@ -167,6 +168,7 @@ class Retry:
     runs: int = 0
     resume: messages.Resume | None = None
     cause: str | None = None
+    may_have_moved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ closes or moves an issue in the middle of a turn decides; nothing is verified th
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, Verdict, Verification, normalise_state, plural
+from symphony.domain import Blame, Category, Failure, Issue, Verdict, Verification, normalise_state, plural
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     FinishReason,
@@ -27,7 +27,7 @@ from symphony.scheduler.messages import (
     StopReason,
 )
 from symphony.scheduler.resume import thread_of
-from symphony.scheduler.state import Running, State, Step
+from symphony.scheduler.state import Retry, Running, State, Step
 
 NOT_DONE: Final = Failure(
     category=Category.VERIFY_NOT_DONE,
@@ -61,6 +61,27 @@ def begun(run: Running) -> Running:
         back_to=run.worked_in or before.back_to,
     )
     return replace(run, verifies=True, resume=resume)
+
+
+def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
+    """The retry, to verify what its last run delivered if that moved the issue before it was cut off."""
+    settings, result = state.settings, state.results.get(retry.issue.id)
+    unverified = result is not None and result.delivered is not None and result.verification is None
+    if not (retry.may_have_moved and unverified and settings.verify_rounds is not None and issue is not None):
+        return retry
+    left = {policy.TrackerStatus.TERMINAL, policy.TrackerStatus.INACTIVE}
+    if policy.tracker_status(issue, settings) not in left or policy.is_handed_over(issue, retry.resume):
+        return retry
+    resume = replace(
+        retry.resume or Resume(reason=ResumeReason.VERIFY),
+        reason=ResumeReason.VERIFY,
+        question=None,
+        answer=None,
+        after_handoff=True,
+        handed_over_to=normalise_state(issue.state),
+        back_to=retry.issue.state if policy.in_active_state(retry.issue, settings) else None,
+    )
+    return replace(retry, resume=resume)
 
 
 def is_over(outcome: Outcome) -> bool:

@@ -23,6 +23,7 @@ _STATES = {
     MoveReason.START: make_state(running=["1"]),
     MoveReason.BLOCK: make_state(blocked=["1"]),
     MoveReason.BACK: make_state(blocked=["1"], unblocked=True),
+    MoveReason.VERIFY_FAILED: make_state(running=["1"]),
 }
 
 

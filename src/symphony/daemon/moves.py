@@ -60,7 +60,8 @@ class Moves:
             case MoveReason.BLOCK:
                 return blocked is not None
             case MoveReason.VERIFY_FAILED:
-                return state.entry(job.issue_id) is not None
+                entry = state.entry(job.issue_id)
+                return bool(entry and entry.resume and entry.resume.handed_over_to)
             case MoveReason.BACK:
                 return blocked is not None and blocked.unblock_reason is not None
 

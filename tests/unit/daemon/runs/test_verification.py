@@ -22,7 +22,9 @@ from symphony.daemon.runs.verification import matching, weakened_tests
         ("*", "new\nline", True),
     ],
 )
-def test_a_glob_fits_whole_paths_and_a_star_stays_in_its_directory(glob: str, path: str, *, fits: bool) -> None:
+def test_a_glob_fits_whole_paths_and_a_star_stays_in_its_directory(
+    glob: str, path: str, *, fits: bool
+) -> None:
     assert list(matching([path], [glob])) == ([path] if fits else [])
 
 

@@ -136,7 +136,7 @@ class Profile(StrEnum):
     CORE = "core"
 
 
-class Code(StrEnum):
+class YamlCode(StrEnum):
     """What is wrong with front matter. The first two are for callers of `split`."""
 
     MISSING_FRONT_MATTER = "missing_front_matter"
@@ -155,13 +155,13 @@ class FrontMatterError(ValueError):
     """Front matter that cannot be used.
 
     Attributes:
-        code: a stable `Code` (a str).
+        code: a stable `YamlCode` (a str).
         line: 1-based line of the whole file.
         column: 1-based column, in characters.
         message: one sentence that never holds text from the file.
     """
 
-    def __init__(self, code: Code, message: str, *, line: int, column: int = 1) -> None:
+    def __init__(self, code: YamlCode, message: str, *, line: int, column: int = 1) -> None:
         super().__init__(f"line {line}, column {column}: {code.value}: {message}")
         self.code = code
         self.message = message
@@ -195,7 +195,7 @@ _NOTHING_INSIDE: Final[_Marks] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
+class FrontMatterMap:
     """A front matter map.
 
     Attributes:
@@ -260,7 +260,7 @@ def load(
     first_line: int = 2,
     max_bytes: int = MAX_BYTES,
     allow_nested_duplicates: bool = False,
-) -> Document:
+) -> FrontMatterMap:
     """Read front matter; empty front matter is an empty map.
 
     Args:
@@ -269,7 +269,7 @@ def load(
         first_line: the line of the file on which `front` starts.
         max_bytes: larger front matter is refused unread.
         allow_nested_duplicates: accept a key that is given twice below the top level. The last value
-            holds, and `Document.duplicates` lists the key.
+            holds, and `FrontMatterMap.duplicates` lists the key.
 
     Raises:
         FrontMatterError: with the code, line and column of the first error.
@@ -281,7 +281,7 @@ def load(
         good = front[: error.start].decode()
         line, column = _position(good, first_line, len(good))
         message = "the front matter is not UTF-8"
-        raise FrontMatterError(Code.NOT_UTF8, message, line=line, column=column) from None
+        raise FrontMatterError(YamlCode.NOT_UTF8, message, line=line, column=column) from None
     reader = _Reader(text, first_line, profile, allow_nested_duplicates=allow_nested_duplicates)
     try:
         return reader.read()
@@ -290,7 +290,7 @@ def load(
     except (yaml.YAMLError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
         message = "not valid YAML here; unquoted colons, indentation and open quotes are the usual causes"
         line, column = _position(text, first_line, _offset(error, text))
-        raise FrontMatterError(Code.INVALID_YAML, message, line=line, column=column) from None
+        raise FrontMatterError(YamlCode.INVALID_YAML, message, line=line, column=column) from None
 
 
 class _Anchored(NamedTuple):
@@ -325,7 +325,7 @@ class _Reader:
         self._anchors: dict[str, _Anchored] = {}
         self._outer: list[_Open] = []
 
-    def read(self) -> Document:  # noqa: C901, PLR0912, PLR0915 - one loop, a branch for each kind of event
+    def read(self) -> FrontMatterMap:  # noqa: C901, PLR0912, PLR0915 - one loop, a branch for each kind of event
         root: dict[str, Any] = {}
         root_marks: _Marks = {}
         container: Any = None  # the map or list that is being read
@@ -344,7 +344,7 @@ class _Reader:
                     scalar: str = event.value
                     text: str | None = scalar
                     if not scalar.isascii() and _SURROGATE.search(scalar):
-                        self._fail(at, Code.INVALID_YAML, "half of a surrogate pair")
+                        self._fail(at, YamlCode.INVALID_YAML, "half of a surrogate pair")
                     if event.style:  # libyaml says '' of a plain scalar, the other parser None
                         value: Any = scalar
                     else:
@@ -355,14 +355,14 @@ class _Reader:
                     value, inside, events, text = self._expand_alias(event.anchor, at)
                     seen += events
                 if seen > MAX_EVENTS:
-                    self._fail(at, Code.TOO_MANY_EVENTS, f"more than {MAX_EVENTS} keys and values")
+                    self._fail(at, YamlCode.TOO_MANY_EVENTS, f"more than {MAX_EVENTS} keys and values")
                 if key is not None:
                     container[key] = value
                     marks[key] = (key_at, inside)
                     key = None
                 elif type(container) is dict:
                     if text is None:
-                        self._fail(at, Code.INVALID_YAML, "a key must be a single word or text")
+                        self._fail(at, YamlCode.INVALID_YAML, "a key must be a single word or text")
                     if text in container:
                         self._on_duplicate(text, marks, at)
                     key, key_at = text, at
@@ -370,16 +370,16 @@ class _Reader:
                     marks[len(container)] = (at, inside)
                     container.append(value)
                 elif value is not None:
-                    self._fail(at, Code.NOT_A_MAPPING, "the front matter is not a map of keys and values")
+                    self._fail(at, YamlCode.NOT_A_MAPPING, "the front matter is not a map of keys and values")
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 at = event.start_mark.index
                 seen += 1
                 if seen > MAX_EVENTS:
-                    self._fail(at, Code.TOO_MANY_EVENTS, f"more than {MAX_EVENTS} keys and values")
+                    self._fail(at, YamlCode.TOO_MANY_EVENTS, f"more than {MAX_EVENTS} keys and values")
                 if type(container) is dict and key is None:
-                    self._fail(at, Code.INVALID_YAML, "a key must be a single word or text")
+                    self._fail(at, YamlCode.INVALID_YAML, "a key must be a single word or text")
                 if len(outer) >= _MAX_DEPTH:
-                    self._fail(at, Code.TOO_DEEP, f"nested more than {_MAX_DEPTH} levels deep")
+                    self._fail(at, YamlCode.TOO_DEEP, f"nested more than {_MAX_DEPTH} levels deep")
                 inner: dict[str, Any] | list[Any] = {} if kind is yaml.MappingStartEvent else []
                 inner_marks: _Marks = {}
                 outer.append(_Open(container, marks, event.anchor, seen))
@@ -395,7 +395,7 @@ class _Reader:
                 elif type(inner) is dict:
                     root, root_marks = inner, inner_marks
                 else:
-                    self._fail(at, Code.NOT_A_MAPPING, "the front matter is not a map of keys and values")
+                    self._fail(at, YamlCode.NOT_A_MAPPING, "the front matter is not a map of keys and values")
                 container, marks = inner, inner_marks
             elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
                 seen += 1
@@ -408,8 +408,8 @@ class _Reader:
                 documents += 1
                 if documents > 1:
                     at = event.start_mark.index
-                    self._fail(at, Code.INVALID_YAML, "a second document starts here")
-        return Document(
+                    self._fail(at, YamlCode.INVALID_YAML, "a second document starts here")
+        return FrontMatterMap(
             value=root,
             events=seen,
             duplicates=tuple(self._duplicates),
@@ -421,13 +421,13 @@ class _Reader:
     def _expand_alias(self, anchor: str, at: int) -> _Anchored:
         """A copy of the anchored value; the caller counts its events."""
         if self._plain:
-            self._fail(at, Code.ALIAS_NOT_ALLOWED, "aliases are not allowed here")
+            self._fail(at, YamlCode.ALIAS_NOT_ALLOWED, "aliases are not allowed here")
         found = self._anchors.get(anchor)
         if found is None:
             message = "this alias names nothing that is complete before it"
-            self._fail(at, Code.ALIAS_NOT_ALLOWED, message)
+            self._fail(at, YamlCode.ALIAS_NOT_ALLOWED, message)
         if len(self._outer) + _depth(found.value) > _MAX_DEPTH:
-            self._fail(at, Code.TOO_DEEP, f"nested more than {_MAX_DEPTH} levels deep")
+            self._fail(at, YamlCode.TOO_DEEP, f"nested more than {_MAX_DEPTH} levels deep")
         return found._replace(value=copy.deepcopy(found.value))
 
     def _on_duplicate(self, key: str, marks: _Marks, at: int) -> None:
@@ -438,9 +438,9 @@ class _Reader:
         first, _ = _position(self._text, self._first_line, marks[key][0])
         line, _ = _position(self._text, self._first_line, at)
         message = f"this key is given twice: in line {first} and in line {line}"
-        self._fail(at, Code.DUPLICATE_KEY, message)
+        self._fail(at, YamlCode.DUPLICATE_KEY, message)
 
-    def _fail(self, at: int, code: Code, message: str) -> NoReturn:
+    def _fail(self, at: int, code: YamlCode, message: str) -> NoReturn:
         line, column = _position(self._text, self._first_line, at)
         raise FrontMatterError(code, message, line=line, column=column)
 
@@ -496,4 +496,4 @@ def _offset(error: Exception, text: str) -> int:
 def _check_size(size: int, limit: int, *, line: int) -> None:
     if size > limit:
         message = f"the front matter is larger than {limit} bytes"
-        raise FrontMatterError(Code.FRONT_MATTER_TOO_LARGE, message, line=line)
+        raise FrontMatterError(YamlCode.FRONT_MATTER_TOO_LARGE, message, line=line)

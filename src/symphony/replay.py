@@ -74,38 +74,38 @@ class DecisionRecorder:
         self._redaction: Redaction | None = None
         self._left = max_bytes
 
-    def step(self, state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+    def step(self, state: State, event: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
         """One step of the scheduler, written down; one that raises counts as one without an answer."""
         commands: tuple[Command, ...] = ()
         try:
-            after, commands = step(state, fact, now_ms)
+            after, commands = step(state, event, now_ms)
         finally:
-            self._note(state, fact, now_ms, commands)
+            self._note(state, event, now_ms, commands)
         return after, commands
 
-    def _note(self, state: State, fact: Event, now_ms: int, commands: tuple[Command, ...]) -> None:
+    def _note(self, state: State, event: Event, now_ms: int, commands: tuple[Command, ...]) -> None:
         if self._descriptor is None:
             return
         try:
             first = self._redaction is None
-            if self._redaction is None or isinstance(fact, SettingsChanged):
+            if self._redaction is None or isinstance(event, SettingsChanged):
                 self._redaction = self._new_redaction()
             if first:
                 self._write(header_line(state, self._redaction))
-            line = self._line(now_ms, fact, commands, self._redaction)
+            line = self._line(now_ms, event, commands, self._redaction)
             if line is not None:
                 self._write(line)
         except Exception as error:  # noqa: BLE001 - a recording that fails must not stop the work
             self._end(str(error) or type(error).__name__)
 
     def _line(
-        self, now_ms: int, fact: Event, commands: tuple[Command, ...], redaction: Redaction
+        self, now_ms: int, event: Event, commands: tuple[Command, ...], redaction: Redaction
     ) -> str | None:
         """The line of a step; null, which is logged, where the input cannot be written as JSON."""
         try:
-            return step_line(now_ms, fact, commands, redaction)
+            return step_line(now_ms, event, commands, redaction)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            reason, name = str(error) or type(error).__name__, type(fact).__name__
+            reason, name = str(error) or type(error).__name__, type(event).__name__
             _log.warning("recording_skipped", path=str(self._path), input=name, reason=reason)
             return None
 
@@ -191,15 +191,15 @@ def header_line(state: State, redaction: Redaction) -> str:
     return json.dumps({"version": _VERSION, "epoch": state.epoch, "settings": settings}, ensure_ascii=False)
 
 
-def step_line(at_ms: int, fact: Event, commands: Iterable[Command] | None, redaction: Redaction) -> str:
+def step_line(at_ms: int, event: Event, commands: Iterable[Command] | None, redaction: Redaction) -> str:
     """The line of one step; a secret is masked in the same way on every line.
 
     Raises:
         TypeError, ValueError, RecursionError: the input cannot be written as JSON.
     """
     row: dict[str, Any]
-    fields = masked(plain(fact, whole=_WHOLE), redaction.verbatim)
-    row = {"at_ms": at_ms, "input": type(fact).__name__, "fields": fields}
+    fields = masked(plain(event, whole=_WHOLE), redaction.verbatim)
+    row = {"at_ms": at_ms, "input": type(event).__name__, "fields": fields}
     if commands is not None:
         row["commands"] = commands_as_json(commands, redaction)
     return json.dumps(row, ensure_ascii=False)
@@ -255,8 +255,8 @@ def _recorded(row: Mapping[str, Any]) -> RecordedStep:
     commands = row.get("commands")
     if commands is not None and not isinstance(commands, list):
         raise TypeError("commands must be a list")
-    fact: Event = msgspec.convert(row["fields"], _INPUTS[row["input"]])
-    return RecordedStep(at_ms=int(row["at_ms"]), event=fact, commands=commands)
+    event: Event = msgspec.convert(row["fields"], _INPUTS[row["input"]])
+    return RecordedStep(at_ms=int(row["at_ms"]), event=event, commands=commands)
 
 
 def _malformed(number: int, error: Exception) -> RecordingError:
@@ -285,10 +285,10 @@ def replay(recording: Recording, *, step: StepFunction = real_step) -> Iterator[
 # --- a step as a line for people ---
 
 
-def describe_step(now_ms: int, fact: Event, commands: Iterable[Command]) -> str:
+def describe_step(now_ms: int, event: Event, commands: Iterable[Command]) -> str:
     """One line: the moment, the input and the commands that answered it, without log messages."""
     words = ", ".join(_command_text(command) for command in commands if not isinstance(command, Notify))
-    return f"{moment_text(now_ms)}  {_fact_text(fact)}{' -> ' + words if words else ''}"
+    return f"{moment_text(now_ms)}  {_event_text(event)}{' -> ' + words if words else ''}"
 
 
 def moment_text(now_ms: int) -> str:
@@ -299,26 +299,26 @@ def moment_text(now_ms: int) -> str:
     return f"{day:3}d {hour:02}:{minute:02}:{rest // 1000:02}.{rest % 1000:03}"
 
 
-def _fact_text(fact: Event) -> str:
-    match fact:
+def _event_text(event: Event) -> str:
+    match event:
         case Polled() | Refreshed():
-            shown = ", ".join(f"{issue.id} {issue.state!r}" for issue in fact.issues[:_SHOWN_IDS])
-            words = f"{fact.request}: {one_line(shown)}{_more(len(fact.issues))}"
+            shown = ", ".join(f"{issue.id} {issue.state!r}" for issue in event.issues[:_SHOWN_IDS])
+            words = f"{event.request}: {one_line(shown)}{_more(len(event.issues))}"
         case AgentReported():
-            words = f"{fact.run_id} {fact.report.stage.value} events={fact.report.event_count}"
+            words = f"{event.run_id} {event.report.stage.value} events={event.report.event_count}"
         case RunEnded():
-            outcome = fact.outcome
+            outcome = event.outcome
             reason = f" ({one_line(outcome.failure.line)})" if outcome.failure else ""
-            words = f"{fact.run_id} {outcome.kind.value}{reason} progress={outcome.progress}"
+            words = f"{event.run_id} {outcome.kind.value}{reason} progress={outcome.progress}"
         case TimerFired():
-            words = f"{_timer_text(fact.timer)} #{fact.token}"
+            words = f"{_timer_text(event.timer)} #{event.token}"
         case Recovered():
-            words = f"with {plural(len(fact.workspaces), 'workspace')}"
+            words = f"with {plural(len(event.workspaces), 'workspace')}"
         case SettingsChanged():
-            words = f"slots={fact.settings.max_concurrent_agents} poll={fact.settings.poll_interval_ms}"
+            words = f"slots={event.settings.max_concurrent_agents} poll={event.settings.poll_interval_ms}"
         case _:
-            words = _fields_text(fact)
-    return f"{type(fact).__name__} {words}".rstrip()
+            words = _fields_text(event)
+    return f"{type(event).__name__} {words}".rstrip()
 
 
 def _timer_text(timer: Timer) -> str:

@@ -13,7 +13,7 @@ from harness.real import require_claude, require_codex
 from kit import model_server as models
 from kit.claude_home import claude_home
 from kit.codex_home import codex_home
-from symphony.library.model import Change, Evidence, SkillText
+from symphony.library.model import Authorship, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
 STYLE = SkillText(name="style", description="How to end.", when_to_use="Always.", content="word: plain\n")
@@ -23,7 +23,7 @@ COMMIT = "git add --force {0} && git commit --quiet --message Answer"
 def judged(project: Project) -> None:
     """A real agent works on SYM-1, and then again, without the change and with it."""
     library = Library(project.state_dir / LIBRARY_FILE)
-    library.add(STYLE, Change(author="ada"))
+    library.add(STYLE, Authorship(author="ada"))
     with project.daemon() as daemon:
         until(lambda: project.written_state("SYM-1") == "Done" or None, daemon.log.read_text)
         daemon.wait_for("run_ended", issue_identifier="SYM-1")

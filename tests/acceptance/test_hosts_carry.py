@@ -15,7 +15,7 @@ from typing_extensions import override
 from harness.hosts import DONE
 from harness.project import Project, scripted
 from harness.ssh import SshServer, ssh_server
-from symphony.library.model import Change, SkillText
+from symphony.library.model import Authorship, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
 def test_library_and_instructions_of_the_daemon_reach_a_host(project: Project, server: SshServer) -> None:
     library = Library(project.state_dir / LIBRARY_FILE)
     text = SkillText(name="style", description="How to write.", when_to_use="", content="Be brief.\n")
-    library.add(text, Change(author="ada"))
+    library.add(text, Authorship(author="ada"))
     project.write("rules.md", "Obey the rules of this house.\n")
     worker = {"ssh_hosts": [server.name], "ssh": server.section(sys.executable)}
     instructions = {"source": "local", "path": "nowhere", "fallback": "rules.md"}

@@ -12,7 +12,7 @@ from harness.real import require_claude, require_codex
 from kit import model_server as models
 from kit.claude_home import claude_home
 from kit.codex_home import codex_home
-from symphony.library.model import Change, ProposalState, SkillText
+from symphony.library.model import Authorship, ProposalState, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
 STYLE = SkillText(name="style", description="How to commit.", when_to_use="Always.", content="Be brief.\n")
@@ -32,7 +32,7 @@ LEARN: list[dict[str, Any]] = [
 def library(project: Project) -> Library:
     """The library of the daemon, with one skill."""
     library = Library(project.state_dir / LIBRARY_FILE)
-    library.add(STYLE, Change(author="ada"))
+    library.add(STYLE, Authorship(author="ada"))
     return library
 
 

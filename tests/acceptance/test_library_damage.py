@@ -12,7 +12,7 @@ import pytest
 from harness.ordinary import ordinary_user
 from harness.project import Daemon, Project, until
 from harness.rings import mostly_slow
-from symphony.library.model import Change, SkillText
+from symphony.library.model import Authorship, SkillText
 from symphony.library.store import LIBRARY_FILE, VERSION, Library
 
 STYLE = SkillText(name="style", description="How to commit.", when_to_use="Always.", content="Be brief.\n")
@@ -89,7 +89,7 @@ def finished(project: Project, daemon: Daemon, name: str) -> None:
 
 def holds_back_nothing(project: Project, how: Spoil) -> None:
     library = Library(project.state_dir / LIBRARY_FILE)
-    library.add(STYLE, Change(author="ada"))
+    library.add(STYLE, Authorship(author="ada"))
     project.workflow()
     project.issue("SYM-1", WORK)
     with spoilt(library.path, how), project.daemon() as daemon:
@@ -123,7 +123,7 @@ def test_a_library_that_cannot_be_written_holds_back_no_work(ordinary_project: P
 
 def test_an_agent_that_deletes_and_floods_skills_changes_nothing(project: Project) -> None:
     library = Library(project.state_dir / LIBRARY_FILE)
-    library.add(STYLE, Change(author="ada"))
+    library.add(STYLE, Authorship(author="ada"))
     project.workflow()
     flood = (
         "rm -r .agents/skills/style && for i in $(seq 1000); do "

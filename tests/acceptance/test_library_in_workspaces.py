@@ -11,10 +11,10 @@ from harness.real import require_claude, require_codex
 from kit import model_server as models
 from kit.claude_home import claude_home
 from kit.codex_home import codex_home
-from symphony.library.model import Change, SkillText
+from symphony.library.model import Authorship, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
-ADA = Change(author="ada")
+ADA = Authorship(author="ada")
 PLACE = ".agents/skills"
 
 

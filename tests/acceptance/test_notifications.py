@@ -79,7 +79,7 @@ def test_a_burst_reaches_every_target_and_one_that_refuses_gets_it_later(project
             project,
             {"name": "chat", "kind": "slack", "url": chat.url, "gather_ms": 700, "on": ["question", "ready"]},
             {"name": "stuck", "kind": "webhook", "url": stuck.url, "gather_ms": 0},
-            # The end of the daemon ends a command that writes: only a whole note takes the place of the one before.
+            # The end of the daemon ends a command that writes: a whole note replaces the one before.
             {"name": "desk", "kind": "command", "command": ["sh", "-c", replace, str(note)], "gather_ms": 0},
             {"name": "odd", "kind": "webhook", "url": "ftp://x.example", "on": ["redy", "blocked"]},
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.project import Daemon, Project, until
-from symphony.library.model import Change, SkillText
+from symphony.library.model import Authorship, SkillText
 from symphony.library.store import Library
 
 STYLE = SkillText(name="style", description="How to commit.", when_to_use="Always.", content="Be brief.\n")
@@ -28,7 +28,7 @@ def version_written(project: Project, daemon: Daemon, name: str) -> int:
 
 def test_what_is_learned_beside_one_daemon_serves_the_other(place: Path) -> None:
     library = Library(place / "shared" / "team.db")
-    library.add(STYLE, Change(author="ada"))
+    library.add(STYLE, Authorship(author="ada"))
     first = Project(root=place / "first").create()
     elsewhere = place / "second" / "another-state"
     second = Project(root=place / "second", environment={"SYMPHONY_STATE_DIR": str(elsewhere)}).create()

@@ -42,7 +42,7 @@ from symphony.agents.events import (
     Malformed,
     RateLimits,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
     describe_event,
@@ -51,7 +51,7 @@ from symphony.agents.json_fields import MAX_DEPTH
 from symphony.agents.mcp.server import cancelled_request, respond, tool_answer
 from symphony.agents.run_stats import RunStats
 from symphony.agents.session import ToolCall
-from symphony.agents.wire import Answer, JsonRpcCodec, Notification, ServerRequest
+from symphony.agents.wire import JsonRpcCodec, RequestAnswer, ServerNotification, ServerRequest
 from symphony.domain import Category, Tokens, ToolResult
 
 Rounds = Callable[..., Iterator[Random]]
@@ -104,7 +104,7 @@ def judge(events: list[AgentEvent], failed: AgentError | None) -> None:
     assert all(0 <= count <= MAX_TOKENS_PER_TURN for count in msgspec.to_builtins(told.tokens).values())
     assert failed is None or failed.failure.line
     if failed is None:
-        assert any(isinstance(event, TurnEnded | InputRequired) for event in events)
+        assert any(isinstance(event, TurnEnd | InputRequired) for event in events)
 
 
 # --- any JSON at all -------------------------------------------------------------------------------------
@@ -242,9 +242,9 @@ def test_an_mcp_client_gets_an_answer_to_whatever_it_asks(rounds: Rounds) -> Non
                     answer = respond(heard, tools)
                     if isinstance(answer, ToolCall):
                         assert answer.name == "tool"
-                    reply = answer if isinstance(answer, Answer) else tool_answer(ToolResult.of({}))
+                    reply = answer if isinstance(answer, RequestAnswer) else tool_answer(ToolResult.of({}))
                     codec.answer(heard.id, reply)
-                elif isinstance(heard, Notification):
+                elif isinstance(heard, ServerNotification):
                     cancelled_request(heard)
 
 
@@ -253,7 +253,7 @@ def test_whatever_a_command_prints_is_text_of_bounded_length(rounds: Rounds) -> 
         output = TurnOutput(CommandProfile())
         for _ in range(30):
             for event in output.receive(random.choice([message(random, "acp"), random.randbytes(200)])):
-                judge([event, TurnEnded(status=TurnStatus.COMPLETED)], None)
+                judge([event, TurnEnd(status=TurnStatus.COMPLETED)], None)
 
 
 # --- what it does on purpose -----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from contract.gitlab import PROJECT as GITLAB_PROJECT
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.context import build_context
 from symphony.domain import Issue, ToolResult
-from symphony.http import Answer, Flow, Purpose, Request, run_flow
+from symphony.http import Flow, HttpResponse, Purpose, Request, run_flow
 from symphony.processes.local import LocalHost
 from symphony.trackers.deciding_labels import DecidingLabels
 
@@ -218,25 +218,25 @@ def called(kind: str, method: str, path: str, body: Any) -> tuple[ToolResult, li
         flows.deciding_labels = DecidingLabels(DECIDING, flows.label_scope)
         (issue,) = await desk.tracker.fetch_issues_by_states([desk.todo])
 
-        async def ask(request: Request) -> Answer:
+        async def ask(request: Request) -> HttpResponse:
             if request.endpoint == flows.tool_name:
                 sent.append(request)
-                return Answer(status=200, address="", body={})
+                return HttpResponse(status=200, address="", body={})
             if request.endpoint == "SymphonyLabelNames":
                 nodes = [
                     {"name": IDS[each]} if each in IDS else None for each in request.body["variables"]["ids"]
                 ]
                 known = [node for node in nodes if node]
-                return Answer(
+                return HttpResponse(
                     status=200, address="", body={"data": {"nodes": nodes, "issueLabels": {"nodes": known}}}
                 )
             if "label" in request.path or "/tags/" in request.path or "categories" in request.path:
                 name = IDS.get(request.path.rpartition("/")[2].removesuffix(".json"))
                 record = {"name": name, "data": {"name": name}, "issue_category": {"name": name}}
-                return Answer(status=404 if name is None else 200, address="", body=record)
+                return HttpResponse(status=404 if name is None else 200, address="", body=record)
             if request.path == "/trackers.json":
                 trackers = [{"id": 9, "name": "Ship-It"}, {"id": 6, "name": "Task"}]
-                return Answer(status=200, address="", body={"trackers": trackers})
+                return HttpResponse(status=200, address="", body={"trackers": trackers})
             return await desk.tracker.http.run(single(request), purpose=Purpose.TOOL)
 
         arguments = body if kind == "linear" else {"method": method.upper(), "path": path, "body": body}
@@ -245,7 +245,7 @@ def called(kind: str, method: str, path: str, body: Any) -> tuple[ToolResult, li
     return anyio.run(run), sent
 
 
-def single(request: Request) -> Flow[Answer]:
+def single(request: Request) -> Flow[HttpResponse]:
     return (yield request)
 
 

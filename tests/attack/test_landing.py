@@ -31,7 +31,7 @@ from harness.verdicts import (
     thread,
 )
 from symphony.domain import Author, CheckState, PullRequest, PullState, Review, ReviewState
-from symphony.scheduler import ForgePolicy, Land, PullLedger, Verdict, judge_pull
+from symphony.scheduler import ForgePolicy, MergeHead, PullLedger, Verdict, judge_pull
 
 BOB = Author(login="bob", can_write=True)
 EVERYBODY = (ANN, BOB, STRANGER, BOT, LISTED, IMPOSTOR, ME)
@@ -144,7 +144,7 @@ def test_what_lands_was_approved_by_a_person_at_this_commit(rounds: Rounds) -> N
     for random in rounds(100):
         for _ in range(40):
             seen, known, policy, verdict = any_pull(random)
-            if isinstance(verdict, Land):
+            if isinstance(verdict, MergeHead):
                 assert verdict.head == seen.head_sha
                 assert may_land(seen, known, policy)
                 landed += 1
@@ -156,4 +156,4 @@ def test_a_good_one_lands_whatever_others_say_and_its_files_are_called(rounds: R
         files = tuple(f"{random.choice(('src', 'docs', 'é'))}/{random.randbytes(4).hex()}.py" for _ in "abc")
         others = [replace(any_review(random), author=random.choice((STRANGER, IMPOSTOR, ME))) for _ in "abc"]
         seen = pull(files=files, reviews=(*others, review(author=BOB)), labels=("x",) * random.randint(0, 2))
-        assert judge_pull(seen, ledger(), LAND, NOW) == Land(HEAD)
+        assert judge_pull(seen, ledger(), LAND, NOW) == MergeHead(HEAD)

@@ -10,11 +10,11 @@ from msgspec import structs
 
 from attack.conftest import Rounds
 from symphony.library.gate import needs_no_person
-from symphony.library.model import Change, Evidence, LibraryError, SkillText
+from symphony.library.model import Authorship, Evidence, LibraryError, SkillText
 from symphony.library.store import Library
 
-ME: Final = Change(author="ada")
-AGENT: Final = Change(author="codex", run_id="r-1")
+ME: Final = Authorship(author="ada")
+AGENT: Final = Authorship(author="codex", run_id="r-1")
 EVIDENCE: Final = Evidence(run_id="r-1")
 WORDS: Final = tuple("wait for the tests then read a long note twice and say what it means".split())  # noqa: SIM905
 # Default_Ignorable_Code_Point of Unicode, each range by its ends.

@@ -17,7 +17,7 @@ from harness.chronicle import Chronicle
 from harness.memory_agents import KINDS, saying, turn
 from harness.scheduling import make_issue, make_settings
 from symphony.agents.event_queue import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, MAX_TOKENS_PER_TURN, EventQueue
-from symphony.agents.events import TurnEnded, Usage
+from symphony.agents.events import TurnEnd, Usage
 from symphony.agents.run_stats import RunStats
 from symphony.domain import MAX_COUNT, Redaction, Tokens
 from symphony.journal.model import column
@@ -57,7 +57,7 @@ async def used(kind: str, *said: object) -> tuple[RunStats, list[Any]]:
     with capture_logs() as logs:
         events, failed = await turn(kind, saying(*said))
     assert failed is None
-    assert any(isinstance(event, TurnEnded) for event in events)
+    assert any(isinstance(event, TurnEnd) for event in events)
     for event in events:
         progress.add(event)
     return progress, [log for log in logs if log["event"] == "agent_report_refused"]
@@ -142,7 +142,7 @@ async def test_a_cost_that_cannot_be_is_left_out_and_the_turn_ends() -> None:
     end = {"type": "result", "subtype": "success", "total_cost_usd": HUGE}
     with capture_logs() as logs:
         events, failed = await turn("claude", saying(end))
-    ended = [event for event in events if isinstance(event, TurnEnded)]
+    ended = [event for event in events if isinstance(event, TurnEnd)]
     assert failed is None
     assert ended[0].cost_usd is None
     assert [log["what"] for log in logs if log["event"] == "agent_report_refused"] == ["cost"]

@@ -25,12 +25,12 @@ from symphony.http import (
     HttpxTransport,
     Purpose,
     RateLimiters,
-    Reply,
+    RawResponse,
     Request,
     Send,
     ServiceProfile,
 )
-from symphony.http.exchange import Answer, Flow
+from symphony.http.exchange import Flow, HttpResponse
 from symphony.trackers.base import TrackerError
 from symphony.trackers.remote import RemoteTracker
 
@@ -72,12 +72,12 @@ def answering(body: bytes, *codings: str, heard: list[str] | None = None) -> Ite
         server.server_close()
 
 
-async def ask(base: str) -> Answer:
+async def ask(base: str) -> HttpResponse:
     async def no_sleep(seconds: float) -> None:
         del seconds
         await anyio.lowlevel.checkpoint()
 
-    def one() -> Flow[Answer]:
+    def one() -> Flow[HttpResponse]:
         return (yield Request(endpoint="/x", path="/x"))
 
     http = Http(
@@ -171,13 +171,13 @@ class Spoiled:
 
             async def spoiled(
                 method: str, address: str, headers: Mapping[str, str], content: bytes | None
-            ) -> Reply:
+            ) -> RawResponse:
                 with suppress(AssertionError, KeyError, ValueError):  # the service cannot make sense of it
                     reply = await send(method, address, headers, content)
-                    return Reply(
+                    return RawResponse(
                         status=reply.status, headers=reply.headers, content=spoil(reply.content, self._random)
                     )
-                return Reply(status=200, headers={}, content=spoil(b"{}", self._random))
+                return RawResponse(status=200, headers={}, content=spoil(b"{}", self._random))
 
             yield spoiled
 

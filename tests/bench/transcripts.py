@@ -14,7 +14,7 @@ from symphony.agents.codex.protocol import message_piece
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.run_stats import RunStats
 from symphony.agents.session import PendingMessage
-from symphony.agents.wire import JsonRpcCodec, Notification, Suppressed
+from symphony.agents.wire import JsonRpcCodec, ServerNotification, Suppressed
 from symphony.daemon.runs.transcript import RunTranscript
 from symphony.domain import Redaction
 from symphony.journal.transcripts import TranscriptWriter
@@ -70,7 +70,7 @@ async def _take_in(data: bytes, path: Path | None) -> None:  # noqa: C901 - a se
                 case Suppressed():
                     events.count(message.count)
                     pending.add(message.params)
-                case Notification():
+                case ServerNotification():
                     for event in protocol.translate(message).events:
                         events.emit(event)
                         if message.method == "item/completed":

@@ -15,7 +15,8 @@ In the package, one module `trackers/<kind>.py` with these parts, in this order;
 - From JSON to issues: pure functions that make an `Issue` of a record, with `trackers.fields`. What the
   service does not know is `None`.
 - Flows: a subclass of `remote.Flows`; each method is a generator that yields `Request`s and receives
-  `Answer`s. Listings go through `pages`. No clock, network, retry or rate limit: `symphony.http` does that.
+  `HttpResponse`s. Listings go through `pages`. No clock, network, retry or rate limit: `symphony.http` does
+  that.
   Blockers cost no request where there are none.
 - `KIND = RemoteKind(...)`; in `pyproject.toml` one entry point of `symphony.trackers`, and one line in the
   contract "Trackers do not know each other".

@@ -12,7 +12,7 @@ from contract.github_pulls import LOGS
 from contract.gitlab import GitlabVendor
 from contract.repository import Repository
 from contract.vendor import Clock, Vendor
-from symphony.http import RateLimiters, Reply, Send
+from symphony.http import RateLimiters, RawResponse, Send
 from symphony.services.forgejo.pulls import ForgejoForge
 from symphony.services.github.pulls import GithubForge
 from symphony.services.gitlab.pulls import GitlabForge
@@ -63,11 +63,13 @@ class _LogTransport:
 
     @asynccontextmanager
     async def session(self, base: str) -> AsyncIterator[Send]:
-        async def send(method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> Reply:
+        async def send(
+            method: str, address: str, headers: Mapping[str, str], content: bytes | None
+        ) -> RawResponse:
             assert (method, content) == ("GET", None)
             assert self._vendor.secret not in str(headers), "the credential stays with the forge"
             log = self._repository.log(int(urlsplit(address).path.strip("/")))
-            return Reply(status=200 if log else 404, headers={}, content=log)
+            return RawResponse(status=200 if log else 404, headers={}, content=log)
 
         if base == self._vendor.base:
             async with self._vendor.session(base) as own:

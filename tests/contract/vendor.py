@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import anyio.lowlevel
 
-from symphony.http import ExchangeError, Reply, Send
+from symphony.http import ExchangeError, RawResponse, Send
 
 NOW_MS = 1_795_800_000_000  # 2026-11-27T17:20:00Z
 MOMENT_S = 1_700_000_000
@@ -215,11 +215,11 @@ class Vendor(ABC):
 
     async def _send(
         self, method: str, address: str, headers: Mapping[str, str], content: bytes | None
-    ) -> Reply:
+    ) -> RawResponse:
         await anyio.lowlevel.checkpoint()
         given = self.exchange(method, address, headers, content)
         names = {**self.extra_headers, **{name.lower(): value for name, value in given.headers.items()}}
-        return Reply(status=given.status, headers=names, content=given.content)
+        return RawResponse(status=given.status, headers=names, content=given.content)
 
     def exchange(self, method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> Given:
         """One request and its answer. Raises `ExchangeError` where none comes."""

@@ -54,8 +54,7 @@ from symphony.journal.jobs import Job
 from symphony.journal.model import RunRecord
 from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
-from symphony.library.model import Feedback as Stored
-from symphony.library.model import LearningState, Rating
+from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
 
 __all__ = [
@@ -326,7 +325,9 @@ class FakeOperator:
             author="operator" if may_teach else "visitor",
         )
         waits = LearningState.WAITING
-        stored = Stored(id=1, rating=rating, learning=waits, attempts=0, reason=None, learned=None, at_ms=0)
+        stored = StoredFeedback(
+            id=1, rating=rating, learning=waits, attempts=0, reason=None, learned=None, at_ms=0
+        )
         return feedback_document(stored)
 
     def _try(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kit.simulator import Forgetting, Parts
 from symphony.journal.model import ClaimRecord, ClaimReleased, IssueSpent, Record, RecoveredState
-from symphony.journal.recorder import Start, recovered_event
+from symphony.journal.recorder import DaemonStart, recovered_event
 from symphony.scheduler import ClaimKind, Recovered, RecoveredClaim, State, WorkspaceRef
 
 __all__ = ["BROKEN_PARTS"]
@@ -17,7 +17,9 @@ Change = Callable[[Recovered], Recovered]
 def _recovers(change: Change) -> Callable[[], Parts]:
     """A daemon that is told something else than what was remembered."""
 
-    def recover(remembered: RecoveredState, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
+    def recover(
+        remembered: RecoveredState, start: DaemonStart, workspaces: tuple[WorkspaceRef, ...]
+    ) -> Recovered:
         return change(recovered_event(remembered, start, workspaces=workspaces))
 
     return lambda: Parts(forgetting=Forgetting(recover=recover))

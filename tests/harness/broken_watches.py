@@ -8,7 +8,7 @@ from symphony.domain import PullRequest, PullState
 from symphony.scheduler import (
     FeedbackKind,
     ForgePolicy,
-    Land,
+    MergeHead,
     PullLedger,
     Verdict,
     judge_pull,
@@ -28,7 +28,7 @@ def _counts_no_turns(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedg
 
 def _lands_anything(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> Verdict:
     if pull.state is PullState.OPEN:
-        return Land(pull.head_sha)
+        return MergeHead(pull.head_sha)
     return judge_pull(pull, ledger, policy, now_ms)
 
 

@@ -21,16 +21,14 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
-)
-from symphony.domain import (
-    Thread as ReviewThread,
+    ReviewThread,
 )
 from symphony.journal.jobs import Job
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
     EventRecord,
-    Health,
+    JournalStatus,
     PullRequestRecord,
     Record,
     RunRecord,
@@ -48,7 +46,7 @@ from symphony.scheduler import (
     Resume,
     ResumeReason,
     Thread,
-    Told,
+    ToldFeedback,
 )
 
 __all__ = [
@@ -77,7 +75,7 @@ async def opened(
     *,
     now_wall_ms: int = NOW,
     retry_s: float = 3_600,
-    on_health: Callable[[Health], None] = lambda _: None,
+    on_health: Callable[[JournalStatus], None] = lambda _: None,
     backlog: Backlog | None = None,
 ) -> Journal:
     """The journal; `run` tries again by itself only after an hour."""
@@ -233,7 +231,7 @@ def full_pull_request(number: int = 8) -> PullRequestRecord:
         files=("a.py",),
         changed_lines=3,
     )
-    told = Told(kind=FeedbackKind.CI, head="c", ids=("1",), at_ms=5)
+    told = ToldFeedback(kind=FeedbackKind.CI, head="c", ids=("1",), at_ms=5)
     ledger = PullLedger(
         number=7,
         branch="b",

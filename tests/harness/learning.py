@@ -17,12 +17,12 @@ from typing_extensions import override
 from harness.binding import FakeTracker, make_context
 from harness.chronicle import populated
 from symphony.agents.base import AgentBackend, Capabilities, SessionRequest, Turn
-from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus, Usage
+from symphony.agents.events import AgentEvent, SessionStarted, TurnEnd, TurnStatus, Usage
 from symphony.agents.run_stats import unpriced
 from symphony.daemon.learning.learning_runs import SKILLS, Learner
 from symphony.daemon.state_dir import StateDirectory, library_key
 from symphony.domain import Tokens
-from symphony.library.model import Change, Feedback, Rating, SkillText
+from symphony.library.model import Authorship, Rating, SkillText, StoredFeedback
 from symphony.library.store import Library
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ __all__ = [
     "improves",
 ]
 
-DONE = TurnEnded(status=TurnStatus.COMPLETED)
+DONE = TurnEnd(status=TurnStatus.COMPLETED)
 STYLE = SkillText(name="style", description="Style.", when_to_use="Always.", content="Be brief.\n")
 BETTER = STYLE.file().replace(b"Be brief.", b"Be brief. Run the tests.")
 Act = Callable[[Path, Turn], AgentEvent]
@@ -58,7 +58,7 @@ class WatchedLibrary(Library):
     point: Callable[[], None] = staticmethod(lambda: None)
 
     @override
-    def pending_feedback(self, workflow: str) -> tuple[Feedback, ...]:
+    def pending_feedback(self, workflow: str) -> tuple[StoredFeedback, ...]:
         found = super().pending_feedback(workflow)
         if not found:
             raise IdleError
@@ -123,7 +123,7 @@ class LearnerBench:
         self.library = WatchedLibrary(tmp_path / "state" / "library.db")
         self.workflow = library_key(tmp_path / "state")
         if not self.library.path.exists():
-            self.library.add(STYLE, Change(author="ada"))
+            self.library.add(STYLE, Authorship(author="ada"))
         self.agent = Agent(act)
         more = json.dumps({"agent": {"library": library, **({"budget": budget} if budget else {})}})
         context = make_context(tmp_path, FakeTracker(), more=more)
@@ -138,7 +138,7 @@ class LearnerBench:
             look_s=0,
         )
 
-    def rate(self, identifier: str = "SYM-99", **changes: Any) -> Feedback:
+    def rate(self, identifier: str = "SYM-99", **changes: Any) -> StoredFeedback:
         rating = Rating(
             workflow=self.workflow,
             issue_id="99",
@@ -150,7 +150,7 @@ class LearnerBench:
         )
         return Library.rate(self.library, rating)
 
-    def found(self, identifier: str = "SYM-99") -> list[Feedback]:
+    def found(self, identifier: str = "SYM-99") -> list[StoredFeedback]:
         return list(self.library.feedback(self.workflow, identifier))
 
     def learn(self, limit_s: float = 30) -> None:

@@ -11,10 +11,10 @@ from itertools import count
 from pathlib import Path
 
 from symphony.domain import Failure
-from symphony.library.model import Change, LibraryError, SkillText
+from symphony.library.model import Authorship, LibraryError, SkillText
 from symphony.library.store import Library, check
 
-ADA = Change(author="ada")
+ADA = Authorship(author="ada")
 
 
 def add_until_refused(library: Library) -> tuple[list[str], Failure]:

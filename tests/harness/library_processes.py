@@ -12,12 +12,12 @@ from pathlib import Path
 
 from msgspec import structs
 
-from symphony.library.model import Change, SkillText, StaleVersionError
+from symphony.library.model import Authorship, SkillText, StaleVersionError
 from symphony.library.store import Library, check
 
 __all__ = ["be_a_command", "be_a_daemon", "names_in", "write_versions"]
 
-ADA = Change(author="ada")
+ADA = Authorship(author="ada")
 BUSY_S = 60.0
 WRITERS, READERS = 2, 2
 
@@ -30,7 +30,7 @@ def write_versions(path: Path, writer: int, count: int) -> list[int]:
     while len(made) < count:
         present = library.skill(head.name)
         text = structs.replace(present.text, content=f"By {writer}: {len(made)}\n")
-        change = Change(author=f"writer-{writer}")
+        change = Authorship(author=f"writer-{writer}")
         try:
             made.append(library.edit(text, change, base_version=present.version).version)
         except StaleVersionError:

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from contract.redmine_shapes import check_shape
-from symphony.http import HttpxTransport, Reply, Send
+from symphony.http import HttpxTransport, RawResponse, Send
 
 __all__ = ["CheckedTransport", "LiveRedmine"]
 
@@ -29,7 +29,7 @@ class CheckedTransport:
 
             async def checked(
                 method: str, address: str, headers: Mapping[str, str], content: bytes | None
-            ) -> Reply:
+            ) -> RawResponse:
                 reply = await send(method, address, headers, content)
                 body = msgspec.json.decode(reply.content) if reply.content else None
                 check_shape(method, urlsplit(address).path, reply.status, body, strict=False)

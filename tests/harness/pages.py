@@ -31,7 +31,7 @@ from symphony.journal.transcripts import (
     TurnEntry,
 )
 from symphony.library.evaluation import Comparison, Evaluation, Trial
-from symphony.library.model import Change, Evidence, Origin, SkillText, TargetKind
+from symphony.library.model import Authorship, Evidence, Origin, SkillText, TargetKind
 from symphony.library.store import Library
 
 __all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
@@ -664,16 +664,16 @@ def fill_library(file: Path) -> None:
             "```python\nclient.get(url, timeout=5)\n```\n"
         ),
     )
-    store.add(retries, Change(author="operator", reason="from the incident of May"))
+    store.add(retries, Authorship(author="operator", reason="from the incident of May"))
     store.edit(
         replace(retries, content=retries.content + "\nLog the last failure, not each one.\n"),
-        Change(author="operator", reason="the log was full"),
+        Authorship(author="operator", reason="the log was full"),
         base_version=1,
     )
     style = replace(
         retries, name="api-style", description="How endpoints are named.", when_to_use="", content="#\n"
     )
-    store.add(style, Change(author="operator"), origin=Origin.IMPORTED)
+    store.add(style, Authorship(author="operator"), origin=Origin.IMPORTED)
     store.assign(TargetKind.AGENT, "codex", ["retries"])
     evidence = Evidence(run_id="run-131-2", issue_identifier="WEB-131", transcript_seq=7)
     better = replace(

@@ -13,7 +13,7 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
-    Thread,
+    ReviewThread,
 )
 from symphony.scheduler import ForgePolicy, PullLedger
 
@@ -59,8 +59,10 @@ def review(state: str = "approved", author: Author = ANN, **changes: Any) -> Rev
     return replace(made, **changes)
 
 
-def thread(*comments: PullComment, resolved: bool = False) -> Thread:
-    return Thread(id="t1", resolved=resolved, comments=comments or (comment(),), path="src/a.py", line=3)
+def thread(*comments: PullComment, resolved: bool = False) -> ReviewThread:
+    return ReviewThread(
+        id="t1", resolved=resolved, comments=comments or (comment(),), path="src/a.py", line=3
+    )
 
 
 def pull(**changes: Any) -> PullRequest:

@@ -43,7 +43,7 @@ from symphony.agents.events import (
     InputRequired,
     ItemStarted,
     SessionStarted,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -834,11 +834,11 @@ class _Session:
         if turn.ending is Ending.COMPLETES:
             if self._process.session.progress:
                 self._world.commits[self._process.issue_id] += 1
-            return TurnEnded(status=TurnStatus.COMPLETED)
+            return TurnEnd(status=TurnStatus.COMPLETED)
         failure = turn.failure or Failure(
             category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message="the turn took too long"
         )
-        return TurnEnded(status=TurnStatus.FAILED, failure=failure)
+        return TurnEnd(status=TurnStatus.FAILED, failure=failure)
 
     def _use(self, tokens: int) -> Usage:
         self._world.used[self._process.issue_id] += tokens

@@ -13,10 +13,10 @@ from harness.journalling import NOW, claim, event, written
 from symphony import sqlite
 from symphony.journal.database import open_database
 from symphony.journal.reader import checkup, open_reader
-from symphony.library.model import Change, LibraryError, SkillText
+from symphony.library.model import Authorship, LibraryError, SkillText
 from symphony.library.store import Library, check
 
-ADA = Change(author="ada")
+ADA = Authorship(author="ada")
 STYLE = SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n")
 # PENDING_BYTE + 2 and SHARED_SIZE (https://www.sqlite.org/fileformat2.html, 1.6, and SQLite's os.h)
 LOCK_BYTES = (0x40000002, 510)

@@ -216,7 +216,7 @@ class AgentSession(Protocol):
         ...
 
     def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Run one turn and yield its events; the last one is `TurnEnded` or `InputRequired`.
+        """Run one turn and yield its events; the last one is `TurnEnd` or `InputRequired`.
 
         Reads no faster than the consumer takes events, which gives the agent back-pressure. Safe to cancel
         at any await; call `stop` afterwards.

@@ -11,19 +11,7 @@ from typing import Any, Final, get_args
 import msgspec
 import structlog
 
-from symphony.agents.events import (
-    Activity,
-    AgentEvent,
-    InputRequired,
-    ItemFinished,
-    ItemStarted,
-    PlanUpdated,
-    RateLimits,
-    Reasoning,
-    Text,
-    TurnEnded,
-    Usage,
-)
+from symphony.agents import events
 from symphony.agents.json_fields import nests_deeper
 from symphony.domain import MAX_COUNT, NO_TOKENS, Tokens
 from symphony.scheduler import Thread
@@ -47,7 +35,9 @@ def fits_one_turn(tokens: int) -> bool:
     return 0 <= tokens <= MAX_TOKENS_PER_TURN
 
 
-_FIELD_NAMES: Final = {kind: tuple(field.name for field in fields(kind)) for kind in get_args(AgentEvent)}
+_FIELD_NAMES: Final = {
+    kind: tuple(field.name for field in fields(kind)) for kind in get_args(events.AgentEvent)
+}
 
 
 class EventBounds:
@@ -66,12 +56,12 @@ class EventBounds:
         """Count the tokens of another turn from now on."""
         self._turn = NO_TOKENS
 
-    def check(self, event: AgentEvent) -> AgentEvent | None:
+    def check(self, event: events.AgentEvent) -> events.AgentEvent | None:
         """Return the event with its texts cut to their bounds; None if it reports something impossible."""
         match event:
-            case Usage():
+            case events.Usage():
                 return event if self._is_plausible(event) else None
-            case RateLimits(payload=payload):
+            case events.RateLimits(payload=payload):
                 if nests_deeper(payload, MAX_PAYLOAD_DEPTH):
                     self._refuse("rate_limits", f"it nests deeper than {MAX_PAYLOAD_DEPTH} levels")
                     return None
@@ -79,15 +69,15 @@ class EventBounds:
                     self._refuse("rate_limits", f"it is larger than {MAX_PAYLOAD_BYTES:,} bytes")
                     return None
                 return event
-            case ItemFinished(exit_code=int(code)) if code not in _EXIT_CODES:
+            case events.ItemFinished(exit_code=int(code)) if code not in _EXIT_CODES:
                 event = replace(event, exit_code=None)
-            case TurnEnded(cost_usd=float(cost)) if not 0 <= cost <= _MAX_USD:
+            case events.TurnEnd(cost_usd=float(cost)) if not 0 <= cost <= _MAX_USD:
                 self._refuse("cost", f"it is not within 0 and {_MAX_USD:,.0f} USD")
                 event = replace(event, cost_usd=None)
             case _:
                 pass
         values = ((name, getattr(event, name)) for name in _FIELD_NAMES[type(event)])
-        whole = isinstance(event, Text)
+        whole = isinstance(event, events.Text)
         cut: dict[str, Any] = {
             name: text[:limit]
             for name, text in values
@@ -96,7 +86,7 @@ class EventBounds:
         }
         return replace(event, **cut) if cut else event
 
-    def _is_plausible(self, usage: Usage) -> bool:
+    def _is_plausible(self, usage: events.Usage) -> bool:
         """Whether one turn can have used what this turn reported so far, this report included."""
         counts = usage.tokens
         if not all(0 <= count <= MAX_COUNT for count in counts.counts().values()):
@@ -131,15 +121,15 @@ class EventQueue:
     def __init__(self, *, max_events: int = MAX_QUEUED_EVENTS) -> None:
         self._max_events = max_events
         self._bounds = EventBounds()
-        self._events: deque[AgentEvent] = deque()
+        self._events: deque[events.AgentEvent] = deque()
         self._chars = 0
         self._activity = 0
-        self._late_usage: Usage | None = None
+        self._late_usage: events.Usage | None = None
 
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def take(self) -> AgentEvent:
+    def take(self) -> events.AgentEvent:
         """Return the oldest event. Raises `IndexError` when there is none."""
         event = self._events.popleft()
         self._chars -= event_size(event)
@@ -149,20 +139,20 @@ class EventQueue:
         """Accept totals of a resumed thread that rise from what it had used."""
         self._bounds.resume_from(Tokens.of(thread))
 
-    def emit(self, reported: AgentEvent) -> None:
+    def emit(self, reported: events.AgentEvent) -> None:
         """Queue an event. One that is refused or has no room counts as activity."""
         event = self._bounds.check(reported)
         if event is None:
             self._activity += 1
             return
-        ends = isinstance(event, TurnEnded | InputRequired)
+        ends = isinstance(event, events.TurnEnd | events.InputRequired)
         if ends:
             self.flush_activity()
             self._flush_usage()
         if ends or (len(self._events) < self._max_events and self._chars < MAX_QUEUED_CHARS):
             self._events.append(event)
             self._chars += event_size(event)
-        elif isinstance(event, Usage):
+        elif isinstance(event, events.Usage):
             self._activity += self._late_usage is not None
             self._late_usage = _merged(self._late_usage, event)
         else:
@@ -175,20 +165,20 @@ class EventQueue:
     def flush_activity(self) -> None:
         """Queue what was counted since the last read: at most one `Activity` per read."""
         if self._activity:
-            if self._events and isinstance(last := self._events[-1], Activity):
+            if self._events and isinstance(last := self._events[-1], events.Activity):
                 self._activity += last.count
                 self._events.pop()
-            self._events.append(Activity(count=self._activity))
+            self._events.append(events.Activity(count=self._activity))
             self._activity = 0
 
     def new_turn(self) -> None:
-        """Begin a new turn: drop the end of an earlier one, and count tokens anew."""
+        """Begin a new turn: drop the end of an earlier one, and count tokens from zero."""
         self._bounds.new_turn()
         self._events = deque(
-            event for event in self._events if not isinstance(event, TurnEnded | InputRequired)
+            event for event in self._events if not isinstance(event, events.TurnEnd | events.InputRequired)
         )
 
-    def drain(self) -> tuple[AgentEvent, ...]:
+    def drain(self) -> tuple[events.AgentEvent, ...]:
         """Return and remove everything that is queued, the newest totals included."""
         self._flush_usage()
         left = tuple(self._events)
@@ -202,7 +192,7 @@ class EventQueue:
             self._late_usage = None
 
 
-def _merged(earlier: Usage | None, later: Usage) -> Usage:
+def _merged(earlier: events.Usage | None, later: events.Usage) -> events.Usage:
     """Two reports as one: absolute totals replace each other, other counts are added up."""
     if earlier is None or later.absolute:
         return later
@@ -212,15 +202,15 @@ def _merged(earlier: Usage | None, later: Usage) -> Usage:
 def event_size(event: object) -> int:
     """Return how many characters an event holds, approximately."""
     match event:
-        case Text():
+        case events.Text():
             return len(event.message)
-        case Reasoning() | PlanUpdated():
+        case events.Reasoning() | events.PlanUpdated():
             return len(event.text) + 100
-        case ItemStarted():
+        case events.ItemStarted():
             return len(event.summary) + len(event.arguments) + len(event.input)
-        case ItemFinished():
+        case events.ItemFinished():
             return len(event.output)
-        case RateLimits():
+        case events.RateLimits():
             return MAX_PAYLOAD_BYTES
         case _:
             return 0

@@ -101,7 +101,7 @@ class PlanUpdated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
+class FileEdit:
     """A file that the agent adds, updates or deletes (`change`), with the number of lines."""
 
     path: str
@@ -128,7 +128,7 @@ class ItemStarted:
     arguments: str = field(default="", repr=False)
     item_id: str = field(default="", compare=False, repr=False)
     input: str = field(default="", compare=False, repr=False)
-    changes: tuple[FileChange, ...] = field(default=(), compare=False, repr=False)
+    changes: tuple[FileEdit, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class ItemFinished:
     exit_code: int | None = None
     item_id: str = field(default="", compare=False, repr=False)
     output: str = field(default="", compare=False, repr=False)
-    changes: tuple[FileChange, ...] = field(default=(), compare=False, repr=False)
+    changes: tuple[FileEdit, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnded:
+class TurnEnd:
     """The turn is over; `failure` is set unless it completed.
 
     `cost_usd` is its cost in US dollars by the agent's own count, None where the agent does not report one.
@@ -255,7 +255,7 @@ AgentEvent = (
     | RateLimits
     | Notice
     | Malformed
-    | TurnEnded
+    | TurnEnd
 )
 
 
@@ -290,11 +290,11 @@ def event_name(event: AgentEvent) -> str:  # noqa: C901 - one case per event
     match event:
         case SessionStarted():
             name = "session_started"
-        case TurnEnded(status=TurnStatus.COMPLETED):
+        case TurnEnd(status=TurnStatus.COMPLETED):
             name = "turn_completed"
-        case TurnEnded(status=TurnStatus.FAILED):
+        case TurnEnd(status=TurnStatus.FAILED):
             name = "turn_failed"
-        case TurnEnded():
+        case TurnEnd():
             name = "turn_cancelled"
         case InputRequired():
             name = "approval_required" if event.approval else "turn_input_required"
@@ -332,9 +332,9 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
             words = f"{work_name(event.kind)} {event.status}{code}: {event.summary}".removesuffix(": ")
         case InputRequired():
             words = event.reason
-        case TurnEnded(failure=Failure() as failure):
+        case TurnEnd(failure=Failure() as failure):
             words = failure.message
-        case TurnEnded():
+        case TurnEnd():
             cost = "" if event.cost_usd is None else f" for {event.cost_usd:.4f} USD"
             words = f"turn {event.status.value}{cost}"
         case ContextCompacted():

@@ -17,15 +17,7 @@ import anyio
 from typing_extensions import override
 
 from symphony import to_thread
-from symphony.agents.base import (
-    AgentBackend,
-    AgentError,
-    AgentSession,
-    BackendContext,
-    Preflight,
-    Program,
-    SessionRequest,
-)
+from symphony.agents import base
 from symphony.agents.environment import child_environment
 from symphony.agents.events import redact
 from symphony.agents.folders import located
@@ -62,12 +54,12 @@ echo "$3"
 """
 
 
-def preflight_failure(message: str, *, hint: str, blame: Blame = Blame.HOST) -> AgentError:
+def preflight_failure(message: str, *, hint: str, blame: Blame = Blame.HOST) -> base.AgentError:
     """Return the error of a failed check."""
     failure = Failure(
         category=Category.AGENT_PREFLIGHT, blame=blame, message=redact(message), retryable=False, hint=hint
     )
-    return AgentError(failure)
+    return base.AgentError(failure)
 
 
 def program_of(command: str) -> str | None:
@@ -90,7 +82,9 @@ def program_of(command: str) -> str | None:
     return quoted if in_quotes else None
 
 
-async def missing_program(program: Program, *, host: Host, environment: Mapping[str, str]) -> Failure | None:
+async def missing_program(
+    program: base.Program, *, host: Host, environment: Mapping[str, str]
+) -> Failure | None:
     """Return why a program could not be started; None if the login shell finds it or cannot tell."""
     name = program_of(program.command)
     if name is None:
@@ -147,17 +141,17 @@ async def scratch_directory(host: Host, environ: Mapping[str, str], root: Path) 
         stale = ("find", str(parent), "-mindepth", "1", "-maxdepth", "1", *_STALE)
         with anyio.CancelScope(shield=True):
             await run("rm", "-rf", "--", str(scratch))
-            with suppress(AgentError):  # another check may remove what it finds at the same time
+            with suppress(base.AgentError):  # another check may remove what it finds at the same time
                 await run(*stale, "-exec", "rm", "-rf", "--", "{}", "+")
 
 
-class IsolatedBackend(AgentBackend):
+class IsolatedBackend(base.AgentBackend):
     """Proves that the isolation holds before the preflight of the backend inside.
 
     Every backend is put behind this one where `workspace.isolation` is set, so that none can skip the proof.
     """
 
-    def __init__(self, inside: AgentBackend, context: BackendContext, isolation: Isolation) -> None:
+    def __init__(self, inside: base.AgentBackend, context: base.BackendContext, isolation: Isolation) -> None:
         super().__init__(settings=inside.settings, context=context, name=inside.name)
         self.capabilities = inside.capabilities
         self.skill_roots = inside.skill_roots
@@ -166,7 +160,7 @@ class IsolatedBackend(AgentBackend):
         self._isolation = isolation
 
     @override
-    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> base.Preflight:
         """Try the isolation, then run the preflight of the backend inside.
 
         Raises:
@@ -191,7 +185,7 @@ class IsolatedBackend(AgentBackend):
         return (f"{read}{changed}; home: private closes that",)
 
     @override
-    def open(self, request: SessionRequest) -> AbstractAsyncContextManager[AgentSession]:
+    def open(self, request: base.SessionRequest) -> AbstractAsyncContextManager[base.AgentSession]:
         """Open a session of the backend inside."""
         return self._inside.open(request)
 

@@ -12,7 +12,7 @@ from symphony.agents.events import (
     Reasoning,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     Usage,
     describe_event,
     event_name,
@@ -105,7 +105,7 @@ class RunStats:
                 self._count(rise, event.model)
             case Usage():
                 self._count(event.tokens, event.model)
-            case TurnEnded(cost_usd=float(usd)):
+            case TurnEnd(cost_usd=float(usd)):
                 self._turn_cost = Cost(usd=usd)
             case RateLimits():
                 self._rate_limits = event.payload

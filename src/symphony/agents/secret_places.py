@@ -426,7 +426,7 @@ _GIT: Final = ".git"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundPlaces:
     """What a look at the disk found.
 
     Attributes:
@@ -438,7 +438,7 @@ class Found:
     git_dirs: tuple[Path, ...]
 
 
-def look(home: Path | None) -> Found:
+def look(home: Path | None) -> FoundPlaces:
     """Look for the sockets, named pipes and repositories that programs inside could reach; reads the disk.
 
     The kernel lists the sockets of this network namespace. Those of others, and those whose path is relative,
@@ -452,11 +452,11 @@ def look(home: Path | None) -> Found:
                 git_dirs.append(Path(path))
             else:
                 found[path] = None
-    return Found(sockets=tuple(dict.fromkeys(map(_cover, found))), git_dirs=tuple(git_dirs))
+    return FoundPlaces(sockets=tuple(dict.fromkeys(map(_cover, found))), git_dirs=tuple(git_dirs))
 
 
 def _cover(path: str) -> Path:
-    """Return a socket's directory if it holds nothing else, so that a socket that is made anew is covered."""
+    """Return a socket's directory if it holds nothing else, so that a later socket is covered too."""
     folder = Path(os.path.realpath(os.path.dirname(path)))  # noqa: PTH120 - a path of any bytes
     with suppress(OSError):
         if all(_is_special(str(each)) for each in folder.iterdir()):

@@ -16,14 +16,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import anyio
 from typing_extensions import override
 
-from symphony.agents.base import (
-    AgentError,
-    SessionRequest,
-    ToolRunner,
-    Turn,
-    replacing_text,
-    silence_limit,
-)
+from symphony.agents import base
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
@@ -31,7 +24,7 @@ from symphony.agents.events import (
     InputRequired,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     redact,
 )
 from symphony.agents.process import AgentProcess
@@ -93,7 +86,7 @@ class TurnSession(ABC):
     resume_refused: Failure | None = None
     thread_id: str | None = None
 
-    def __init__(self, request: SessionRequest, events: EventQueue) -> None:
+    def __init__(self, request: base.SessionRequest, events: EventQueue) -> None:
         self._request = request
         self._events = events
         self._envelope: str | None = None  # that of the briefing, then that of the last turn with one
@@ -102,8 +95,8 @@ class TurnSession(ABC):
         self._stop_lock = anyio.Lock()
         self._stopping = False
 
-    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Run one turn; the last event is `TurnEnded` or `InputRequired`.
+    async def run_turn(self, turn: base.Turn) -> AsyncIterator[AgentEvent]:
+        """Run one turn; the last event is `TurnEnd` or `InputRequired`.
 
         Raises:
             AgentError: `turn_timeout` (silence), or why the turn did not begin or continue.
@@ -114,7 +107,7 @@ class TurnSession(ABC):
             while self._events:
                 event = self._events.take()
                 yield event
-                if isinstance(event, TurnEnded | InputRequired):
+                if isinstance(event, TurnEnd | InputRequired):
                     return
             await self._advance()
 
@@ -134,10 +127,10 @@ class TurnSession(ABC):
         return self._pending.text
 
     @abstractmethod
-    async def _begin(self, turn: Turn) -> SessionStarted:
+    async def _begin(self, turn: base.Turn) -> SessionStarted:
         """Start a turn."""
 
-    def _deliver(self, turn: Turn) -> str | None:
+    def _deliver(self, turn: base.Turn) -> str | None:
         """Return what the agent must be sent because it does not have this envelope yet, or None.
 
         A text that follows another one says that it replaces it.
@@ -146,7 +139,7 @@ class TurnSession(ABC):
         if self._envelope is None or self._envelope == earlier:
             return None
         self._delivered = self._envelope
-        return self._envelope if earlier is None else replacing_text(self._envelope)
+        return self._envelope if earlier is None else base.replacing_text(self._envelope)
 
     @abstractmethod
     async def _process_inbox(self) -> None:
@@ -166,7 +159,7 @@ class TurnSession(ABC):
             self._request.on_compacted()
         if isinstance(event, Text):
             self._pending.clear()
-        elif isinstance(event, TurnEnded | InputRequired):
+        elif isinstance(event, TurnEnd | InputRequired):
             self._emit_pending()
         self._events.emit(event)
 
@@ -186,7 +179,7 @@ class StreamSession(TurnSession, Generic[MessageT]):
         process: AgentProcess,
         stream: MessageStream[MessageT],
         *,
-        request: SessionRequest,
+        request: base.SessionRequest,
         events: EventQueue,
         silence_ms: int,
     ) -> None:
@@ -229,12 +222,12 @@ class StreamSession(TurnSession, Generic[MessageT]):
         await self._process_inbox()
 
     async def _read(self) -> None:
-        with silence_limit(self._silence_ms):
+        with base.silence_limit(self._silence_ms):
             await self._stream.fill()
 
     @override
     async def _end(self) -> None:
-        with suppress(AgentError, OSError):
+        with suppress(base.AgentError, OSError):
             await self._interrupt()
         with suppress(OSError):
             await self._process.stop(self._absorb_bytes)
@@ -293,7 +286,9 @@ def unsupported_tool(name: object, offered: Collection[str]) -> RefusedCall:
     return RefusedCall(name=shown, result=result)
 
 
-async def run_tool(call: ToolCall, runner: ToolRunner, *, timeout_ms: int = TOOL_TIMEOUT_MS) -> ToolResult:
+async def run_tool(
+    call: ToolCall, runner: base.ToolRunner, *, timeout_ms: int = TOOL_TIMEOUT_MS
+) -> ToolResult:
     """Run a tool. One that raises, hangs or returns too much is a failed call, and nothing more."""
     try:
         with anyio.move_on_after(timeout_ms / 1000):

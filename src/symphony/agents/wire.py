@@ -134,7 +134,7 @@ RequestId = int | str
 _Integer = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
 
-class Notification(msgspec.Struct, frozen=True):
+class ServerNotification(msgspec.Struct, frozen=True):
     """A notification of the server, which expects no answer."""
 
     method: str
@@ -157,7 +157,7 @@ class Response(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     """A JSON-RPC error as the answer to our request `id`."""
 
     id: RequestId
@@ -174,11 +174,13 @@ class Suppressed(msgspec.Struct, frozen=True):
     params: Sequence[msgspec.Raw] = ()
 
 
-Message = Notification | ServerRequest | Response | Refusal | PlainLine | MalformedLine | Suppressed
+Message = (
+    ServerNotification | ServerRequest | Response | ErrorResponse | PlainLine | MalformedLine | Suppressed
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RequestAnswer:
     """The answer to a request of the other side: a result, or `error` as (code, message).
 
     `event` is what to report about the request.
@@ -238,7 +240,7 @@ class JsonRpcCodec:
         """Return the line of a notification."""
         return self._line({"method": method} if params is None else {"method": method, "params": params})
 
-    def answer(self, request_id: RequestId, answer: Answer) -> bytes:
+    def answer(self, request_id: RequestId, answer: RequestAnswer) -> bytes:
         """Return the line that answers a request of the other side."""
         if answer.error is None:
             return self._line({"id": request_id, "result": answer.result or {}})
@@ -289,13 +291,13 @@ class JsonRpcCodec:
     def _message(self, envelope: _Envelope, line: bytes) -> Message:
         if envelope.method is not None:
             if envelope.id is None:
-                return Notification(envelope.method, envelope.params)
+                return ServerNotification(envelope.method, envelope.params)
             return ServerRequest(envelope.id, envelope.method, envelope.params)
         if envelope.id is None:
             return MalformedLine(excerpt(line)[:EXCERPT_CHARS])
         method = self._pending.pop(envelope.id, "")
         if (error := envelope.error) is not None:
-            return Refusal(envelope.id, method, error.code, error.message, error.data)
+            return ErrorResponse(envelope.id, method, error.code, error.message, error.data)
         return Response(envelope.id, method, envelope.result)
 
     def _line(self, message: Mapping[str, Any]) -> bytes:
@@ -428,7 +430,7 @@ def response_error(message: str) -> AgentError:
     return AgentError(failure)
 
 
-class RefusedError(AgentError):
+class RpcError(AgentError):
     """The agent answered a request with a JSON-RPC error; `code` is that of the error."""
 
     def __init__(self, failure: Failure, code: int) -> None:
@@ -450,7 +452,7 @@ class JsonRpcDialect:
 
     not_found: Category
     install_hint: str
-    refusal: Callable[[Refusal], Failure]
+    refusal: Callable[[ErrorResponse], Failure]
     versioned: bool = False
     message_delta: str | None = None
 
@@ -482,19 +484,19 @@ class Connection(MessageStream[Message]):
         The deadline is `read_timeout_ms` unless given.
 
         Raises:
-            RefusedError: the agent answered with an error.
+            RpcError: the agent answered with an error.
             AgentError: `response_timeout`, `response_error`, `port_exit` or not found.
         """
         request_id, line = self._codec.request(method, params)
         reply = await self._exchange(
             line,
-            lambda message: isinstance(message, Response | Refusal) and message.id == request_id,
+            lambda message: isinstance(message, Response | ErrorResponse) and message.id == request_id,
             handle,
             what=method,
             timeout_ms=self._read_timeout_ms if timeout_ms is None else timeout_ms,
         )
-        if isinstance(reply, Refusal):
-            raise RefusedError(self._dialect.refusal(reply), reply.code)
+        if isinstance(reply, ErrorResponse):
+            raise RpcError(self._dialect.refusal(reply), reply.code)
         try:
             return decode_object(reply.result if isinstance(reply, Response) else _EMPTY)
         except ValueError as error:
@@ -510,13 +512,13 @@ class Connection(MessageStream[Message]):
         """Send a notification."""
         await self._write(self._codec.notification(method, params))
 
-    async def answer(self, request: ServerRequest, answer: Answer) -> None:
+    async def answer(self, request: ServerRequest, answer: RequestAnswer) -> None:
         """Answer a request of the server."""
         await self._write(self._codec.answer(request.id, answer))
 
     async def refuse(self, request: ServerRequest, message: str, code: int = METHOD_NOT_FOUND) -> None:
         """Answer a request of the server with an error."""
-        await self.answer(request, Answer(error=(code, message)))
+        await self.answer(request, RequestAnswer(error=(code, message)))
 
     def suppress(self, method: str) -> None:
         """Only count notifications of this method from now on."""

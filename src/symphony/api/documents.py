@@ -22,8 +22,8 @@ from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
 from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection
 from symphony.journal.jobs import Job, JobState
-from symphony.journal.model import Health, HealthState, PullRequestRecord, RunRecord
-from symphony.library.model import Feedback
+from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
+from symphony.library.model import StoredFeedback
 from symphony.scheduler import (
     Blocked,
     Cycle,
@@ -146,7 +146,7 @@ def state_document(
     *,
     now_ms: int,
     now: datetime,
-    journal: Health | None = None,
+    journal: JournalStatus | None = None,
     workspace: WorkspaceSettings | None = None,
     pull_requests: PullRequests = MappingProxyType({}),
     only: Selection = ALL_ISSUES,
@@ -223,7 +223,7 @@ def issue_document(
     *,
     now_ms: int,
     now: datetime,
-    journal: Health | None = None,
+    journal: JournalStatus | None = None,
     runs: Sequence[RunRecord] = (),
     workspace: WorkspaceSettings | None = None,
     pull_requests: PullRequests = MappingProxyType({}),
@@ -253,7 +253,7 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
     )
 
 
-def feedback_document(feedback: Feedback) -> models.Feedback:
+def feedback_document(feedback: StoredFeedback) -> models.Feedback:
     """Feedback, and what becomes of it."""
     learned = feedback.learned
     return models.Feedback.of(
@@ -283,7 +283,7 @@ def phase_document(phase: Phase | None) -> models.Phase | None:
 # --- the daemon ------------------------------------------------------------------------------------------
 
 
-def _health(state: State, history: History, journal: Health | None) -> models.DaemonHealth:
+def _health(state: State, history: History, journal: JournalStatus | None) -> models.DaemonHealth:
     """The health of the daemon; `status` is `starting`, `ok`, `degraded` or `draining`."""
     journal_failed = journal is not None and journal.state is not HealthState.OK
     if state.drain is not Drain.NO:
@@ -353,7 +353,7 @@ def _next_request_ms(state: State) -> int | None:
     return min((due for due in (state.next_poll_ms, refresh_ms) if due is not None), default=None)
 
 
-def _journal(health: Health | None) -> models.JournalHealth | None:
+def _journal(health: JournalStatus | None) -> models.JournalHealth | None:
     if health is None:
         return None
     failure = health.failure
@@ -378,7 +378,7 @@ class _View:
     history: History
     now_ms: int
     now: datetime
-    journal: Health | None = None
+    journal: JournalStatus | None = None
     runs: Sequence[RunRecord] = ()
     workspace: WorkspaceSettings | None = None
     pull_requests: PullRequests = field(default_factory=dict)

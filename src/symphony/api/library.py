@@ -17,7 +17,7 @@ from symphony.library.evaluation import Evaluation, sums
 from symphony.library.gate import GateFinding, admit, gate
 from symphony.library.model import (
     Assignment,
-    Change,
+    Authorship,
     LibraryError,
     NotInLibraryError,
     Origin,
@@ -294,18 +294,18 @@ def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> model
         case models.LibrarySave(file=file, base_version=base, reason=reason):
             text, by = (
                 _text(models.LibraryDraft(file=file, name=name or UNSET)),
-                Change(author=author, reason=reason or ""),
+                Authorship(author=author, reason=reason or ""),
             )
             findings = admitted(library, text)
             kept = store.add(text, by) if base == 0 else store.edit(text, by, base_version=base)
             verb, message = "save", f"{kept.name} is at version {kept.version}"
         case models.LibraryRemove(name=gone, reason=reason):
-            removed = store.remove(gone, Change(author=author, reason=reason or ""))
+            removed = store.remove(gone, Authorship(author=author, reason=reason or ""))
             return models.LibraryChanged(
                 verb="remove", message=f"{removed.name} is removed", name=removed.name, version=None
             )
         case models.LibraryRevert(name=back, version=version, reason=reason):
-            by = Change(author=author, reason=reason or f"back to version {version}")
+            by = Authorship(author=author, reason=reason or f"back to version {version}")
             findings = admitted(library, store.version(back, version).text)
             kept = store.revert(back, version, by)
             verb, message = (

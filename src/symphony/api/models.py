@@ -1024,7 +1024,7 @@ class SkillOutcomes(Document, frozen=True, kw_only=True):
 
 
 class SkillsOverview(Document, frozen=True, kw_only=True):
-    """The skills beside WORKFLOW.md and of the user, and what runs made of theirs."""
+    """The skills beside WORKFLOW.md, the skills of the user, and what became of the skills that runs used."""
 
     generated_at: Moment
     enabled: Annotated[bool, _is("agent.skills.enabled")]
@@ -1324,7 +1324,7 @@ class DoctorCheck(ClosedDocument, frozen=True, kw_only=True):
     message: Annotated[str, Meta(extra_json_schema={"minLength": 1})]
     hint: Annotated[
         Annotated[str, Meta(extra_json_schema={"minLength": 1})] | None,
-        _is("How to mend it; null where it is ok."),
+        _is("How to fix it; null where it is ok."),
     ]
 
 

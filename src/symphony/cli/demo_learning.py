@@ -14,7 +14,7 @@ from symphony.cli.endpoint import read_record
 from symphony.cli.failures import CommandError
 from symphony.daemon.clock import monotonic_ms
 from symphony.domain import one_line
-from symphony.library.model import Change, LibrarySkill, SkillText
+from symphony.library.model import Authorship, LibrarySkill, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 from symphony.scheduler import Command, Event, State, run_once_finished
 
@@ -50,7 +50,7 @@ class DemoLearning:
 
     def prepare(self) -> None:
         """Put a skill into the library."""
-        self._library.add(_SKILL, Change(author="symphony demo"))
+        self._library.add(_SKILL, Authorship(author="symphony demo"))
 
     def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         """See whether the work is done."""

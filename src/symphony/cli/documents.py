@@ -469,7 +469,7 @@ class TrackerIssue(Document, frozen=True, kw_only=True):
 
 
 class TrackerProblem(ClosedDocument, frozen=True, kw_only=True):
-    """Something to mend."""
+    """Something to fix."""
 
     severity: Literal["error", "warning"]
     message: Text

@@ -25,7 +25,7 @@ from symphony.daemon.service import Observer, Service
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate, register_state_dir
 from symphony.domain import Redaction
-from symphony.observability.logs import LogFile, configure
+from symphony.observability.logs import RotatedLogFile, configure
 from symphony.processes import supervisor_program
 from symphony.processes.base import Host
 from symphony.processes.local import LocalHost
@@ -100,7 +100,7 @@ def serve(
             stack.enter_context(redirect_stderr(view))
             observers = (*observers, view)
         stream = None if log_path is None else stack.enter_context(log_path.open("a", encoding="utf-8"))
-        file = None if logs_root is None else stack.enter_context(closing(LogFile(logs_root)))
+        file = None if logs_root is None else stack.enter_context(closing(RotatedLogFile(logs_root)))
         decide: StepFunction = step
         if record is not None:
             recorder = recording_to(record, lambda: redaction_for(store.current(), environment))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from symphony.config import AgentSettings, NamedAgent, WorkspaceSettings
-    from symphony.skills import Block, FolderElsewhere, SkillOptions, SkillSet
+    from symphony.skills import CatalogBlock, FolderElsewhere, SkillOptions, SkillSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class SkillsContext:
         options = replace(self.options, enabled=True)
         return with_advice(self.workspace, options, load(self.workspace, options))
 
-    def block(self, skill_set: "SkillSet") -> "Block":
+    def block(self, skill_set: "SkillSet") -> "CatalogBlock":
         """What a run would list; nothing if `enabled` is off."""
-        from symphony.skills import Block, render
+        from symphony.skills import CatalogBlock, render
 
-        return render(skill_set, self.options) if self.options.enabled else Block(text=None)
+        return render(skill_set, self.options) if self.options.enabled else CatalogBlock(text=None)
 
     def elsewhere(self, skill_set: "SkillSet") -> "tuple[FolderElsewhere, ...]":
         """Folders with skills that sessions do not see; none if `enabled` is off."""

@@ -12,28 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
+from symphony.config import synonyms
 from symphony.config.errors import FrontMatter, Location, did_you_mean, dotted, quoted
 from symphony.config.keys import KEYS
 from symphony.config.secrets import foreign_reference, is_secret_key
 from symphony.config.settings import AGENT_SECTIONS, OPAQUE_KEYS, AgentKinds, Section, Settings, sections
-from symphony.config.synonyms import (
-    AGENTS,
-    GENERIC,
-    GITHUB_STATES,
-    LINEAR_ALIASES,
-    NAMES,
-    NONE,
-    OWNERS,
-    PROJECT_TRACKERS,
-    PROVIDER,
-    PROVIDER_PLACES,
-    SANDBOXES,
-    SECTIONS,
-    SETTINGS,
-    THINGS,
-    TRACKERS,
-    UNITS,
-)
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DURATION: Final = re.compile(r"\s*(\d{1,9})\s*([a-z]+)\s*")
@@ -169,14 +152,14 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def known_tracker(value: object, kinds: Collection[str]) -> str | None:
     """The kind of tracker that a value means; `None` if there is none of that name."""
     name = plain_name(value) if isinstance(value, str) else ""
-    kind = TRACKERS.get(name, name)
+    kind = synonyms.TRACKERS.get(name, name)
     return kind if kind in kinds else None
 
 
 def known_agent(value: object, kinds: Collection[str]) -> tuple[str, str | None] | None:
     """The kind of agent that a value means, with its profile; `None` if there is none of that name."""
     name = plain_name(value) if isinstance(value, str) else ""
-    kind, profile = AGENTS.get(name, (name, None))
+    kind, profile = synonyms.AGENTS.get(name, (name, None))
     return (kind, profile) if kind in kinds else None
 
 
@@ -220,7 +203,7 @@ class _Finder:
         named = (
             known_tracker(value, self._tracker_kinds)
             for key, value in tracker.items()
-            if SETTINGS.get(f"tracker.{plain_name(key)}", f"tracker.{key}") == "tracker.kind"
+            if synonyms.SETTINGS.get(f"tracker.{plain_name(key)}", f"tracker.{key}") == "tracker.kind"
         )
         return next((kind for kind in named if kind is not None), None)
 
@@ -268,7 +251,7 @@ class _Finder:
         hint = (
             did_you_mean(given, self._tracker_kinds) if given.lower() == kind else ""
         ) or f"write it as {kind}"
-        if plain_name(given) in PROJECT_TRACKERS:
+        if plain_name(given) in synonyms.PROJECT_TRACKERS:
             states = (*_PROVIDER, "states")
             moves.append(((*states, "source"), "project"))
             hint = (
@@ -295,7 +278,7 @@ class _Finder:
     def _sandbox(self) -> Iterator[Correction]:
         at = ("codex", "turn_sandbox_policy")
         given = _mapping(self._tree.get("codex")).get("turn_sandbox_policy")
-        if isinstance(given, str) and (kind := SANDBOXES.get(plain_name(given))):
+        if isinstance(given, str) and (kind := synonyms.SANDBOXES.get(plain_name(given))):
             yield Correction(
                 at=at,
                 hint=f"write it as {{type: {kind}}}, or leave it out",
@@ -324,7 +307,7 @@ class _Finder:
     def _is_read(self, at: Location) -> bool:
         """Whether anything reads a key; what is unknown is told as such."""
         if at[:1] == ("tracker",) and len(at) > 1:
-            return at[1] in sections(Settings)["tracker"].model_fields or at[1] in LINEAR_ALIASES
+            return at[1] in sections(Settings)["tracker"].model_fields or at[1] in synonyms.LINEAR_ALIASES
         return not at or at[0] in Settings.model_fields or at[0] in self._agent_kinds
 
     # --- keys ---
@@ -375,10 +358,12 @@ class _Finder:
         key, name = at[-1], plain_name(str(at[-1]))
         path = ".".join(plain_name(str(part)) for part in at)
         same = next((other for other in known if plain_name(other) == name), None)
-        if value is None or (self._tracker == "linear" and at[0] == "tracker" and key in LINEAR_ALIASES):
+        if value is None or (
+            self._tracker == "linear" and at[0] == "tracker" and key in synonyms.LINEAR_ALIASES
+        ):
             return
-        if path in NONE:
-            yield Correction(at=at, hint=NONE[path])
+        if path in synonyms.NONE:
+            yield Correction(at=at, hint=synonyms.NONE[path])
         elif same is not None:
             yield self._move(at, value, (*at[:-1], same))
         elif (target := self._named(at, path, value)) is not None:
@@ -388,7 +373,7 @@ class _Finder:
         elif (
             isinstance(value, dict)
             and at[0] == "tracker"
-            and (name in PROVIDER_PLACES or name == self._tracker)
+            and (name in synonyms.PROVIDER_PLACES or name == self._tracker)
         ):
             yield from self._foreign_provider(at, value)
         elif isinstance(value, dict):
@@ -399,7 +384,7 @@ class _Finder:
 
     def _named(self, at: Location, path: str, value: object) -> Correction | None:
         """The setting that has this name in the table, in milliseconds, in the provider, or elsewhere."""
-        target = SETTINGS.get(path)
+        target = synonyms.SETTINGS.get(path)
         if target in {"tracker.kind", "agent.kind"}:
             kinds = self._tracker_kinds if target == "tracker.kind" else self._agent_kinds
             known = known_tracker if target == "tracker.kind" else known_agent
@@ -410,7 +395,7 @@ class _Finder:
             return found
         name = plain_name(str(at[-1]))
         stem, _, unit = name.rpartition("_")
-        factor = UNITS.get(unit) if stem and unit != "ms" else None
+        factor = synonyms.UNITS.get(unit) if stem and unit != "ms" else None
         base = name if factor is None else stem
         if not name.endswith("_ms") and (place := self._in_ms(at, path, base)) is not None:
             if factor is None:
@@ -425,7 +410,7 @@ class _Finder:
         parent = path.rpartition(".")[0]
         names = [f"{parent}.{base}_ms".lstrip("."), f"{parent}.{base}".lstrip(".")]
         known = next((name for name in names if name in KEYS), None)
-        found = known or next((SETTINGS[name] for name in names if name in SETTINGS), None)
+        found = known or next((synonyms.SETTINGS[name] for name in names if name in synonyms.SETTINGS), None)
         found = found or self._elsewhere(at, f"{base}_ms")
         return tuple(found.split(".")) if found is not None and found.endswith("_ms") else None
 
@@ -434,7 +419,7 @@ class _Finder:
         model = AGENT_SECTIONS.get(self._agent)
         if at[0] == "agent" and model is not None and name in model.model_fields and name != "kind":
             return f"{self._agent}.{name}"
-        if "_" not in name or name in GENERIC:
+        if "_" not in name or name in synonyms.GENERIC:
             return None
         found = [key for key in KEYS if key.rpartition(".")[2] == name]
         inside = [key for key in found if key.split(".")[0] == at[0]]
@@ -452,8 +437,8 @@ class _Finder:
             return self._move(at, value, ("tracker", name))
         if outside and at[0] == "tracker" and name in self._keys:
             return self._move(at, value, (*_PROVIDER, name))
-        if self._tracker == "github" and name in GITHUB_STATES:
-            return self._project_setting(at, value, GITHUB_STATES[name])
+        if self._tracker == "github" and name in synonyms.GITHUB_STATES:
+            return self._project_setting(at, value, synonyms.GITHUB_STATES[name])
         own = name.removeprefix(f"{self._tracker}_")
         if own.endswith("_env") and isinstance(value, str) and _VARIABLE.fullmatch(value):
             own, value = own.removesuffix("_env"), f"${value}"
@@ -469,8 +454,8 @@ class _Finder:
 
     def _provider_key(self, name: str, value: object, *, only_clear: bool) -> str | None:
         """What `tracker.provider` calls a thing; `only_clear` leaves out names that can mean anything."""
-        named = PROVIDER.get(self._tracker or "", {})
-        thing = next((thing for thing in named if name in THINGS[thing]), None)
+        named = synonyms.PROVIDER.get(self._tracker or "", {})
+        thing = next((thing for thing in named if name in synonyms.THINGS[thing]), None)
         if thing is None or (
             only_clear and (name not in _CLEAR or thing not in {"credential", "repository"})
         ):
@@ -482,11 +467,11 @@ class _Finder:
 
     def _repository(self, at: Location, values: Mapping[str, Any]) -> Iterator[Correction]:
         """Owner and name of a repository in two keys."""
-        key = PROVIDER.get(self._tracker or "", {}).get("repository")
+        key = synonyms.PROVIDER.get(self._tracker or "", {}).get("repository")
         names = {plain_name(name): name for name, value in values.items() if isinstance(value, str)}
         kind = f"{self._tracker}_"
-        owner = next((names[name] for name in names if name.removeprefix(kind) in OWNERS), None)
-        name = next((names[name] for name in names if name.removeprefix(kind) in NAMES), None)
+        owner = next((names[name] for name in names if name.removeprefix(kind) in synonyms.OWNERS), None)
+        name = next((names[name] for name in names if name.removeprefix(kind) in synonyms.NAMES), None)
         if key is None or owner is None or name is None or "/" in values[name] or "$" in values[name]:
             return
         target = (*_PROVIDER, key)
@@ -495,7 +480,7 @@ class _Finder:
         yield Correction(at=(*at, owner), also=((*at, name),), hint=hint, moves=((target, full),))
 
     def _foreign_section(self, at: Location, value: Mapping[str, Any], name: str) -> Iterator[Correction]:
-        renamed = SECTIONS.get(name)
+        renamed = synonyms.SECTIONS.get(name)
         if renamed is not None:
             yield self._move(at, value, (renamed,))
         elif name == self._tracker:
@@ -513,7 +498,7 @@ class _Finder:
         for key, each in value.items():
             place = (*at, key)
             path = ".".join(plain_name(str(part)) for part in place)
-            if isinstance(each, dict) and path not in SETTINGS:
+            if isinstance(each, dict) and path not in synonyms.SETTINGS:
                 yield from self._inside(place, each)
             elif each is not None and (found := self._named(place, path, each)) is not None:
                 yield found
@@ -525,7 +510,7 @@ class _Finder:
         if isinstance(value, str) and shape.startswith("list"):
             value = [part.strip() for part in value.split(",")]
         if isinstance(value, str) and name.endswith("_ms") and (time := _DURATION.fullmatch(value)):
-            value, milliseconds = int(time[1]) * UNITS.get(time[2], 1), True
+            value, milliseconds = int(time[1]) * synonyms.UNITS.get(time[2], 1), True
         hint = f"write it as {name}{', in milliseconds' if milliseconds else ''}"
         if isinstance(value, str) and (better := self._in_our_words(target, value)) != value:
             value, hint = better, f"{hint}: {better}"

@@ -11,26 +11,15 @@ from typing import Final
 import watchfiles
 
 from symphony import to_thread
+from symphony.config import errors
 from symphony.config.corrections import Correction, ProviderKeys, corrected, find_corrections, without
-from symphony.config.errors import (
-    FrontMatter,
-    Location,
-    ProblemCollector,
-    SourceMap,
-    Validator,
-    WarningCode,
-    WorkflowError,
-    WorkflowWarning,
-    config_failure,
-    dotted,
-)
 from symphony.config.secrets import is_secret_key, referenced_variables
 from symphony.config.settings import AgentKinds, NamedAgent, Section, Settings
 from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.template import PromptTemplate
 from symphony.config.validation import review_settings
 from symphony.domain import Category, Failure, SymphonyError
-from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
+from symphony.frontmatter import FrontMatterError, Profile, Split, YamlCode, load, split
 
 # --- Parsing ---
 
@@ -66,10 +55,10 @@ class Workflow:
     settings: Settings
     template: PromptTemplate
     agents: Mapping[str, NamedAgent]
-    warnings: tuple[WorkflowWarning, ...]
+    warnings: tuple[errors.WorkflowWarning, ...]
     secret_names: frozenset[str]
     variables: frozenset[str]
-    source_map: SourceMap = field(compare=False, repr=False)
+    source_map: errors.SourceMap = field(compare=False, repr=False)
 
 
 def load_workflow(
@@ -100,10 +89,10 @@ def read_workflow_file(path: Path) -> WorkflowFile:
         data = _read(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
         reason = getattr(error, "strerror", None) or str(error)
-        raise WorkflowError([_missing(path, reason)]) from error
+        raise errors.WorkflowError([_missing(path, reason)]) from error
     if len(data) > _MAX_FILE_BYTES:
         message = f"the file is larger than {_MAX_FILE_BYTES} bytes"
-        raise WorkflowError([_unparseable(message, f"{path}:1")])
+        raise errors.WorkflowError([_unparseable(message, f"{path}:1")])
     return WorkflowFile(path=path, data=data)
 
 
@@ -119,7 +108,7 @@ def _read(path: Path) -> bytes:
 
 
 def _missing(path: Path, reason: str) -> Failure:
-    return config_failure(
+    return errors.config_failure(
         f"cannot read {path}: {reason}",
         category=Category.MISSING_WORKFLOW_FILE,
         hint=f"name the file in it: {path / 'WORKFLOW.md'}"
@@ -138,15 +127,15 @@ class WorkflowReport:
         sections, partial_sections, given_keys, agents, unknown: as in `ProblemCollector`.
     """
 
-    source_map: SourceMap
+    source_map: errors.SourceMap
     failures: tuple[Failure, ...]
-    warnings: tuple[WorkflowWarning, ...]
+    warnings: tuple[errors.WorkflowWarning, ...]
     sections: Mapping[str, Section]
     workflow: Workflow | None
     partial_sections: Mapping[str, Section] = field(default_factory=dict)
     given_keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
     agents: Mapping[str, NamedAgent] = field(default_factory=dict)
-    unknown: tuple[Location, ...] = ()
+    unknown: tuple[errors.Location, ...] = ()
 
 
 def parse_workflow(
@@ -165,7 +154,7 @@ def parse_workflow(
         file, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
     )
     if report.workflow is None:
-        raise WorkflowError(report.failures)
+        raise errors.WorkflowError(report.failures)
     return report.workflow
 
 
@@ -176,7 +165,7 @@ def validate_workflow(
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
     provider_keys: ProviderKeys = lambda _: (),
-    validators: Sequence[Validator] = (),
+    validators: Sequence[errors.Validator] = (),
 ) -> WorkflowReport:
     """Validate the content of a file; pure, never raises.
 
@@ -188,16 +177,16 @@ def validate_workflow(
         provider_keys: the keys of `tracker.provider` per kind, for settings that stand elsewhere.
         validators: checks of other layers, for valid sections.
     """
-    source_map = SourceMap(path=file.path, positions={}, first_line=1)
+    source_map = errors.SourceMap(path=file.path, positions={}, first_line=1)
     try:
         data = _plain_text(file)
         fences = _split(data, file.path)
-    except WorkflowError as error:
+    except errors.WorkflowError as error:
         return WorkflowReport(
             source_map=source_map, failures=error.failures, warnings=(), sections={}, workflow=None
         )
 
-    def judge(front: FrontMatter) -> ProblemCollector:
+    def judge(front: errors.FrontMatter) -> errors.ProblemCollector:
         review = review_settings(
             front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
         )
@@ -205,7 +194,7 @@ def validate_workflow(
             validate(review)
         return review
 
-    def collect(front: FrontMatter) -> ProblemCollector:
+    def collect(front: errors.FrontMatter) -> errors.ProblemCollector:
         found = find_corrections(
             front, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds, provider_keys=provider_keys
         )
@@ -255,14 +244,14 @@ def validate_workflow(
     )
 
 
-def _condensed(warnings: Sequence[WorkflowWarning]) -> tuple[WorkflowWarning, ...]:
+def _condensed(warnings: Sequence[errors.WorkflowWarning]) -> tuple[errors.WorkflowWarning, ...]:
     """In the order of the file; a file of something else has too many unknown keys to name them all."""
 
-    def line(warning: WorkflowWarning) -> int:
+    def line(warning: errors.WorkflowWarning) -> int:
         return int((warning.where or ":0").rpartition(":")[2])
 
     ordered = sorted(warnings, key=line)
-    unknown = [one for one in ordered if one.code is WarningCode.UNKNOWN_KEY]
+    unknown = [one for one in ordered if one.code is errors.WarningCode.UNKNOWN_KEY]
     more = unknown[_MAX_UNKNOWN:]
     if not more:
         return tuple(ordered)
@@ -271,7 +260,7 @@ def _condensed(warnings: Sequence[WorkflowWarning]) -> tuple[WorkflowWarning, ..
     return tuple(one for one in told if not any(one is other for other in more))
 
 
-def read_parts(file: WorkflowFile) -> tuple[FrontMatter, str]:
+def read_parts(file: WorkflowFile) -> tuple[errors.FrontMatter, str]:
     """The front matter of a file, and its prompt, without judging them.
 
     Raises:
@@ -284,14 +273,14 @@ def read_parts(file: WorkflowFile) -> tuple[FrontMatter, str]:
         document = load(b"" if fences is None else fences.front, profile=Profile.CORE, first_line=first_line)
     except FrontMatterError as error:
         closed = fences is None or fences.closed
-        raise WorkflowError([_front_matter_failure(error, file.path, closed=closed)]) from error
-    source_map = SourceMap(path=file.path, positions=document.positions, first_line=first_line)
+        raise errors.WorkflowError([_front_matter_failure(error, file.path, closed=closed)]) from error
+    source_map = errors.SourceMap(path=file.path, positions=document.positions, first_line=first_line)
     body = data.removeprefix(_BOM) if fences is None else data[fences.body_offset :]
     present = fences is not None
-    return FrontMatter(source_map=source_map, value=document.value, present=present), body.decode()
+    return errors.FrontMatter(source_map=source_map, value=document.value, present=present), body.decode()
 
 
-def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
+def _is_needed(one: Correction, failed: Collection[errors.Location]) -> bool:
     """Whether the file cannot do without a correction."""
     is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
     place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
@@ -300,7 +289,7 @@ def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
     return is_wrong or any(target in failed for target in one.targets)
 
 
-def _spoils(one: Correction, failed: Collection[Location]) -> bool:
+def _spoils(one: Correction, failed: Collection[errors.Location]) -> bool:
     """Whether a value that moved is wrong."""
     return any(place[: len(target)] == target for target in one.targets for place in failed)
 
@@ -313,9 +302,9 @@ def _with_unset(one: Correction, environment: Mapping[str, str]) -> Correction:
     )
 
 
-def _tell(review: ProblemCollector, one: Correction, *, needed: bool) -> None:
+def _tell(review: errors.ProblemCollector, one: Correction, *, needed: bool) -> None:
     """Report one correction: a failure where the file cannot do without it, else a warning."""
-    name = dotted(one.at)
+    name = errors.dotted(one.at)
     if needed:
         category = Category.INVALID_WORKFLOW_CONFIG
         if ("tracker", "kind") in {one.at, *one.targets}:
@@ -323,7 +312,7 @@ def _tell(review: ProblemCollector, one: Correction, *, needed: bool) -> None:
             category = Category.MISSING_TRACKER_KIND if is_missing else Category.UNSUPPORTED_TRACKER_KIND
         review.fail(one.at, one.problem or "is not read", category=category, hint=one.hint)
     elif one.problem is not None:
-        review.warn(one.at, f"{name} {one.problem}", code=WarningCode.FOREIGN_REFERENCE, hint=one.hint)
+        review.warn(one.at, f"{name} {one.problem}", code=errors.WarningCode.FOREIGN_REFERENCE, hint=one.hint)
     else:
         review.warn_unknown(one.at, (), hint=one.hint)
 
@@ -336,7 +325,7 @@ def _plain_text(file: WorkflowFile) -> bytes:
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         failure = _unparseable("the file is not UTF-8", f"{file.path}:{line}", hint="save it as UTF-8")
-        raise WorkflowError([failure]) from error
+        raise errors.WorkflowError([failure]) from error
     return data
 
 
@@ -344,15 +333,15 @@ def _split(data: bytes, path: Path) -> Split | None:
     try:
         return split(data)
     except FrontMatterError as error:
-        raise WorkflowError([_front_matter_failure(error, path)]) from error
+        raise errors.WorkflowError([_front_matter_failure(error, path)]) from error
 
 
 def _reviewed(
     fences: Split | None,
     path: Path,
     failures: list[Failure],
-    collect: Callable[[FrontMatter], ProblemCollector],
-) -> ProblemCollector | None:
+    collect: Callable[[errors.FrontMatter], errors.ProblemCollector],
+) -> errors.ProblemCollector | None:
     front = b"" if fences is None else fences.front
     first_line = 1 if fences is None else fences.front_line
     try:
@@ -361,8 +350,8 @@ def _reviewed(
         failures.append(_front_matter_failure(error, path, closed=fences is None or fences.closed))
         return None
     review = collect(
-        FrontMatter(
-            source_map=SourceMap(path=path, positions=document.positions, first_line=first_line),
+        errors.FrontMatter(
+            source_map=errors.SourceMap(path=path, positions=document.positions, first_line=first_line),
             value=document.value,
             present=fences is not None,
         )
@@ -377,7 +366,7 @@ def _prompt(data: bytes, fences: Split | None, path: Path, failures: list[Failur
     first_line = 1 if fences is None else fences.body_line
     try:
         return PromptTemplate.parse(body.decode(), path=path, first_line=first_line)
-    except WorkflowError as error:
+    except errors.WorkflowError as error:
         failures.extend(error.failures)
         return None
 
@@ -390,10 +379,10 @@ def _front_matter_failure(error: FrontMatterError, path: Path, *, closed: bool =
             where,
             hint='close it with a line that is "---" and nothing else, above the prompt',
         )
-    if error.code is Code.DUPLICATE_KEY:
+    if error.code is YamlCode.DUPLICATE_KEY:
         return _unparseable(error.message, where, hint="keep one of the two")
-    if error.code is Code.NOT_A_MAPPING:
-        return config_failure(
+    if error.code is YamlCode.NOT_A_MAPPING:
+        return errors.config_failure(
             error.message,
             category=Category.WORKFLOW_FRONT_MATTER_NOT_A_MAP,
             where=where,
@@ -403,7 +392,7 @@ def _front_matter_failure(error: FrontMatterError, path: Path, *, closed: bool =
 
 
 def _unparseable(message: str, where: str, *, hint: str | None = None) -> Failure:
-    return config_failure(message, category=Category.WORKFLOW_PARSE_ERROR, where=where, hint=hint)
+    return errors.config_failure(message, category=Category.WORKFLOW_PARSE_ERROR, where=where, hint=hint)
 
 
 # --- Reload ---
@@ -458,7 +447,7 @@ class WorkflowStore:
         self._parse = parse
         self._wall_ns = wall_ns
         self._failures: tuple[Failure, ...] = ()
-        self._probe = self._look()
+        self._probe = self._file_facts()
         file = read_workflow_file(self._path)
         self._seen: bytes | str = file.data
         self._current = parse(file)
@@ -474,13 +463,13 @@ class WorkflowStore:
 
     def reload_if_changed(self) -> Reloaded | Rejected | None:
         """Reload the file if it has changed; else return `None`. Usually this is one `stat` call."""
-        probe = self._look()
+        probe = self._file_facts()
         if probe is not None and probe == self._probe:
             return None
         self._probe = probe
         try:
             file = read_workflow_file(self._path)
-        except WorkflowError as error:
+        except errors.WorkflowError as error:
             return self._reject(error.failure.message, error.failures)
         if file.data == self._seen:
             return None
@@ -490,7 +479,7 @@ class WorkflowStore:
     def _load(self, file: WorkflowFile) -> Reloaded | Rejected:
         try:
             workflow = self._parse(file)
-        except WorkflowError as error:
+        except errors.WorkflowError as error:
             self._failures = error.failures
         except SymphonyError as error:
             self._failures = (error.failure,)
@@ -508,7 +497,7 @@ class WorkflowStore:
         self._failures = failures
         return Rejected(failures=failures)
 
-    def _look(self) -> tuple[int, ...] | None:
+    def _file_facts(self) -> tuple[int, ...] | None:
         """Facts that change with the file; `None` if it is missing or was modified within the last second.
 
         File times advance in steps, so a second write within one step may not change them.

@@ -143,7 +143,8 @@ def _text(name: str, path: Path, problems: list[Failure]) -> str | None:
     if (wrong := _wrong(raw)) is not None:
         problems.append(_unusable(name, path, wrong))
         return None
-    return _line(raw).decode("utf-8-sig")
+    line = raw[:-2] if raw.endswith(b"\r\n") else raw.removesuffix(b"\n")
+    return line.decode("utf-8-sig")
 
 
 def _read(path: Path) -> bytes | None:
@@ -160,10 +161,6 @@ def _read(path: Path) -> bytes | None:
 
 def _place(path: Path) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - Path.expanduser raises for a user who does not exist
-
-
-def _line(raw: bytes) -> bytes:
-    return raw[:-2] if raw.endswith(b"\r\n") else raw.removesuffix(b"\n")
 
 
 def _wrong(raw: bytes) -> str | None:

@@ -363,7 +363,7 @@ HOOK_PREFIXES: Final = (
     *("CYRUS_", "DETENT_", "FABRIK_", "KATA_", "LORENZ_", "OPENSYMPHONY_", "RISOLUTO_", "SORTIE_"),
     "SYMPHONY_",
 )
-"""What the variables of other programs begin with; ours are those that hooks get."""
+"""Prefixes of other programs' variables; hooks get those of this program."""
 
 ISSUE_FIELDS: Final[Mapping[str, str]] = {
     "assignee": "assignee_id",

@@ -355,7 +355,7 @@ _TEXT_PROPERTIES: Final = frozenset({"size"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class UnknownName:
     """An unknown name; `index` is its offset in the source, in characters, and `meant` the name to write."""
 
     index: int
@@ -365,7 +365,7 @@ class Finding:
     meant: str | None = None
 
 
-def findings(template: BoundTemplate) -> list[Finding]:
+def findings(template: BoundTemplate) -> list[UnknownName]:
     """Every unknown filter, variable and issue field of the template, in source order.
 
     A name that is assigned, captured or counted anywhere in the template is known everywhere in it, because
@@ -375,7 +375,7 @@ def findings(template: BoundTemplate) -> list[Finding]:
     local = frozenset(analysis.locals)
     known_filters = template.env.filters
     found = [
-        Finding(
+        UnknownName(
             index=span.index, message=f"unknown filter {quoted(name)}", hint=did_you_mean(name, known_filters)
         )
         for name, spans in analysis.filters.items()
@@ -392,7 +392,7 @@ def _unbound(groups: Iterable[list[Variable]], local: frozenset[str]) -> Iterato
         yield from (variable for variable in group if str(variable.segments[0]) not in local)
 
 
-def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Finding]:
+def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[UnknownName]:
     root, *rest = variable.segments
     name = quoted(str(variable))
     if not isinstance(root, str) or root not in VARIABLES:
@@ -400,7 +400,7 @@ def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Findi
         meant = _meant(variable)
         hint = hint if meant is None else f"write {{{{ {meant} }}}}"
         known = "a prompt knows issue, attempt, phase, turn and what it assigns itself"
-        yield Finding(
+        yield UnknownName(
             index=variable.span.index,
             message=f"unknown variable {name}",
             hint=hint or known,
@@ -410,7 +410,7 @@ def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Findi
     elif root in _SCALARS and rest:
         kind = "text" if root == "phase" else "number"
         message = f"{name}: {root} is a {kind} without fields"
-        yield Finding(index=variable.span.index, message=message, hint=None)
+        yield UnknownName(index=variable.span.index, message=message, hint=None)
     elif root == "issue" and rest:
         yield from _check_field(variable, rest)
 
@@ -426,7 +426,7 @@ def _meant(variable: Variable) -> str | None:
     return path if rest and path.split(".")[1] in _SHAPE else None
 
 
-def _check_field(variable: Variable, path: Sequence[object]) -> Iterator[Finding]:
+def _check_field(variable: Variable, path: Sequence[object]) -> Iterator[UnknownName]:
     field, *rest = path
     if isinstance(field, list):  # issue[name]: the field depends on data
         return
@@ -435,7 +435,7 @@ def _check_field(variable: Variable, path: Sequence[object]) -> Iterator[Finding
         meant = ISSUE_FIELDS.get(str(field))
         if meant is not None:
             hint = f"write {{{{ issue.{meant} }}}}"
-        yield Finding(
+        yield UnknownName(
             index=variable.span.index,
             message=f"unknown issue field {quoted(str(variable))}",
             hint=hint or f"fields of an issue: {', '.join(_SHAPE)}",
@@ -443,7 +443,9 @@ def _check_field(variable: Variable, path: Sequence[object]) -> Iterator[Finding
             meant=None if meant is None else f"issue.{meant}",
         )
     elif rest and field not in _OPAQUE and not _is_property(_SHAPE[str(field)], rest[0]):
-        yield Finding(index=variable.span.index, message=f"{quoted(str(variable))} does not exist", hint=None)
+        yield UnknownName(
+            index=variable.span.index, message=f"{quoted(str(variable))} does not exist", hint=None
+        )
 
 
 def _is_property(value: object, name: object) -> bool:

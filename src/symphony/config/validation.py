@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from symphony.config import secrets
 from symphony.config.errors import (
     FrontMatter,
     Location,
@@ -24,18 +25,6 @@ from symphony.config.errors import (
     quoted,
 )
 from symphony.config.pull_request_text import PULL_REQUEST_NAMES, pull_request_text_problem
-from symphony.config.secrets import (
-    ResolveError,
-    UnsetVariableError,
-    default_workspace_root,
-    foreign_reference,
-    literal_secrets,
-    reference_name,
-    resolve_repository,
-    resolve_root,
-    root_variable,
-    unset_hint,
-)
 from symphony.config.settings import (
     AGENT_SECTIONS,
     NOTIFY_EVENTS,
@@ -352,7 +341,7 @@ def review_settings(
 
 def _warn_literal_secrets(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
     """Warn about plain text secrets in the file, without their values."""
-    for location in literal_secrets(raw):
+    for location in secrets.literal_secrets(raw):
         review.warn(
             location,
             f"{dotted(location)} holds a secret, and every session can read this file",
@@ -374,12 +363,12 @@ def _warn_unset(
         case list():
             for index, value in enumerate(node):
                 _warn_unset(review, value, environment, (*at, index))
-        case str() if (name := reference_name(node)) is not None and not environment.get(name):
+        case str() if (name := secrets.reference_name(node)) is not None and not environment.get(name):
             review.warn(
                 at,
                 f"{dotted(at)} refers to ${name}, which is not set",
                 code=WarningCode.UNSET_VARIABLE,
-                hint=unset_hint(name, environment),
+                hint=secrets.unset_hint(name, environment),
             )
         case _:
             return
@@ -606,28 +595,28 @@ def _resolve_workspace(review: ProblemCollector, raw: dict[str, Any], environmen
     if not isinstance(workspace, dict):
         return
     base = review.source.path.parent
-    default = default_workspace_root(environment)
+    default = secrets.default_workspace_root(environment)
     root, repo = workspace.setdefault("root", str(default)), workspace.get("repo")
     if isinstance(root, str):
         _warn_about_root(review, root, environment)
-        find_root = partial(resolve_root, root, base=base, environment=environment)
+        find_root = partial(secrets.resolve_root, root, base=base, environment=environment)
         workspace["root"] = _resolved(review, ("workspace", "root"), find_root, environment) or default
     if isinstance(repo, str):
-        find_repo = partial(resolve_repository, repo, base=base, environment=environment)
+        find_repo = partial(secrets.resolve_repository, repo, base=base, environment=environment)
         workspace["repo"] = _resolved(review, ("workspace", "repo"), find_repo, environment)
 
 
 def _warn_about_root(review: ProblemCollector, root: str, environment: Mapping[str, str]) -> None:
     location = ("workspace", "root")
-    name = root_variable(root)
+    name = secrets.root_variable(root)
     if name is not None and not environment.get(name):
         review.warn(
             location,
             f"workspace.root refers to ${name}, which is not set; the default is used",
             code=WarningCode.UNSET_VARIABLE,
-            hint=unset_hint(name, environment),
+            hint=secrets.unset_hint(name, environment),
         )
-    elif name is None and root.startswith("$") and foreign_reference(root) is None:
+    elif name is None and root.startswith("$") and secrets.foreign_reference(root) is None:
         hint = "only a value that is exactly $NAME, or begins with $SYMPHONY_STATE_DIR/, refers to a variable"
         review.warn(
             location,
@@ -642,9 +631,9 @@ def _resolved(
 ) -> T | None:
     try:
         return resolve()
-    except UnsetVariableError as error:
-        review.fail(location, str(error), hint=unset_hint(error.name, environment))
-    except ResolveError as error:
+    except secrets.UnsetVariableError as error:
+        review.fail(location, str(error), hint=secrets.unset_hint(error.name, environment))
+    except secrets.ResolveError as error:
         review.fail(location, str(error))
     return None
 

@@ -22,7 +22,7 @@ from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.reader import open_reader
-from symphony.journal.recorder import Start, StepRecorder, milestone_record, recovered_event
+from symphony.journal.recorder import DaemonStart, StepRecorder, milestone_record, recovered_event
 from symphony.journal.store import Journal, open_journal
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -58,7 +58,7 @@ def recovery_event(
 
     `delivered` is what was delivered at this start for runs that were cut off, by issue id.
     """
-    start = Start(
+    start = DaemonStart(
         now_ms=now_ms,
         wall_ms=wall_ms,
         today=utc_day(wall_ms),
@@ -325,7 +325,7 @@ class JournalWriter:
     # --- the file ----------------------------------------------------------------------------------------
 
     @property
-    def health(self) -> model.Health:
+    def health(self) -> model.JournalStatus:
         """Whether records survive a restart."""
         return self._journal.health
 
@@ -380,7 +380,7 @@ def _log_notices(journal: Journal) -> None:
         _log.warning("journal_notice", reason=notice.message, hint=notice.hint)
 
 
-def _log_health(health: model.Health) -> None:
+def _log_health(health: model.JournalStatus) -> None:
     if health.failure is None:
         _log.info("journal_recovered")
     else:

@@ -19,9 +19,9 @@ from symphony.api.documents import waiting_issues
 from symphony.api.interface import Exposition
 from symphony.api.models import Skills
 from symphony.domain import Category, Failure, Tokens
-from symphony.journal.model import Health, HealthState, PullRequestRecord
+from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord
 from symphony.observability import metrics
-from symphony.observability.metrics import Counts, Sample
+from symphony.observability.metrics import Counters, Sample
 from symphony.revision import commit
 from symphony.scheduler import (
     AgentReported,
@@ -72,7 +72,7 @@ class Metrics:
         self,
         *,
         state: Callable[[], State | None],
-        journal_health: Callable[[], Health | None],
+        journal_health: Callable[[], JournalStatus | None],
         pull_requests: Callable[[], Iterable[PullRequestRecord]] = tuple,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
@@ -82,7 +82,7 @@ class Metrics:
         self._pull_requests = pull_requests
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._counts = Counts()
+        self._counts = Counters()
         self._found_ms: dict[str, int] = {}  # when a poll found a candidate that has no claim
         self._launching: dict[str, int] = {}  # the same moment, by the first run of the issue
         self._requests: dict[tuple[str, object], int] = {}  # when a read of the tracker began

@@ -73,7 +73,7 @@ from symphony.domain import (
     plural,
 )
 from symphony.journal.jobs import Job
-from symphony.journal.model import Health, RunRecord, UnusableError
+from symphony.journal.model import JournalStatus, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
 from symphony.library.model import LEARNING_RUN, Rating
@@ -187,7 +187,7 @@ class ServiceOperator:
         jobs: Callable[[], JobRunner | None] = lambda: None,
         trace_id: Callable[[str], str | None] = lambda _: None,
         traces_failure: Callable[[], str | None] = lambda: None,
-        journal_health: Callable[[], Health | None] = lambda: None,
+        journal_health: Callable[[], JournalStatus | None] = lambda: None,
         journal: Path | None = None,
         people_comments: PeopleCommentReader | None = None,
         on_feedback: Callable[[], None] = lambda: None,

@@ -23,7 +23,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.scheduler import Event, WakeAsked
 from symphony.services.forges import FORGES
 from symphony.trackers.registry import tracker_kind
-from symphony.trackers.webhooks import Delivery, WebhookRejectedError, WebhookScheme
+from symphony.trackers.webhooks import WebhookDelivery, WebhookRejectedError, WebhookScheme
 
 FORGE: Final = "forge"
 """The sender that the forge is, whatever its kind: the tracker may be of the same kind."""
@@ -112,7 +112,7 @@ class Webhooks:
         self._on_result(status)
         return WebhookAnswer(status=status)
 
-    def _take(self, sender: str, delivery: Delivery) -> str:
+    def _take(self, sender: str, delivery: WebhookDelivery) -> str:
         keys = [f"{sender} {key}" for key in delivery.keys]
         if any(key in self._seen for key in keys):
             _log.debug("webhook_repeated", sender=sender)
@@ -153,7 +153,7 @@ class Webhooks:
         secret = resolve_secret(written, environment=self._environment)
         return None if scheme is None or secret is None else (scheme, secret.reveal())
 
-    def _is_news(self, delivery: Delivery) -> bool:
+    def _is_news(self, delivery: WebhookDelivery) -> bool:
         return delivery.is_news(self._own_comments.__contains__)
 
     def _denied(self, error: WebhookRejectedError) -> WebhookDeniedError:
@@ -176,14 +176,14 @@ class _Gatherer:
     def __init__(
         self,
         look: Callable[[], None],
-        is_news: Callable[[Delivery], bool],
+        is_news: Callable[[WebhookDelivery], bool],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._look, self._is_news, self._sleep = look, is_news, sleep
-        self._waiting: list[Delivery] = []
+        self._waiting: list[WebhookDelivery] = []
         self._received = anyio.Event()
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: WebhookDelivery) -> None:
         if len(self._waiting) < MAX_WAITING:
             self._waiting.append(delivery)
         self._received.set()

@@ -1,10 +1,5 @@
 """Values that all packages share: issues, ids, failures, tools, redaction. No I/O, no clock."""
 
-from symphony.domain.age import age_seconds as age_seconds
-from symphony.domain.counts import MAX_COUNT as MAX_COUNT
-from symphony.domain.counts import add_counts as add_counts
-from symphony.domain.counts import clamp_count as clamp_count
-from symphony.domain.counts import plural as plural
 from symphony.domain.credentials import CREDENTIALS as CREDENTIALS
 from symphony.domain.credentials import CREDENTIALS_BY_SERVICE as CREDENTIALS_BY_SERVICE
 from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
@@ -49,7 +44,7 @@ from symphony.domain.pull_request import PullRequest as PullRequest
 from symphony.domain.pull_request import PullState as PullState
 from symphony.domain.pull_request import Review as Review
 from symphony.domain.pull_request import ReviewState as ReviewState
-from symphony.domain.pull_request import Thread as Thread
+from symphony.domain.pull_request import ReviewThread as ReviewThread
 from symphony.domain.redaction import MASK as MASK
 from symphony.domain.redaction import MAX_LINE_CHARS as MAX_LINE_CHARS
 from symphony.domain.redaction import PATTERNS_ONLY as PATTERNS_ONLY
@@ -60,6 +55,11 @@ from symphony.domain.redaction import mask_credentials as mask_credentials
 from symphony.domain.redaction import one_line as one_line
 from symphony.domain.redaction import plain_text as plain_text
 from symphony.domain.secrecy import secret_parts as secret_parts
+from symphony.domain.text import MAX_COUNT as MAX_COUNT
+from symphony.domain.text import add_counts as add_counts
+from symphony.domain.text import age_seconds as age_seconds
+from symphony.domain.text import clamp_count as clamp_count
+from symphony.domain.text import plural as plural
 from symphony.domain.tools import ToolResult as ToolResult
 from symphony.domain.tools import ToolSpec as ToolSpec
 from symphony.domain.usage import NO_COST as NO_COST
@@ -70,5 +70,5 @@ from symphony.domain.usage import Tokens as Tokens
 from symphony.domain.usage import cost_of as cost_of
 from symphony.domain.usage import find_price as find_price
 from symphony.domain.verification import CheckRun as CheckRun
-from symphony.domain.verification import Verdict as Verdict
 from symphony.domain.verification import Verification as Verification
+from symphony.domain.verification import VerificationStatus as VerificationStatus

@@ -77,7 +77,7 @@ class PullComment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class ReviewThread:
     """Comments on one place of the change; `line` is `None` for a whole file or an outdated place."""
 
     id: str
@@ -133,7 +133,7 @@ class PullRequest:
     checks: tuple[Check, ...] = ()
     missing_checks: tuple[str, ...] = ()
     reviews: tuple[Review, ...] = ()
-    threads: tuple[Thread, ...] = ()
+    threads: tuple[ReviewThread, ...] = ()
     comments: tuple[PullComment, ...] = ()
     labels: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from symphony.domain.counts import add_counts, clamp_count
+from symphony.domain.text import add_counts, clamp_count
 
 
 @dataclass(frozen=True, slots=True)

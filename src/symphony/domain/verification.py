@@ -14,7 +14,7 @@ MAX_NAMED: Final = 50
 """How many protected paths and hints a verification names."""
 
 
-class Verdict(StrEnum):
+class VerificationStatus(StrEnum):
     """What a verification says of a head.
 
     Only `PASSED` is a pass. `BASE_FAILED` means that everything that failed also fails on the base commit,
@@ -86,19 +86,19 @@ class Verification:
     passed_after_failure: bool = False
 
     @property
-    def verdict(self) -> Verdict:
+    def status(self) -> VerificationStatus:
         """Nothing but a complete pass is a pass."""
         failed = [check for check in self.checks if not check.passed]
         if self.problem is None and not failed:
-            return Verdict.PASSED
+            return VerificationStatus.PASSED
         if self.problem is None and all(check.fails_on_base for check in failed):
-            return Verdict.BASE_FAILED
-        return Verdict.FAILED
+            return VerificationStatus.BASE_FAILED
+        return VerificationStatus.FAILED
 
     @property
     def passed(self) -> bool:
         """Whether it is a complete pass."""
-        return self.verdict is Verdict.PASSED
+        return self.status is VerificationStatus.PASSED
 
     @property
     def line(self) -> str:

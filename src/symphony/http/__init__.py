@@ -3,15 +3,15 @@
 from symphony.http.client import Http as Http
 from symphony.http.client import wall_ms as wall_ms
 from symphony.http.exchange import PAUSE as PAUSE
-from symphony.http.exchange import Answer as Answer
 from symphony.http.exchange import Flow as Flow
+from symphony.http.exchange import HttpResponse as HttpResponse
 from symphony.http.exchange import Purpose as Purpose
 from symphony.http.exchange import Query as Query
 from symphony.http.exchange import Request as Request
 from symphony.http.exchange import run_flow as run_flow
 from symphony.http.exchange import without_requests as without_requests
 from symphony.http.paging import Page as Page
-from symphony.http.paging import Pager as Pager
+from symphony.http.paging import PageGuard as PageGuard
 from symphony.http.paging import all_pages as all_pages
 from symphony.http.paging import next_link as next_link
 from symphony.http.proxies import EnvironmentVariableError as EnvironmentVariableError
@@ -31,6 +31,6 @@ from symphony.http.service import plain_message as plain_message
 from symphony.http.service import plain_status as plain_status
 from symphony.http.transport import ExchangeError as ExchangeError
 from symphony.http.transport import HttpxTransport as HttpxTransport
-from symphony.http.transport import Reply as Reply
+from symphony.http.transport import RawResponse as RawResponse
 from symphony.http.transport import Send as Send
 from symphony.http.transport import Transport as Transport

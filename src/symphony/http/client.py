@@ -18,10 +18,10 @@ import anyio
 import msgspec
 
 from symphony.domain import DECODE_ERRORS, MASK, ServiceError
-from symphony.http.exchange import Answer, Flow, Purpose, Request, T, origin_of, run_flow
+from symphony.http.exchange import Flow, HttpResponse, Purpose, Request, T, origin_of, run_flow
 from symphony.http.rate_limit import SHARED, RateLimiter, RateLimiters
 from symphony.http.service import THROTTLED, UNAUTHORISED, ServiceProfile
-from symphony.http.transport import ExchangeError, HttpxTransport, Reply, Send, Transport
+from symphony.http.transport import ExchangeError, HttpxTransport, RawResponse, Send, Transport
 
 ATTEMPTS = 3
 _BACKOFF_S = 0.4
@@ -47,7 +47,7 @@ class ResponseCache:
     """
 
     def __init__(self, *, max_entries: int = 512, max_bytes: int = 8 * 1024 * 1024) -> None:
-        self._entries: OrderedDict[str, tuple[Answer, bytes, Mapping[str, str]]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[HttpResponse, bytes, Mapping[str, str]]] = OrderedDict()
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._bytes = 0
 
@@ -55,7 +55,7 @@ class ResponseCache:
         """The headers that make a request conditional; empty without a cached answer."""
         return self._entries[address][2] if address in self._entries else {}
 
-    def confirmed(self, address: str, headers: Mapping[str, str]) -> Answer | None:
+    def confirmed(self, address: str, headers: Mapping[str, str]) -> HttpResponse | None:
         """The cached answer, with the headers of the 304 that confirms it; `None` if it is gone."""
         if address not in self._entries:
             return None
@@ -64,7 +64,7 @@ class ResponseCache:
         body = msgspec.json.decode(zlib.decompress(packed))
         return replace(answer, body=body, headers={**answer.headers, **headers}, cached=True)
 
-    def keep(self, answer: Answer, content: bytes) -> None:
+    def keep(self, answer: HttpResponse, content: bytes) -> None:
         """Cache an answer with this body, if it has a validator."""
         self._drop(answer.address)
         etag, modified = answer.headers.get("etag"), answer.headers.get("last-modified")
@@ -125,7 +125,7 @@ class Http:
             raise
         async with self._transport.session(self.base) as send:
 
-            async def ask(request: Request) -> Answer:
+            async def ask(request: Request) -> HttpResponse:
                 if request.repeatable:
                     return await self._ask(send, request, purpose)
                 async with self._writing:
@@ -139,7 +139,7 @@ class Http:
 
             return await run_flow(flow, ask)
 
-    async def _ask(self, send: Send, request: Request, purpose: Purpose) -> Answer:
+    async def _ask(self, send: Send, request: Request, purpose: Purpose) -> HttpResponse:
         """Send a request, follow redirects, and judge the answer."""
         address = request.address(self.base)
         if not self._is_same_host(address):
@@ -176,7 +176,7 @@ class Http:
 
     async def _send_with_retries(
         self, send: Send, request: Request, address: str, purpose: Purpose
-    ) -> Answer:
+    ) -> HttpResponse:
         attempt = 0
         while True:
             attempt += 1
@@ -192,7 +192,7 @@ class Http:
                     return answer
             await self._sleep(_BACKOFF_S * 2 ** (attempt - 1) * (0.5 + random.random()))  # noqa: S311 - jitter
 
-    async def _exchange(self, send: Send, request: Request, address: str) -> Answer:
+    async def _exchange(self, send: Send, request: Request, address: str) -> HttpResponse:
         """Send a request once and decode the answer.
 
         Raises:
@@ -222,7 +222,7 @@ class Http:
             self._cache.keep(answer, body or b"")
         return answer
 
-    def _decode(self, request: Request, address: str, reply: Reply) -> Answer:
+    def _decode(self, request: Request, address: str, reply: RawResponse) -> HttpResponse:
         asked = f"{request.method} {request.endpoint}"
         if reply.content is None:
             raise self.service.malformed(
@@ -242,7 +242,7 @@ class Http:
                 text = ""
             elif len(reply.content) > _MAX_TEXT:
                 text = f"{text}…"
-        return Answer(status=reply.status, address=address, headers=reply.headers, body=body, text=text)
+        return HttpResponse(status=reply.status, address=address, headers=reply.headers, body=body, text=text)
 
 
 def _forms(credential: str, header: str) -> tuple[bytes, ...]:

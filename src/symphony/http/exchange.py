@@ -1,6 +1,7 @@
 """Requests to a service and their answers, without a network.
 
-An adapter is written as flows: generators that yield a `Request`, receive its `Answer` and return a result.
+An adapter is written as flows: generators that yield a `Request`, receive its `HttpResponse` and return a
+result.
 A flow with much to compute yields a `Pause` now and then, in which the daemon does other things.
 `run_flow` drives a flow with anything that answers requests: `client.Http` over the network, a test by a
 list. A failed request raises `ServiceError` inside the flow, so that a flow can handle it.
@@ -92,7 +93,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpResponse:
     """An answer.
 
     Attributes:
@@ -115,12 +116,12 @@ class Pause:
 
 
 PAUSE: Final = Pause()
-_NO_ANSWER: Final = Answer(status=0, address="")
+_NO_ANSWER: Final = HttpResponse(status=0, address="")
 
-Flow = Generator[Request | Pause, Answer, T]
+Flow = Generator[Request | Pause, HttpResponse, T]
 
 
-async def run_flow(flow: Flow[T], ask: Callable[[Request], Awaitable[Answer]]) -> T:
+async def run_flow(flow: Flow[T], ask: Callable[[Request], Awaitable[HttpResponse]]) -> T:
     """Run a flow to its end. A `ServiceError` of `ask` is raised inside the flow."""
     try:
         request = next(flow)

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symphony.http.exchange import Answer, Flow, Request
+from symphony.http.exchange import Flow, HttpResponse, Request
 from symphony.http.fields import dig, items, mapping, text
-from symphony.http.paging import Pager
+from symphony.http.paging import PageGuard
 from symphony.http.service import ServiceProfile, plain_message
 
 
@@ -55,7 +55,7 @@ def all_nodes(
         ServiceError: a page is not a connection, or its pages cannot be followed.
     """
     request = ask(None)
-    pager = Pager(service, request, base)
+    pager = PageGuard(service, request, base)
     nodes: list[Any] = []
     while True:
         connection = find((yield from graphql(service, request)))
@@ -69,7 +69,7 @@ def all_nodes(
         request = ask(pager.cursor(info.get("endCursor")))
 
 
-def error_codes(answer: Answer) -> frozenset[str]:
+def error_codes(answer: HttpResponse) -> frozenset[str]:
     """The codes of the errors in lower case: `extensions.code`, `extensions.type` and `type`."""
     codes = []
     for error in items(dig(answer.body, "errors")):

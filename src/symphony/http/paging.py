@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from symphony.domain import ServiceError
-from symphony.http.exchange import Answer, Flow, Request, origin_of
+from symphony.http.exchange import Flow, HttpResponse, Request, origin_of
 from symphony.http.service import ServiceProfile
 
 MAX_PAGES = 500
@@ -25,7 +25,7 @@ def next_link(headers: Mapping[str, str]) -> str | None:
     return None
 
 
-class Pager:
+class PageGuard:
     """Guards one listing. Each method raises `ServiceError` (`tracker_pagination`) when a limit is broken."""
 
     def __init__(self, service: ServiceProfile, request: Request, base: str) -> None:
@@ -46,7 +46,7 @@ class Pager:
             raise self._error("there is a next page, but no cursor for it")
         return self._once(str(value), "the same cursor twice")
 
-    def link(self, answer: Answer) -> str | None:
+    def link(self, answer: HttpResponse) -> str | None:
         """The address of the next page, which must be on the same host; `None` on the last page."""
         address = next_link(answer.headers)
         if address is None:
@@ -72,10 +72,10 @@ class Pager:
 
 
 def all_pages(
-    service: ServiceProfile, base: str, first: Request, read: Callable[[Answer, Pager], Page]
+    service: ServiceProfile, base: str, first: Request, read: Callable[[HttpResponse, PageGuard], Page]
 ) -> Flow[list[Any]]:
     """All records of a listing; `read` takes an answer apart."""
-    pager = Pager(service, first, base)
+    pager = PageGuard(service, first, base)
     records: list[Any] = []
     request: Request | None = first
     while request is not None:

@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from weakref import WeakValueDictionary
 
 from symphony.domain import Category, ServiceError
-from symphony.http.exchange import Answer, Purpose, origin_of
+from symphony.http.exchange import HttpResponse, Purpose, origin_of
 from symphony.http.service import ServiceProfile
 
 SHORTEST_WAIT_MS = 1_000
@@ -126,7 +126,7 @@ class RateLimiter:
                     for_all=quota.remaining <= 0,
                 )
 
-    def learn(self, service: ServiceProfile, answer: Answer) -> None:
+    def learn(self, service: ServiceProfile, answer: HttpResponse) -> None:
         """Note what an answer reports about the limits."""
         now_ms = self.now_ms()
         now_s = server_time_s(answer.headers, now_ms / 1000)
@@ -141,7 +141,7 @@ class RateLimiter:
                     name=name, limit=limit, remaining=remaining, reset_ms=now_ms + reset_ms
                 )
 
-    def throttle(self, service: ServiceProfile, answer: Answer) -> ServiceError:
+    def throttle(self, service: ServiceProfile, answer: HttpResponse) -> ServiceError:
         """Pause all requests because the service asks for it. Returns the failure to raise."""
         now_s = server_time_s(answer.headers, self.now_ms() / 1000)
         pause_ms = wait_ms(answer.headers.get("retry-after"), now_s=now_s)
@@ -157,7 +157,7 @@ class RateLimiter:
         return service.rate_limited(wait_ms=pause_ms, reason=self._reason)
 
     def trip(self, error: ServiceError) -> None:
-        """Refuse all requests with this error for a while, because only a person can mend it."""
+        """Refuse all requests with this error for a while, because only a person can fix the cause."""
         wait_ms = min(FIRST_TRIP_MS * 2 ** min(self._trips, 10), LONGEST_TRIP_MS)
         self._trips += 1
         self._tripped = (self.now_ms() + wait_ms, error)

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from symphony.domain import Blame, Category, Failure, ServiceError, mask_credentials, one_line
-from symphony.http.exchange import Answer, Request
+from symphony.http.exchange import HttpResponse, Request
 
 UNAUTHORISED = 401
 FORBIDDEN = 403
@@ -64,7 +64,7 @@ class Bucket:
 STANDARD = (Bucket.of("requests", "x-ratelimit"), Bucket.of("requests", "ratelimit"))
 
 
-def plain_status(answer: Answer) -> int:
+def plain_status(answer: HttpResponse) -> int:
     """The status, with a 403 that means a limit as 429: it names a wait, or nothing is left."""
     if answer.status != FORBIDDEN:
         return answer.status
@@ -124,7 +124,7 @@ class ServiceProfile:
     scope_key: str
     address: str = ""
     headers: Callable[[str], Mapping[str, str]] = bearer
-    status: Callable[[Answer], int] = plain_status
+    status: Callable[[HttpResponse], int] = plain_status
     message: Callable[[Any], str] = plain_message
     buckets: tuple[Bucket, ...] = STANDARD
     resource_header: str | None = None
@@ -142,7 +142,7 @@ class ServiceProfile:
             hint="check the network, a proxy in between, and the address in the workflow file",
         )
 
-    def refused(self, request: Request, answer: Answer, status: int) -> ServiceError:
+    def refused(self, request: Request, answer: HttpResponse, status: int) -> ServiceError:
         """The service refused the request; `status` is what its answer means."""
         detail = one_line(mask_credentials(self.message(answer.body) or answer.text), _MAX_DETAIL)
         asked = f"{request.method} {request.endpoint}"
@@ -162,7 +162,7 @@ class ServiceProfile:
         hint = next(fitting, None) if status < _SERVER_ERROR else None
         return None if hint is None else hint.format(name=self.name)
 
-    def _refusal_hint(self, answer: Answer, status: int) -> str:
+    def _refusal_hint(self, answer: HttpResponse, status: int) -> str:
         if status == UNAUTHORISED:
             return f"the credential is not valid: renew {self.credential_key}, or the variable it refers to"
         if status == FORBIDDEN:

@@ -43,7 +43,7 @@ class ExchangeError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class RawResponse:
     """A raw answer: header names are lower-case; `content` is `None` if it was too large."""
 
     status: int
@@ -56,7 +56,7 @@ class Send(Protocol):
 
     async def __call__(
         self, method: str, address: str, headers: Mapping[str, str], content: bytes | None
-    ) -> Reply:
+    ) -> RawResponse:
         """Send and receive.
 
         Raises:
@@ -116,14 +116,14 @@ class HttpxTransport:
 
             async def send(
                 method: str, address: str, headers: Mapping[str, str], content: bytes | None
-            ) -> Reply:
+            ) -> RawResponse:
                 sent = {**headers, "accept-encoding": "gzip"}
                 try:
                     with anyio.fail_after(self._total_s):
                         async with client.stream(method, address, headers=sent, content=content) as answer:
                             if proxy and answer.status_code == _PROXY_LOGIN:
                                 raise ExchangeError(_wants_login(proxy))
-                            return Reply(
+                            return RawResponse(
                                 status=answer.status_code,
                                 headers={name.lower(): value for name, value in answer.headers.items()},
                                 content=await self._body(answer),
@@ -180,7 +180,9 @@ class HttpxTransport:
 def _failing(problem: str) -> Send:
     """Fails each request, so that a bad variable is told where every other failure is."""
 
-    async def send(method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> Reply:
+    async def send(
+        method: str, address: str, headers: Mapping[str, str], content: bytes | None
+    ) -> RawResponse:
         del method, address, headers, content
         raise ExchangeError(problem)
 

@@ -338,7 +338,7 @@ class PullRequestRecord:
         forge: kind, repository and server; what is recorded of another forge is left alone.
         branch: the head branch, and `head` the delivered commit that is to be on it.
         number: `None` until one is open.
-        ours: whether the daemon opened it; its text and labels are then its business.
+        ours: whether the daemon opened it, so that it updates text and labels.
         equipped: whether labels and reviewers were asked for.
         described: the commit that its text is about, if the daemon wrote it.
         text: a digest of that text as the forge showed it first; another one was edited by a person.
@@ -487,7 +487,7 @@ class HealthState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class JournalStatus:
     """The state of the journal; `failure` says what is wrong and what to do."""
 
     state: HealthState

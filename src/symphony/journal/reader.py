@@ -21,17 +21,7 @@ from typing import TypeVar
 
 from symphony import sqlite
 from symphony.domain import Failure
-from symphony.journal import model
-from symphony.journal.database import (
-    APPLICATION_ID,
-    ASIDE,
-    VERSION,
-    connect,
-    load,
-    missing_table,
-    overdue,
-    typed,
-)
+from symphony.journal import database, model
 from symphony.journal.jobs import Job
 from symphony.journal.skill_outcomes import (
     VersionOutcomes,
@@ -150,7 +140,7 @@ class JournalReader:
     def recovered_state(self) -> model.RecoveredState:
         """What the next daemon would start with."""
         with self.translated_errors():
-            return load(self.connection, drop=False)[0]
+            return database.load(self.connection, drop=False)[0]
 
     def issue_id(self, issue_identifier: str) -> str | None:
         """The id of the issue that has this identifier, or had it last."""
@@ -210,7 +200,7 @@ class JournalReader:
         SELECT issue_id, kind, comment_id, fingerprint, at_wall_ms FROM comments
         WHERE issue_id = coalesce(?, issue_id) ORDER BY issue_id, kind
         """
-        return self._whole(query, (issue_id,), lambda *row: typed(model.CommentRecord, row))
+        return self._whole(query, (issue_id,), lambda *row: database.typed(model.CommentRecord, row))
 
     def told_comments(self, issue_id: str) -> tuple[model.ToldComment, ...]:
         """The comments of people that sessions of an issue were told."""
@@ -247,7 +237,7 @@ class JournalReader:
     def expired_runs(self, policy: model.Retention, *, now_wall_ms: int) -> tuple[str, ...]:
         """The runs that a trim would delete for age or number; it may delete more for the size."""
         with self.translated_errors():
-            return overdue(self.connection, policy, now_wall_ms=now_wall_ms)
+            return database.overdue(self.connection, policy, now_wall_ms=now_wall_ms)
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
@@ -286,7 +276,7 @@ class JournalReader:
                 "limit": limit,
             },
             lambda number, *row: NumberedEvent(
-                id=model.restored(number, int), event=typed(model.EventRecord, row)
+                id=model.restored(number, int), event=database.typed(model.EventRecord, row)
             ),
         )
 
@@ -346,7 +336,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connected(path: Path, mode: sqlite.Mode) -> sqlite3.Connection:
-    connection = connect(path, mode, busy_s=_BUSY_S)
+    connection = database.connect(path, mode, busy_s=_BUSY_S)
     try:
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except BaseException:
@@ -357,17 +347,17 @@ def _connected(path: Path, mode: sqlite.Mode) -> sqlite3.Connection:
 
 def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
     application, version = (sqlite.number(connection, name) for name in ("application_id", "user_version"))
-    if application != APPLICATION_ID:
+    if application != database.APPLICATION_ID:
         raise model.UnusableError(
             model.unreadable(path, "it is the database of another program", hint=f"move {path} away")
         )
-    if version > VERSION:
-        why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
+    if version > database.VERSION:
+        why = f"a newer symphony wrote it (schema {version}, this one knows {database.VERSION})"
         raise model.UnusableError(model.unreadable(path, why, hint="upgrade symphony"))
-    if 0 < version < VERSION:
-        why = f"an older symphony wrote it (schema {version}, this one knows {VERSION})"
+    if 0 < version < database.VERSION:
+        why = f"an older symphony wrote it (schema {version}, this one knows {database.VERSION})"
         raise model.UnusableError(model.unreadable(path, why, hint="symphony run brings it up to date"))
-    if version < VERSION:
+    if version < database.VERSION:
         raise model.UnusableError(
             model.unreadable(path, f"it is damaged (schema {version} is not known)", hint=model.DAMAGED_HINT)
         )
@@ -413,14 +403,14 @@ def checkup(path: Path) -> Checkup:
     for part in (path, *sqlite.companions(path)):
         with suppress(OSError):
             size += part.stat().st_size
-    beside = sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
+    beside = sorted(path.parent.glob(f"{path.name}{database.ASIDE}*"))
     aside = tuple(part for part in beside if not part.name.endswith(("-wal", "-shm")))
     if not path.exists():
         return Checkup(path=path, present=False, aside=aside)
     found = Checkup(path=path, present=True, bytes=size, aside=aside)
     try:
         with open_reader(path) as reader, reader.translated_errors():
-            found = replace(found, version=VERSION)
+            found = replace(found, version=database.VERSION)
             if (damage := _damage(reader.connection)) is not None:
                 return replace(
                     found,
@@ -436,5 +426,5 @@ def checkup(path: Path) -> Checkup:
 def _damage(connection: sqlite3.Connection) -> str | None:
     if (damage := sqlite.damage(connection)) is not None:
         return damage
-    table = missing_table(connection)
+    table = database.missing_table(connection)
     return None if table is None else f"{table} is missing"

@@ -65,7 +65,7 @@ REMOTE_WORKSPACES: Final = "remote_workspaces"
 """The setting with the workspaces on hosts: a map of `RemoteWorkspace`, by issue id."""
 
 USAGE: Final = "usage"
-"""The setting with the sums that survive a restart: a `Usage`."""
+"""The setting with the sums that survive a restart: a `StoredUsage`."""
 
 INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
@@ -463,7 +463,7 @@ def _setting_records(before: State, after: State) -> Iterator[model.Record]:
         value = model.encode(RemoteWorkspaces(after.remote_workspaces)) if after.remote_workspaces else None
         yield model.SettingRecord(name=REMOTE_WORKSPACES, value=value)
     if (after.totals, after.day_cost) != (before.totals, before.day_cost):
-        usage = Usage(totals=after.totals, day=after.day, day_cost=after.day_cost)
+        usage = StoredUsage(totals=after.totals, day=after.day, day_cost=after.day_cost)
         yield model.SettingRecord(name=USAGE, value=model.encode(usage))
 
 
@@ -475,7 +475,7 @@ class RemoteWorkspaces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class StoredUsage:
     """What all runs used: `totals` of ended runs, and what the tokens of `day` cost."""
 
     totals: Totals = field(default_factory=Totals)
@@ -487,7 +487,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class DaemonStart:
     """The moment of a daemon's start on both clocks, the day (`YYYY-MM-DD`, UTC), the longest retry wait."""
 
     now_ms: int
@@ -502,7 +502,7 @@ class Start:
 
 def recovered_event(
     remembered: model.RecoveredState,
-    start: Start,
+    start: DaemonStart,
     *,
     workspaces: tuple[WorkspaceRef, ...] = (),
     delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
@@ -538,7 +538,7 @@ def _recorded_remote_workspaces(remembered: model.RecoveredState) -> Mapping[str
 
 
 def _recovered_results(
-    remembered: model.RecoveredState, start: Start, delivered: Mapping[str, DeliveredBranch]
+    remembered: model.RecoveredState, start: DaemonStart, delivered: Mapping[str, DeliveredBranch]
 ) -> tuple[IssueResult, ...]:
     """The results, the oldest first, with what the runs used and delivered that were cut off."""
     records = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
@@ -561,21 +561,18 @@ def _recovered_results(
                 unpriced_tokens=cost.unpriced_tokens,
             )
     for issue_id, branch in delivered.items():
-        if (result := found.get(issue_id)) is not None and _head(result) != branch.head:
+        result = found.get(issue_id)
+        if result is not None and (result.delivered is None or result.delivered.head != branch.head):
             found[issue_id] = replace(result, delivered=branch, commented=False, pushes=0)
     return tuple(found.values())
 
 
-def _head(result: IssueResult) -> str | None:
-    return None if result.delivered is None else result.delivered.head
-
-
-def _recorded_usage(remembered: model.RecoveredState) -> tuple[Usage, frozenset[str]]:
+def _recorded_usage(remembered: model.RecoveredState) -> tuple[StoredUsage, frozenset[str]]:
     """The sums of the previous daemon with the runs that it left without an end, and their issues."""
     try:
-        usage = model.decode(remembered.settings[USAGE], Usage)
+        usage = model.decode(remembered.settings[USAGE], StoredUsage)
     except (KeyError, model.CodecError):
-        usage = Usage()
+        usage = StoredUsage()
     totals, known = usage.totals, remembered.worked_on
     for run in remembered.live_runs:
         has_session = run.session_id is not None
@@ -591,7 +588,7 @@ def _recorded_usage(remembered: model.RecoveredState) -> tuple[Usage, frozenset[
 
 
 def _recovered_claim(
-    record: model.ClaimRecord, live: Mapping[str, model.RunRecord], start: Start
+    record: model.ClaimRecord, live: Mapping[str, model.RunRecord], start: DaemonStart
 ) -> RecoveredClaim:
     run = live.get(record.run_id or "")
     stopped = record.kind is ClaimKind.RUNNING and record.failure is not None
@@ -617,7 +614,7 @@ def _recovered_claim(
     )
 
 
-def _due_ms(record: model.ClaimRecord, start: Start) -> int:
+def _due_ms(record: model.ClaimRecord, start: DaemonStart) -> int:
     """When a retry is due. If the clock was set back, its whole wait begins now at the latest."""
     due_wall_ms = start.wall_ms if record.due_wall_ms is None else record.due_wall_ms
     left_ms, whole_ms = due_wall_ms - start.wall_ms, due_wall_ms - record.since_wall_ms

@@ -149,7 +149,7 @@ async def open_journal(
     path: Path,
     *,
     now_wall_ms: Callable[[], int],
-    on_health: Callable[[model.Health], None] = lambda _health: None,
+    on_health: Callable[[model.JournalStatus], None] = lambda _health: None,
     on_written: Callable[[Iterable[model.Record]], None] = lambda _records: None,
     backlog: Backlog | None = None,
     retry_s: float = _RETRY_S,
@@ -191,7 +191,7 @@ class Journal:
         *,
         backlog: Backlog,
         now_wall_ms: Callable[[], int],
-        on_health: Callable[[model.Health], None],
+        on_health: Callable[[model.JournalStatus], None],
         on_written: Callable[[Iterable[model.Record]], None],
         retry_s: float,
     ) -> None:
@@ -211,7 +211,7 @@ class Journal:
         self._taken_away = anyio.Event()
         self._limits: model.Retention | None = None
         self._ended_runs = 0
-        self.health = model.Health(state=model.HealthState.OK)
+        self.health = model.JournalStatus(state=model.HealthState.OK)
         self.recovered_state = model.RecoveredState()
 
     async def begin(self) -> None:
@@ -219,7 +219,7 @@ class Journal:
         try:
             self._database = await self._opened(_FIRST_BUSY_MS)
         except model.UnusableError as error:
-            self.health = model.Health(state=model.HealthState.MEMORY, failure=error.failure)
+            self.health = model.JournalStatus(state=model.HealthState.MEMORY, failure=error.failure)
         else:
             self.recovered_state = self._database.recovered_state
 
@@ -335,7 +335,7 @@ class Journal:
             self._ended_runs += sum(
                 isinstance(each, model.RunRecord) and each.ended_wall_ms is not None for each in batch.records
             )
-            self._set_health(model.Health(state=model.HealthState.OK))
+            self._set_health(model.JournalStatus(state=model.HealthState.OK))
             self._on_written(batch.records)
 
     async def _make_room(self) -> None:
@@ -395,10 +395,10 @@ class Journal:
         if not sqlite.is_temporary(error):
             self._close_database()
         self._set_health(
-            model.Health(state=model.HealthState.MEMORY, failure=model.failure_of(self._path, error))
+            model.JournalStatus(state=model.HealthState.MEMORY, failure=model.failure_of(self._path, error))
         )
 
-    def _set_health(self, health: model.Health) -> None:
+    def _set_health(self, health: model.JournalStatus) -> None:
         if health != self.health:
             self.health = health
             self._on_health(health)

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import structs
 
 from symphony.files import open_regular
-from symphony.library.model import MAX_CONTENT_BYTES, Draft, LibraryError, SkillText
+from symphony.library.model import MAX_CONTENT_BYTES, LibraryError, SkillDraft, SkillText
 from symphony.skills import FILE_NAME, MAX_FIELD
 
 _MAX_FILES: Final = 1_000
@@ -32,10 +32,10 @@ class GivenSkill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDrafts:
     """What an agent left: drafts of proposals, names of skills, and why other files are no skills."""
 
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[SkillDraft, ...] = ()
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def read_drafts(
     ignored: Collection[Path] = (),
     refused: Mapping[str, str] = MappingProxyType({}),
     bare: bool = False,
-) -> Found:
+) -> FoundDrafts:
     """Compare the skill files in a directory with those that the agent was given.
 
     A skill that is gone counts as unchanged, because no agent removes skills from the library. Of two files
@@ -88,11 +88,11 @@ def read_drafts(
                 changed[text.name] = text
             if len(changed) > _MAX_DRAFTS:
                 raise LibraryError(f"the agent changed more than {_MAX_DRAFTS} skills")
-    return Found(
+    return FoundDrafts(
         drafts=tuple(
-            Draft(text=text, base_version=given[name].version, skill_id=given[name].skill_id)
+            SkillDraft(text=text, base_version=given[name].version, skill_id=given[name].skill_id)
             if name in given
-            else Draft(text=text, base_version=0)
+            else SkillDraft(text=text, base_version=0)
             for name, text in changed.items()
         ),
         created=tuple(sorted(changed.keys() - given.keys())),

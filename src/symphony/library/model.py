@@ -154,7 +154,7 @@ class SkillText(Struct, frozen=True, kw_only=True):
         return f"---\n{frontmatter.dump(front | extra)}---\n{self.content}".encode()
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Authorship(Struct, frozen=True, kw_only=True):
     """Who changes a skill and why.
 
     Attributes:
@@ -214,7 +214,7 @@ class SkillVersion(Struct, frozen=True, kw_only=True):
 
     version: int
     text: SkillText
-    change: Change
+    change: Authorship
     at_ms: int
 
 
@@ -378,7 +378,7 @@ class Rating(Struct, frozen=True, kw_only=True):
     learn: bool = True
 
 
-class Feedback(Struct, frozen=True, kw_only=True):
+class StoredFeedback(Struct, frozen=True, kw_only=True):
     """A rating that is stored, and what was learned from it; `attempts` counts learning runs."""
 
     id: int
@@ -390,7 +390,7 @@ class Feedback(Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-class Draft(Struct, frozen=True, kw_only=True):
+class SkillDraft(Struct, frozen=True, kw_only=True):
     """A skill file that an agent wrote.
 
     Attributes:

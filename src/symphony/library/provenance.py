@@ -1,13 +1,21 @@
-"""Where a learned skill comes from, in the `metadata` of its front matter. Pure.
+"""Where the text of a skill comes from, and which texts are the same. Pure.
 
-A new skill of an agent is marked. Nothing that an agent writes changes or forges a mark.
+The `metadata` in the front matter of a new skill of an agent holds a mark. Nothing that an agent writes
+changes or forges a mark.
+
+Fingerprints keep away what people have removed or rejected. Blanks, capitals, hidden characters, marks and
+the name make no difference to the fingerprint of a body.
 """
 
+import json
+import unicodedata
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Final
 
 from msgspec import structs
 
+from symphony.characters import without_ignorable
 from symphony.library.model import Origin, SkillText
 
 ORIGIN: Final = "symphony-origin"
@@ -51,3 +59,28 @@ def is_learned(text: SkillText) -> bool:
 def _metadata(text: SkillText) -> Mapping[str, object]:
     found = text.extra.get("metadata")
     return found if isinstance(found, Mapping) else {}
+
+
+def change_fingerprint(text: SkillText, skill_id: int | None) -> str:
+    """Of a change to the letter; `skill_id` is the skill that it changes, `None` for a new one."""
+    parts = (skill_id, text.name, text.description, text.when_to_use, text.content, unmarked(text).extra)
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def body_fingerprint(text: SkillText) -> str:
+    """Of the body; of the description if the body is empty."""
+    return sha256((_folded(text.content) or _folded(text.description)).encode()).hexdigest()
+
+
+def says_as_much(text: SkillText, other: SkillText) -> bool:
+    """Whether a text is another one of the same body, perhaps with further keys in its front matter."""
+    mine, others = (
+        {"description": _folded(one.description), "when_to_use": _folded(one.when_to_use)}
+        | {_folded(key): _folded(json.dumps(value)) for key, value in unmarked(one).extra.items()}
+        for one in (text, other)
+    )
+    return mine.items() >= others.items()
+
+
+def _folded(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", without_ignorable(text, needed=False)).casefold().split())

@@ -1,4 +1,4 @@
-"""The library's SQLite file. Everything here blocks; each call opens the file anew.
+"""The library's SQLite file. Everything here blocks; each call opens the file again.
 
 The file holds what people wrote and decided, so that it is never replaced: a file that is damaged, of another
 program or of a newer version is refused and stays as it is. Several daemons and commands may use one file at
@@ -20,14 +20,11 @@ from msgspec import structs
 from symphony import sqlite
 from symphony.domain import SKILL_LABEL_PREFIX
 from symphony.library.evaluation import Evaluation
-from symphony.library.fingerprints import body_fingerprint, change_fingerprint, says_as_much
 from symphony.library.model import (
     MAX_REASON_CHARS,
     Assignment,
-    Change,
-    Draft,
+    Authorship,
     Evidence,
-    Feedback,
     Learned,
     LearningState,
     LibraryError,
@@ -40,12 +37,15 @@ from symphony.library.model import (
     Rating,
     Resolution,
     Reverted,
+    SkillDraft,
     SkillHead,
     SkillText,
     SkillVersion,
     StaleVersionError,
+    StoredFeedback,
     TargetKind,
 )
+from symphony.library.provenance import body_fingerprint, change_fingerprint, says_as_much
 
 APPLICATION_ID: Final = 0x53594C42
 """`SYLB`: distinguishes a library from other SQLite files."""
@@ -201,7 +201,7 @@ class Library:
         with self._reading() as connection:
             return _present(connection, name)
 
-    def add(self, text: SkillText, change: Change, *, origin: Origin = Origin.WRITTEN) -> LibrarySkill:
+    def add(self, text: SkillText, change: Authorship, *, origin: Origin = Origin.WRITTEN) -> LibrarySkill:
         """Add a skill.
 
         Raises:
@@ -216,7 +216,7 @@ class Library:
                 raise LibraryError(f"the library has a skill {text.name}", hint=hint)
             return self._insert(connection, text, change, origin)
 
-    def edit(self, text: SkillText, change: Change, *, base_version: int) -> LibrarySkill:
+    def edit(self, text: SkillText, change: Authorship, *, base_version: int) -> LibrarySkill:
         """Change a skill; returns it as it is if the text is the present one.
 
         Raises:
@@ -233,7 +233,7 @@ class Library:
             origin = Origin.LEARNED if change.by_agent else present.origin
             return self._new_version(connection, present, text, change, origin)
 
-    def remove(self, name: str, change: Change) -> LibrarySkill:
+    def remove(self, name: str, change: Authorship) -> LibrarySkill:
         """Remove a skill; its versions stay. Only a person gives its name to a new skill: see `retired`.
 
         Raises:
@@ -256,7 +256,7 @@ class Library:
             names = [str(row[0]) for row in connection.execute(_RETIRED)]
             return {name: _RETIRED_REASON.format(name) for name in names}
 
-    def purge(self, since_ms: int, change: Change, *, dry_run: bool = False) -> Purged:
+    def purge(self, since_ms: int, change: Authorship, *, dry_run: bool = False) -> Purged:
         """Take out all texts that agents wrote since then, at once.
 
         A skill goes back to its newest text that has nothing of them in it, as a new version. A version that
@@ -315,7 +315,7 @@ class Library:
         with self._reading() as connection:
             return _version_of(connection, _present(connection, name), number)
 
-    def revert(self, name: str, number: int, change: Change) -> LibrarySkill:
+    def revert(self, name: str, number: int, change: Authorship) -> LibrarySkill:
         """Make the text of an earlier version the newest version.
 
         Raises:
@@ -408,11 +408,13 @@ class Library:
         Raises:
             LibraryError: the text is not valid.
         """
-        draft = Draft(text=text, base_version=base_version, skill_id=skill_id)
+        draft = SkillDraft(text=text, base_version=base_version, skill_id=skill_id)
         with self._writing() as connection:
             return self._propose(connection, draft, evidence)
 
-    def _propose(self, connection: sqlite3.Connection, draft: Draft, evidence: Evidence) -> Proposal | None:
+    def _propose(
+        self, connection: sqlite3.Connection, draft: SkillDraft, evidence: Evidence
+    ) -> Proposal | None:
         text = draft.text.checked()
         present = _find(connection, text.name) if draft.base_version else None
         skill_id = None if present is None else present.id
@@ -473,7 +475,7 @@ class Library:
         """Make a version of a proposal; without an `origin` it has that of the skill."""
         proposal = self._decide(connection, number, ProposalState.ACCEPTED, author, None)
         run_id = proposal.evidence.run_id
-        change = Change(author=author, reason=f"proposal {number}", run_id=run_id, learned=run_id is None)
+        change = Authorship(author=author, reason=f"proposal {number}", run_id=run_id, learned=run_id is None)
         present = _find(connection, proposal.text.name)
         if present is None and proposal.base_version == 0:
             return self._insert(connection, proposal.text, change, Origin.LEARNED)
@@ -527,7 +529,7 @@ class Library:
 
     # --- feedback ----------------------------------------------------------------------------------------
 
-    def rate(self, rating: Rating, *, off: str | None = None) -> Feedback:
+    def rate(self, rating: Rating, *, off: str | None = None) -> StoredFeedback:
         """Store a rating for ever; it waits for a learning run unless `off` says why there is none."""
         state = LearningState.WAITING if off is None else LearningState.OFF
         row = (
@@ -542,7 +544,7 @@ class Library:
             ).fetchone()
             return _feedback(connection, number)
 
-    def feedback(self, workflow: str, identifier: str) -> tuple[Feedback, ...]:
+    def feedback(self, workflow: str, identifier: str) -> tuple[StoredFeedback, ...]:
         """All feedback on an issue, the newest first."""
         with self._reading() as connection:
             sql = f"{_FEEDBACK} WHERE workflow = ? AND issue_identifier = ? ORDER BY id DESC"
@@ -558,13 +560,13 @@ class Library:
         with self._reading() as connection:
             return dict(connection.execute(_ISSUE_STARS, (workflow,)))
 
-    def pending_feedback(self, workflow: str) -> tuple[Feedback, ...]:
+    def pending_feedback(self, workflow: str) -> tuple[StoredFeedback, ...]:
         """The feedback to learn from, the oldest first, with what a killed daemon left running."""
         with self._reading() as connection:
             sql = f"{_FEEDBACK} WHERE workflow = ? AND learning IN ('waiting', 'running') ORDER BY id"
             return tuple(map(_feedback_of, connection.execute(sql, (workflow,))))
 
-    def begin_learning(self, number: int) -> Feedback:
+    def begin_learning(self, number: int) -> StoredFeedback:
         """Count one more learning run from a feedback."""
         with self._writing() as connection:
             connection.execute(
@@ -593,12 +595,12 @@ class Library:
         self,
         number: int,
         learned: Learned,
-        drafts: Sequence[Draft],
+        drafts: Sequence[SkillDraft],
         evidence: Evidence,
         *,
         accept: Collection[str] = (),
         author: str = "",
-    ) -> Feedback:
+    ) -> StoredFeedback:
         """Make proposals of what a learning run wrote; done at once, so that no crash makes them twice.
 
         Args:
@@ -639,7 +641,7 @@ class Library:
                 (number,),
             )
 
-    def stop_learning(self, number: int, reason: str, *, again: bool) -> Feedback:
+    def stop_learning(self, number: int, reason: str, *, again: bool) -> StoredFeedback:
         """Say why a learning run made nothing; `again` lets the feedback wait for another one."""
         state = LearningState.WAITING if again else LearningState.DROPPED
         with self._writing() as connection:
@@ -652,7 +654,7 @@ class Library:
     # --- writing -----------------------------------------------------------------------------------------
 
     def _insert(
-        self, connection: sqlite3.Connection, text: SkillText, change: Change, origin: Origin
+        self, connection: sqlite3.Connection, text: SkillText, change: Authorship, origin: Origin
     ) -> LibrarySkill:
         now_ms = self._now_ms()
         row = (text.name, text.description, text.when_to_use, 1, origin.value, now_ms, now_ms)
@@ -666,7 +668,7 @@ class Library:
         _write_version(connection, skill_id, 1, text, change, now_ms, origin)
         return _present(connection, text.name)
 
-    def _remove(self, connection: sqlite3.Connection, present: LibrarySkill, change: Change) -> None:
+    def _remove(self, connection: sqlite3.Connection, present: LibrarySkill, change: Authorship) -> None:
         sql = "UPDATE skills SET removed_at_ms = ?, removed_by = ?, removed_because = ? WHERE id = ?"
         row = (self._now_ms(), change.author, change.reason[:MAX_REASON_CHARS], present.id)
         connection.execute(sql, row)
@@ -676,7 +678,7 @@ class Library:
         connection: sqlite3.Connection,
         present: LibrarySkill,
         text: SkillText,
-        change: Change,
+        change: Authorship,
         origin: Origin,
     ) -> LibrarySkill:
         if text == present.text:
@@ -691,7 +693,7 @@ class Library:
         return _present(connection, present.name)
 
     def _back_to(
-        self, connection: sqlite3.Connection, present: LibrarySkill, earlier: SkillVersion, change: Change
+        self, connection: sqlite3.Connection, present: LibrarySkill, earlier: SkillVersion, change: Authorship
     ) -> LibrarySkill:
         sql = "SELECT origin FROM versions WHERE skill_id = ? AND version = ?"
         (origin,) = connection.execute(sql, (present.id, earlier.version)).fetchone()
@@ -745,7 +747,8 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
         raise LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
     if path.stat().st_size == 0:
         raise LibraryError(
-            f"the library {path} is empty", hint="restore a backup, or remove it to begin anew"
+            f"the library {path} is empty",
+            hint="restore a backup, or remove it to start with an empty library",
         )
     connection = sqlite.connect(path, "rw", busy_s=busy_s)
     try:
@@ -847,7 +850,9 @@ def _version(row: tuple[Any, ...]) -> SkillVersion:
     return SkillVersion(
         version=number,
         text=_text(name, (description, when_to_use, content, extra)),
-        change=Change(author=author, reason=reason, run_id=run_id, learned=bool(learned) and run_id is None),
+        change=Authorship(
+            author=author, reason=reason, run_id=run_id, learned=bool(learned) and run_id is None
+        ),
         at_ms=at_ms,
     )
 
@@ -866,7 +871,7 @@ def _write_version(
     skill_id: int,
     version: int,
     text: SkillText,
-    change: Change,
+    change: Authorship,
     at_ms: int,
     origin: Origin,
 ) -> None:
@@ -911,7 +916,7 @@ def _rejected(connection: sqlite3.Connection, text: SkillText) -> list[SkillText
     return [_text(text.name, row) for row in rows]
 
 
-def _refuse(connection: sqlite3.Connection, text: SkillText, change: Change) -> None:
+def _refuse(connection: sqlite3.Connection, text: SkillText, change: Authorship) -> None:
     """Refuse a text of an agent that people have decided about.
 
     Raises:
@@ -969,13 +974,13 @@ def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Propos
     )
 
 
-def _feedback(connection: sqlite3.Connection, number: int) -> Feedback:
+def _feedback(connection: sqlite3.Connection, number: int) -> StoredFeedback:
     return _feedback_of(connection.execute(f"{_FEEDBACK} WHERE id = ?", (number,)).fetchone())
 
 
-def _feedback_of(row: tuple[Any, ...]) -> Feedback:
+def _feedback_of(row: tuple[Any, ...]) -> StoredFeedback:
     number, rating, learning, attempts, reason, learned, at_ms = row
-    return Feedback(
+    return StoredFeedback(
         id=number,
         rating=msgspec.json.decode(rating, type=Rating),
         learning=LearningState(learning),

@@ -9,18 +9,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
+from symphony.library import model
 from symphony.library.drafts import GivenSkill, read_content, read_drafts, skill_files
 from symphony.library.gate import needs_no_person
-from symphony.library.model import (
-    Change,
-    Draft,
-    Evidence,
-    LibraryError,
-    LibrarySkill,
-    NotInLibraryError,
-    Origin,
-    SkillText,
-)
 from symphony.library.provenance import is_learned, marked
 from symphony.library.store import Library
 from symphony.library.workspace import LEGACY_DIRECTORY, WrittenSkills, contained, read_written
@@ -51,8 +42,8 @@ def sync_skills(
     record: Path,
     *,
     tracked: Collection[str],
-    evidence: Evidence,
-    change: Change | None = None,
+    evidence: model.Evidence,
+    change: model.Authorship | None = None,
     metadata: Mapping[str, str] | None = None,
     mask: Callable[[str], str] = str,
 ) -> Synced | None:
@@ -85,7 +76,7 @@ def sync_skills(
         present = _present(library, name)
         try:
             data = library.version(name, one.version).text.file()
-        except NotInLibraryError:  # it was removed meanwhile
+        except model.NotInLibraryError:  # it was removed meanwhile
             data = b""
         if present is not None and sha256(data).hexdigest() == one.sha256:
             given[name] = GivenSkill(skill_id=present.id, version=one.version, data=data)
@@ -102,7 +93,7 @@ def sync_skills(
         refused=_taken(library, given) | library.retired(),
         bare=True,
     )
-    originals = {name: SkillText.of_file(one.data, name) for name, one in given.items()}
+    originals = {name: model.SkillText.of_file(one.data, name) for name, one in given.items()}
     result = Synced(unchanged=found.unchanged, problems=found.problems)
     for draft in found.drafts:
         at_once = change is not None and needs_no_person(originals.get(draft.text.name), draft.text, mask)
@@ -155,7 +146,7 @@ def collect_skills(workspace: Path, record: Path, *, tracked: Collection[str]) -
                 continue
             try:
                 data = read_content(path)
-            except LibraryError as error:
+            except model.LibraryError as error:
                 problems.append(f"{shown}: {error.failure.message}")
             except OSError as error:
                 problems.append(f"{shown}: {error.strerror}")
@@ -163,7 +154,7 @@ def collect_skills(workspace: Path, record: Path, *, tracked: Collection[str]) -
                 if sha256(data).hexdigest() != mine.get(shown):
                     files[shown] = data
     if sum(map(len, files.values())) > _MAX_COLLECTED_BYTES:
-        raise LibraryError(f"the agent changed skills of more than {_MAX_COLLECTED_BYTES:,} bytes")
+        raise model.LibraryError(f"the agent changed skills of more than {_MAX_COLLECTED_BYTES:,} bytes")
     return CollectedSkills(written=written, files=files, problems=tuple(problems[:_MAX_PROBLEMS]))
 
 
@@ -171,8 +162,8 @@ def sync_collected(
     library: Library,
     collected: CollectedSkills,
     *,
-    evidence: Evidence,
-    change: Change | None = None,
+    evidence: model.Evidence,
+    change: model.Authorship | None = None,
     metadata: Mapping[str, str] | None = None,
     mask: Callable[[str], str] = str,
 ) -> Synced | None:
@@ -187,7 +178,7 @@ def sync_collected(
         record.write_bytes(msgspec.json.encode(collected.written))
         for name in (*collected.files, collected.written.directory):
             if not _is_inside(name):
-                raise LibraryError(f"{name!r} is no path inside of the workspace")
+                raise model.LibraryError(f"{name!r} is no path inside of the workspace")
         for name, data in collected.files.items():
             path = workspace / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -216,11 +207,11 @@ def _is_inside(name: str) -> bool:
 
 def _keep(
     library: Library,
-    draft: Draft,
+    draft: model.SkillDraft,
     result: Synced,
     *,
-    evidence: Evidence,
-    change: Change | None,
+    evidence: model.Evidence,
+    change: model.Authorship | None,
     metadata: Mapping[str, str],
 ) -> Synced:
     """Make a version or a proposal of one draft; the result with it."""
@@ -237,11 +228,11 @@ def _keep(
     if change is not None and based == draft.base_version:
         try:
             if present is None:
-                library.add(text, change, origin=Origin.LEARNED)
+                library.add(text, change, origin=model.Origin.LEARNED)
             else:  # the text of a person gets a mark with it
                 learned = text if is_learned(text) else marked(text, None, metadata)
                 library.edit(learned, change, base_version=based)
-        except LibraryError as error:
+        except model.LibraryError as error:
             if error.failure.retryable:
                 raise
         else:
@@ -255,12 +246,12 @@ def _taken(library: Library, given: Collection[str]) -> dict[str, str]:
     return {
         one.name: f"the library has another skill {one.name}"
         for one in library.skills()
-        if one.origin is not Origin.LEARNED and one.name not in given
+        if one.origin is not model.Origin.LEARNED and one.name not in given
     }
 
 
-def _present(library: Library, name: str) -> LibrarySkill | None:
+def _present(library: Library, name: str) -> model.LibrarySkill | None:
     try:
         return library.skill(name)
-    except NotInLibraryError:
+    except model.NotInLibraryError:
         return None

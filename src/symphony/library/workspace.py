@@ -180,7 +180,9 @@ def _exclude(info: Path, directory: str, names: Collection[str]) -> None:
     info.mkdir(exist_ok=True)
     file = info / "exclude"
     if info.is_symlink() or (os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode)):
-        raise LibraryError(f"{file} is not a regular file", hint="remove the workspace; it is made anew")
+        raise LibraryError(
+            f"{file} is not a regular file", hint="remove the workspace; the next run makes a new one"
+        )
     text = b""
     if file.exists():
         with file.open("rb") as stream:

@@ -60,7 +60,7 @@ class StreamSink:
             self._stream.write(line.encode("ascii", "backslashreplace").decode("ascii"))
 
 
-class LogFile:
+class RotatedLogFile:
     """`<root>/log/symphony.log`, rotated at 10 MiB with five old files kept.
 
     The first line that cannot be written is reported to the other sinks, once until writing works again; each
@@ -104,7 +104,7 @@ class _Rotating(RotatingFileHandler):
         self._path = path
 
     def put(self, line: str) -> None:
-        """Append one line. Raises `OSError`; the next call opens the file anew then."""
+        """Append one line. Raises `OSError`; the next call opens the file again."""
         if self.stream is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -146,7 +146,7 @@ def configure(
     for_people: bool = False,
     level: str = "info",
     redaction: Redaction | None = None,
-    file: LogFile | None = None,
+    file: RotatedLogFile | None = None,
 ) -> None:
     """Send log lines to `stream` (stderr), as JSON unless it is a terminal, and to `file` if there is one.
 

@@ -185,7 +185,7 @@ METRICS: Final = tuple(each for each in globals().values() if isinstance(each, M
 # --- counts ----------------------------------------------------------------------------------------------
 
 
-class Counts:
+class Counters:
     """Counters and histograms since the start of the process. Written and copied on the event loop only."""
 
     def __init__(self) -> None:

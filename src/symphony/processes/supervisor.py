@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 class Supervisor:
     """Starts the commands of one daemon.
 
-    Its process is started with the first command, and anew when it has ended or does not answer.
+    Its process is started with the first command, and again when it has ended or does not answer.
 
     Args:
         instance: names the daemon over its restarts. Each command carries it in `SYMPHONY_INSTANCE`.

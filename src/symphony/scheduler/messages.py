@@ -400,7 +400,7 @@ class IssueResult:
         pushing_since_ms: the start of the attempt that is in progress.
         thread: the conversation of the last run that had one.
         feedback: the key of the last `FeedbackGiven` that was taken.
-        restarts: how often work on the issue began anew for another reason than feedback.
+        restarts: how often work on the issue began again for another reason than feedback.
         pull_block: why no run of the issue starts, although its state may be active.
         lifted: the key of a `pull_block` that a person lifted.
         verification: the last one of the head of `delivered`; `None` if there is none.

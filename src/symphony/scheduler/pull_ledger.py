@@ -10,15 +10,15 @@ from symphony.domain import CheckState, PullRequest, add_counts
 from symphony.scheduler.messages import IssueResult
 from symphony.scheduler.results import MAY_CHANGE
 from symphony.scheduler.verdict import (
-    Ended,
-    Feedback,
     FeedbackKind,
+    FeedbackTurn,
     ForgePolicy,
-    Land,
+    MergeHead,
     NeedsYou,
-    Offer,
+    PendingFeedback,
     PullLedger,
-    Settled,
+    PullRequestEnded,
+    ReadyForPerson,
     Verdict,
     Wait,
     judged_checks,
@@ -62,7 +62,7 @@ def ledger_after_push(ledger: PullLedger, head: str, now_ms: int) -> PullLedger:
 def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
     """The ledger with what a verdict makes of it; it is recorded before anything is done about it."""
     match made:
-        case Feedback():
+        case FeedbackTurn():
             told = made.told(now_ms)
             turns = {each.kind: add_counts(ledger.turns.get(each.kind, 0), 1) for each in told}
             threads = [each.thread_id for each in made.remarks if each.thread_id is not None]
@@ -74,11 +74,11 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
                 needs_you=None,
                 changed_ms=now_ms,
             )
-        case Land():
+        case MergeHead():
             return replace(ledger, landings=(*ledger.landings, made.head), landed_ms=now_ms, needs_you=None)
         case NeedsYou():
             return replace(ledger, needs_you=made.code)
-        case Settled() | Ended():
+        case ReadyForPerson() | PullRequestEnded():
             return replace(ledger, needs_you=None)
         case Wait():
             return ledger
@@ -122,7 +122,7 @@ def ledger_after_lift(ledger: PullLedger, lifted: str | None, now_ms: int) -> Pu
     )
 
 
-def _without_offer(ledger: PullLedger, offered: Offer) -> PullLedger:
+def _without_offer(ledger: PullLedger, offered: PendingFeedback) -> PullLedger:
     withdrawn = [each for each in ledger.told if each.signature in offered.key.split("; ")]
     turns = {each.kind: max(ledger.turns.get(each.kind, 0) - 1, 0) for each in withdrawn}
     told = tuple(each for each in ledger.told if each not in withdrawn)

@@ -23,7 +23,7 @@ from symphony.scheduler.messages import (
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import resume_without_answer
 from symphony.scheduler.state import Blocked, Claim, Drain, Retry, Running, State, Step, Trigger, claim_of
-from symphony.scheduler.verdict import Ended, NeedsYou, PullLedger, Verdict, Wait
+from symphony.scheduler.verdict import NeedsYou, PullLedger, PullRequestEnded, Verdict, Wait
 
 
 def is_worked_on(state: State, issue_id: str) -> bool:
@@ -57,7 +57,7 @@ def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequ
     match made:
         case Wait() if ledger.needs_you is not None:
             return None
-        case Ended(merged=False):
+        case PullRequestEnded(merged=False):
             words = "is not at the forge any more" if made.gone else "was closed without being merged"
             block = _block(
                 f"closed {number}",

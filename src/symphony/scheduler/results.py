@@ -121,7 +121,7 @@ def reactivated_issues(state: State) -> frozenset[str]:
 
 
 def on_restarted(step: Step, issue_id: str) -> None:
-    """Count that work on an issue with a result begins anew, which is what a person wants."""
+    """Count that work on an issue with a result begins again, because a person wants it."""
     if (result := step.state.results.get(issue_id)) is not None:
         store(step, replace(result, restarts=add_counts(result.restarts, 1), verify_rounds=0))
 
@@ -211,7 +211,7 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
             "state": latest.state,
             "branch": delivered.branch,
             "commits": delivered.commits,
-            "verified": after.verification.verdict.value if after.verification else None,
+            "verified": after.verification.status.value if after.verification else None,
         }
         if status is ResultStatus.READY:
             step.notify("info", "work_ready", latest, **fields)

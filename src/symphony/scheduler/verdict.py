@@ -80,7 +80,7 @@ class ForgePolicy:
     """The settings of `forge` that decisions depend on; `None` means no limit.
 
     Attributes:
-        repo: whose branches are ours, as `PullRequest.head_repo`.
+        repo: the repository of the daemon's branches, as `PullRequest.head_repo`.
         feedback: what the agent is told.
         max_turns: how many feedback turns of each kind an issue gets before a person is asked.
         required_checks: names of checks that must be there, besides those that the forge requires.
@@ -119,7 +119,7 @@ class ForgePolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ToldFeedback:
     """What an agent was told of one kind at one head.
 
     Attributes:
@@ -140,7 +140,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class PendingFeedback:
     """Feedback about the commit `head` that the scheduler has not taken yet: see `FeedbackGiven`."""
 
     key: str
@@ -150,7 +150,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ThreadReply:
     """What an agent answers in a thread; it is posted once its work is pushed."""
 
     thread_id: str
@@ -188,14 +188,14 @@ class PullLedger:
     head_ms: int = 0
     changed_ms: int = 0
     has_checks: bool = False
-    told: tuple[Told, ...] = ()
+    told: tuple[ToldFeedback, ...] = ()
     turns: Mapping[FeedbackKind, int] = field(default_factory=dict)
     needs_you: "NeedsYouCode | None" = None
-    offered: Offer | None = None
+    offered: PendingFeedback | None = None
     restarts: int = 0
     lifted: str | None = None
     threads: tuple[str, ...] = ()
-    replies: tuple[Reply, ...] = ()
+    replies: tuple[ThreadReply, ...] = ()
     landings: tuple[str, ...] = ()
     landed_ms: int = 0
     working: bool = False
@@ -245,7 +245,7 @@ class NeedsYouCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ReadyForPerson:
     """The head is good as far as the daemon may judge; a person merges it."""
 
     message: str = "checks and reviews are done: it waits for a person to merge it"
@@ -260,7 +260,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class ReviewRemark:
     """A comment or review that the agent is told; `thread_id`, `path` and `line` are those of its thread."""
 
     id: str
@@ -273,7 +273,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feedback:
+class FeedbackTurn:
     """The agent gets one turn about the commit `head`.
 
     Attributes:
@@ -285,9 +285,9 @@ class Feedback:
     head: str
     conflict: str | None = None
     checks: tuple[Check, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[ReviewRemark, ...] = ()
 
-    def told(self, now_ms: int) -> tuple[Told, ...]:
+    def told(self, now_ms: int) -> tuple[ToldFeedback, ...]:
         """What the ledger records of it, one for each kind."""
         ids = {
             FeedbackKind.CONFLICT: () if self.conflict is None else (self.conflict,),
@@ -296,7 +296,7 @@ class Feedback:
         }
         names = {FeedbackKind.CI: tuple(sorted({check.name for check in self.checks}))}
         return tuple(
-            Told(kind=kind, head=self.head, ids=each, at_ms=now_ms, names=names.get(kind, ()))
+            ToldFeedback(kind=kind, head=self.head, ids=each, at_ms=now_ms, names=names.get(kind, ()))
             for kind, each in ids.items()
             if each
         )
@@ -311,9 +311,9 @@ class Feedback:
         """Its signatures, one for each kind."""
         return tuple(each.signature for each in self.told(0))
 
-    def offer(self, text: str) -> Offer:
+    def offer(self, text: str) -> PendingFeedback:
         """What the scheduler is offered."""
-        return Offer(
+        return PendingFeedback(
             key="; ".join(self.signatures),
             head=self.head,
             summary=f"{', '.join(self.kinds)} at {_short(self.head)}",
@@ -322,14 +322,14 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Land:
+class MergeHead:
     """The forge may merge exactly `head`."""
 
     head: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class PullRequestEnded:
     """It was merged, closed, or removed."""
 
     merged: bool
@@ -344,13 +344,13 @@ class NeedsYou:
     message: str
 
 
-Verdict = Settled | Wait | Feedback | Land | Ended | NeedsYou
+Verdict = ReadyForPerson | Wait | FeedbackTurn | MergeHead | PullRequestEnded | NeedsYou
 
 
 # --- the verdict -----------------------------------------------------------------------------------------
 
 
-_News = tuple[Check, ...] | tuple[Remark, ...] | str
+_News = tuple[Check, ...] | tuple[ReviewRemark, ...] | str
 """What an agent is to be told of one kind; of a conflict, the base branch."""
 
 
@@ -372,7 +372,7 @@ def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_m
     `ledger` has seen the snapshot: see `ledger_after_snapshot`.
     """
     if pull.state is not PullState.OPEN:
-        return Ended(merged=pull.state is PullState.MERGED)
+        return PullRequestEnded(merged=pull.state is PullState.MERGED)
     if (trouble := _not_to_be_judged(pull, ledger, policy, now_ms)) is not None:
         return trouble
     parts = {
@@ -388,7 +388,7 @@ def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_m
     outcome = next((each for each in troubles if isinstance(each, NeedsYou)), None) or (
         troubles[0] if troubles else _landing(pull, ledger, policy, now_ms)
     )
-    if not isinstance(outcome, Land | NeedsYou) and now_ms - ledger.changed_ms > policy.quiet_ms:
+    if not isinstance(outcome, MergeHead | NeedsYou) and now_ms - ledger.changed_ms > policy.quiet_ms:
         days = policy.quiet_ms // _DAY_MS
         return NeedsYou(NeedsYouCode.QUIET, f"nothing happened for {days} days; {outcome.message}")
     return outcome
@@ -412,7 +412,7 @@ def _not_to_be_judged(
 
 def _feedback(
     head: str, news: Mapping[FeedbackKind, _News], ledger: PullLedger, policy: ForgePolicy
-) -> Feedback | NeedsYou:
+) -> FeedbackTurn | NeedsYou:
     """All news that the agent may still be told, or why it may not."""
     turns_left = {kind for kind in news if ledger.turns.get(kind, 0) < policy.max_turns.get(kind, 0)}
     ready = turns_left
@@ -422,11 +422,11 @@ def _feedback(
     parts = [part for kind, part in news.items() if kind in ready]
     listed = [each for part in parts if not isinstance(part, str) for each in part]
     if parts:
-        return Feedback(
+        return FeedbackTurn(
             head=head,
             conflict=next((part for part in parts if isinstance(part, str)), None),
             checks=tuple(each for each in listed if isinstance(each, Check)),
-            remarks=tuple(each for each in listed if isinstance(each, Remark)),
+            remarks=tuple(each for each in listed if isinstance(each, ReviewRemark)),
         )
     used = [kind for kind in news if kind not in turns_left]
     if used or ledger.needs_you is None:
@@ -436,7 +436,7 @@ def _feedback(
 
 
 def _is_by_a_person(news: _News) -> bool:
-    return any(isinstance(each, Remark) and not each.author.is_bot for each in news)
+    return any(isinstance(each, ReviewRemark) and not each.author.is_bot for each in news)
 
 
 _WORDS: Final = {
@@ -453,7 +453,7 @@ _UNTOLD: Final = {
 }
 
 
-def left_to_people(made: Feedback) -> Wait:
+def left_to_people(made: FeedbackTurn) -> Wait:
     """What feedback is once its issue has ended: nobody works on it any more."""
     words = ", ".join(_WORDS[kind] for kind in made.kinds)
     return Wait(_UNTOLD[made.kinds[0]], f"its issue has ended, so the agent is not told: {words}")
@@ -583,7 +583,7 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
     return _GOOD
 
 
-def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[Remark]:
+def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[ReviewRemark]:
     """What was written by those who count, told or not.
 
     A resolved thread is over, unless who wrote in it still requests changes: a push may have resolved it.
@@ -600,7 +600,7 @@ def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[Remark]:
         )
         if counts(review.author, policy) and not withdrawn and _says_something(review.body):
             at_ms = None if review.at is None else _ms(review.at)
-            yield Remark(id=review.id, author=review.author, body=review.body, at_ms=at_ms)
+            yield ReviewRemark(id=review.id, author=review.author, body=review.body, at_ms=at_ms)
     for thread in pull.threads:
         for comment in thread.comments:
             is_over = thread.resolved and comment.author.login not in blockers
@@ -611,8 +611,8 @@ def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[Remark]:
             yield _remark(comment)
 
 
-def _remark(comment: PullComment) -> Remark:
-    return Remark(id=comment.id, author=comment.author, body=comment.body, at_ms=_ms(comment.at))
+def _remark(comment: PullComment) -> ReviewRemark:
+    return ReviewRemark(id=comment.id, author=comment.author, body=comment.body, at_ms=_ms(comment.at))
 
 
 def _says_something(body: str) -> bool:
@@ -643,18 +643,18 @@ def _who_requests_changes(reviews: Sequence[Review], policy: ForgePolicy) -> lis
 
 def _landing(
     pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
-) -> Settled | Wait | Land | NeedsYou:
+) -> ReadyForPerson | Wait | MergeHead | NeedsYou:
     """The verdict on a pull request that nothing is wrong with."""
     if not pull.complete:
         return Wait(WaitCode.INCOMPLETE, "the forge did not send all checks, reviews and comments")
     if not policy.land:
-        return Settled()
+        return ReadyForPerson()
     if (hindrance := next(_hindrances(pull, policy), None)) is not None:
         return hindrance
     asked = [head for head in ledger.landings if head == pull.head_sha]
     is_armed = (pull.armed or pull.queued) and (asked or not ledger.landings)  # by us, or by a person
     is_recent = pull.armed is None or now_ms - ledger.landed_ms <= policy.grace_ms
-    verdict: Wait | Land = Land(pull.head_sha)
+    verdict: Wait | MergeHead = MergeHead(pull.head_sha)
     is_stuck = len(asked) >= MAX_LANDINGS
     if is_armed or (asked and ledger.landed_ms and is_recent):
         verdict = Wait(WaitCode.LANDING, "the forge is about to merge it")
@@ -727,11 +727,11 @@ def _is_below(name: str, paths: Sequence[str]) -> bool:
 
 def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
     """Whether the forge would merge what is no longer good, because the daemon asked it to earlier."""
-    is_landing = isinstance(made, Land) or (
+    is_landing = isinstance(made, MergeHead) or (
         isinstance(made, Wait | NeedsYou) and made.code in {WaitCode.LANDING, NeedsYouCode.LANDING_FAILED}
     )
     is_ours = (pull.armed is not False or pull.queued) and ledger.landed_ms > 0
-    return is_ours and not is_landing and not isinstance(made, Ended)
+    return is_ours and not is_landing and not isinstance(made, PullRequestEnded)
 
 
 # --- words -----------------------------------------------------------------------------------------------

@@ -15,7 +15,16 @@ closes or moves an issue in the middle of a turn decides; nothing is verified th
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, Issue, Verdict, Verification, normalise_state, plural
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    Verification,
+    VerificationStatus,
+    normalise_state,
+    plural,
+)
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     FinishReason,
@@ -86,7 +95,7 @@ def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
 
 def is_over(outcome: Outcome) -> bool:
     """Whether a run that was verified ends like any other."""
-    return outcome.verification is not None and outcome.verification.verdict is not Verdict.FAILED
+    return outcome.verification is not None and outcome.verification.status is not VerificationStatus.FAILED
 
 
 def send_back(step: Step, run: Running, verification: Verification) -> Resume | None:

@@ -15,12 +15,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_state
-from symphony.http import Answer, Flow, Page, Pager, Query, Request, without_requests
+from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, without_requests
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.trackers.base import Comment, ConfigProblem
 from symphony.trackers.fields import blocked_reason
 from symphony.trackers.provider import ProviderSettings, SettingError, matches
-from symphony.trackers.raw_tools import ANY, NUMBERED, Reach, RestCall, Write, mark_body
+from symphony.trackers.raw_tools import ANY, NUMBERED, AllowedWrite, Reach, RestCall, mark_body
 from symphony.trackers.remote import Flows
 
 CLOSED = "closed"
@@ -234,7 +234,7 @@ class LabelledFlows(Flows[L]):
         """All records of a list: along `Link`, or by `x-next-page` where a proxy removes that header."""
         first = replace(first, query=[*first.query, ("per_page", str(PAGE))], conditional=True)
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             records = self.service.list_of(answer.body, first)
             link, number = pager.link(answer), answer.headers.get("x-next-page", "").strip()
             if link is not None:
@@ -328,7 +328,7 @@ class RepositoryFlows(LabelledFlows[R]):
         request = self.request(path, self.check_id(comment_id), method="PATCH", body=change)
         self._written((yield request))
 
-    def _written(self, answer: Answer) -> str:
+    def _written(self, answer: HttpResponse) -> str:
         comment_id = whole(dig(answer.body, "id"))
         if comment_id is None:
             raise self.service.malformed("answered no comment to a comment")
@@ -349,21 +349,21 @@ class RepositoryFlows(LabelledFlows[R]):
         here = ("repos", *self.settings.repo.split("/"))
         one = (*here, "issues", issue.id if self.settings.scope == "issue" else NUMBERED)
         writes = [
-            Write("PATCH", one, _EDITED),
-            Write("POST", (*one, "comments"), "body"),
-            Write("POST PUT", (*one, "labels"), "labels"),
-            Write("DELETE", (*one, "labels")),
-            Write("DELETE", (*one, "labels", ANY)),
-            Write("POST DELETE", (*one, "assignees"), "assignees"),
+            AllowedWrite("PATCH", one, _EDITED),
+            AllowedWrite("POST", (*one, "comments"), "body"),
+            AllowedWrite("POST PUT", (*one, "labels"), "labels"),
+            AllowedWrite("DELETE", (*one, "labels")),
+            AllowedWrite("DELETE", (*one, "labels", ANY)),
+            AllowedWrite("POST DELETE", (*one, "assignees"), "assignees"),
         ]
         if self.settings.scope == "issue":
             return without_requests(Reach(reads=(one,), writes=tuple(writes)))
         writes += [
-            Write("POST", (*here, "issues"), _NAMED),
-            Write("PATCH", (*here, "issues", "comments", NUMBERED), "body"),
-            Write("DELETE", (*here, "issues", "comments", NUMBERED)),
-            Write("POST", (*here, "labels"), "name color description"),
-            Write("POST", (*here, "pulls"), f"{_PULL} head"),
-            Write("PATCH", (*here, "pulls", NUMBERED), f"{_PULL} state"),
+            AllowedWrite("POST", (*here, "issues"), _NAMED),
+            AllowedWrite("PATCH", (*here, "issues", "comments", NUMBERED), "body"),
+            AllowedWrite("DELETE", (*here, "issues", "comments", NUMBERED)),
+            AllowedWrite("POST", (*here, "labels"), "name color description"),
+            AllowedWrite("POST", (*here, "pulls"), f"{_PULL} head"),
+            AllowedWrite("PATCH", (*here, "pulls", NUMBERED), f"{_PULL} state"),
         ]
         return without_requests(Reach(reads=(here,), writes=tuple(writes)))

@@ -13,12 +13,12 @@ import msgspec
 from symphony.domain import Blame, Category, Check, Failure, PullRequest, ServiceError, one_line
 from symphony.http import (
     SHARED,
-    Answer,
     Flow,
     Http,
+    HttpResponse,
     HttpxTransport,
     Page,
-    Pager,
+    PageGuard,
     Purpose,
     Query,
     RateLimiters,
@@ -289,7 +289,7 @@ class RemoteForge(ABC):
         first = replace(self.request("GET", path, *variables), query=[*query, *self.page], conditional=True)
         pages, complete = 0, True
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             nonlocal pages, complete
             pages += 1
             link = pager.link(answer)
@@ -345,10 +345,10 @@ class RemoteForge(ABC):
         """Make something; the number that the answer has for it."""
         return self.read_as(int, dig((yield request).body, key), request)
 
-    def _only(self, request: Request) -> Flow[Answer]:
+    def _only(self, request: Request) -> Flow[HttpResponse]:
         return (yield request)
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: Request) -> HttpResponse:
         """Send one request."""
         return await self.run(self._only(request))
 

@@ -24,7 +24,7 @@ from symphony.skills.activate import ContentError as ContentError
 from symphony.skills.activate import SkillContent as SkillContent
 from symphony.skills.activate import SkillPath as SkillPath
 from symphony.skills.activate import read_content as read_content
-from symphony.skills.catalog import Block as Block
+from symphony.skills.catalog import CatalogBlock as CatalogBlock
 from symphony.skills.catalog import Dropped as Dropped
 from symphony.skills.catalog import DropReason as DropReason
 from symphony.skills.catalog import NativeListing as NativeListing
@@ -32,10 +32,6 @@ from symphony.skills.catalog import dedupe_native as dedupe_native
 from symphony.skills.catalog import render as render
 from symphony.skills.digest import file_digests as file_digests
 from symphony.skills.digest import skill_digests as skill_digests
-from symphony.skills.elsewhere import FolderElsewhere as FolderElsewhere
-from symphony.skills.elsewhere import hint_for as hint_for
-from symphony.skills.elsewhere import skills_elsewhere as skills_elsewhere
-from symphony.skills.elsewhere import unseen_in as unseen_in
 from symphony.skills.exchange import Bundle as Bundle
 from symphony.skills.exchange import BundledFile as BundledFile
 from symphony.skills.exchange import BundleError as BundleError
@@ -64,10 +60,14 @@ from symphony.skills.instructions import Selector as Selector
 from symphony.skills.instructions import SourceError as SourceError
 from symphony.skills.instructions import check_phases as check_phases
 from symphony.skills.instructions import closure_digest as closure_digest
+from symphony.skills.lint import FolderElsewhere as FolderElsewhere
 from symphony.skills.lint import github_lines as github_lines
+from symphony.skills.lint import hint_for as hint_for
 from symphony.skills.lint import is_failure as is_failure
+from symphony.skills.lint import skills_elsewhere as skills_elsewhere
 from symphony.skills.lint import summary as summary
 from symphony.skills.lint import text_lines as text_lines
+from symphony.skills.lint import unseen_in as unseen_in
 from symphony.skills.lint import with_advice as with_advice
 from symphony.skills.loader import load as load
 from symphony.skills.loader import path_text as path_text

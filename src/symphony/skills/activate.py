@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from symphony.frontmatter import FrontMatterError
 from symphony.skills import loader
-from symphony.skills.catalog import Block, render_search, shown_name
+from symphony.skills.catalog import CatalogBlock, render_search, shown_name
 from symphony.skills.loader import resolve_anchor
 from symphony.skills.model import Skill, SkillOptions, SkillSet, one_line
 from symphony.skills.parser import split_file
@@ -362,7 +362,7 @@ class AvailableSkills:
 
     @classmethod
     def of(
-        cls, skill_set: SkillSet, block: Block, *, workspace: Path, options: SkillOptions
+        cls, skill_set: SkillSet, block: CatalogBlock, *, workspace: Path, options: SkillOptions
     ) -> "AvailableSkills | None":
         """The skills that a block makes available; `None` if there are none."""
         if not block.available:

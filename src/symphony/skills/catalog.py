@@ -217,7 +217,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class CatalogBlock:
     """The block for the prompt, and what it lists.
 
     Attributes:
@@ -237,7 +237,7 @@ class Block:
     uses_search: bool = False
 
 
-def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str] = ()) -> Block:
+def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str] = ()) -> CatalogBlock:
     """Render the catalog of a set: one line per skill, at most `max_skills_in_prompt`.
 
     If that is longer than `max_prompt_chars`, all texts are cut to the same length. If the names alone are
@@ -245,7 +245,7 @@ def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str
     explains the search. `native` are the names of skills that the agent lists itself.
     """
     if not skill_set.skills:
-        return Block(text=None)
+        return CatalogBlock(text=None)
     reasons = [_reason(skill, options, native) for skill in skill_set.skills]
     wanted = [skill for skill, reason in zip(skill_set.skills, reasons, strict=True) if reason is None]
     if options.search_above is not None and len(wanted) > options.search_above:
@@ -253,7 +253,7 @@ def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str
     chosen = wanted[: options.max_skills_in_prompt]
     written = _write(page(skill_set, chosen, options.format, options.activation), options)
     listed = tuple(skill.name for skill in chosen[: written.kept])
-    return Block(
+    return CatalogBlock(
         text=written.text,
         listed=listed,
         dropped=tuple(_dropped(skill_set.skills, reasons, written.kept, len(chosen))),
@@ -270,13 +270,15 @@ def render_search(skill_set: SkillSet, skills: Sequence[Skill], options: SkillOp
     return _write(answer(skill_set, skills, options.format, options.activation), options).text
 
 
-def _pointing(skill_set: SkillSet, reasons: Sequence[DropReason | None], options: SkillOptions) -> Block:
+def _pointing(
+    skill_set: SkillSet, reasons: Sequence[DropReason | None], options: SkillOptions
+) -> CatalogBlock:
     """The block that explains the search; if it does not fit, the session has no skills."""
     skills = skill_set.skills
     text = "\n".join(pointer(skill_set, reasons.count(None), options.activation))
     fits = len(text) <= options.max_prompt_chars
     instead = DropReason.SEARCH if fits else DropReason.BUDGET
-    return Block(
+    return CatalogBlock(
         text=text if fits else None,
         dropped=tuple(
             Dropped(name=skill.name, reason=reason or instead)
@@ -442,14 +444,14 @@ def _shown_below(root: Path) -> Iterator[Path]:
             if directory in seen or len(seen) >= _MAX_DIRECTORIES:
                 continue
             seen.add(directory)
-            found, inner = _look(directory)
+            found, inner = _scan(directory)
             if found:
                 yield directory / FILE_NAME
             below += inner
         level = below
 
 
-def _look(directory: Path) -> tuple[bool, list[Path]]:
+def _scan(directory: Path) -> tuple[bool, list[Path]]:
     """Whether a real directory has a skill file, and the real paths of its possible subdirectories."""
     found, inner = False, []
     try:

@@ -22,16 +22,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from symphony.frontmatter import quote
-from symphony.skills import loader
+from symphony.skills import loader, model
 from symphony.skills.loader import path_text
-from symphony.skills.model import (
-    FILE_NAME,
-    Problem,
-    Severity,
-    SkillOptions,
-    Validation,
-    clean,
-)
 from symphony.skills.parser import Parsed, ParseOptions, SkillFile, is_clean_name, parse
 
 # --- Writing front matter; every value is quoted ---
@@ -143,10 +135,14 @@ def read_bundle(
             os.close(descriptor)
     except (OSError, loader.OutsideWorkspaceError) as error:
         raise BundleError(_reason(error, "the folder")) from None
-    if any_case and FILE_NAME not in reader.files and FILE_NAME.replace("SKILL", "skill") in reader.files:
-        reader.files[FILE_NAME] = reader.files.pop(FILE_NAME.replace("SKILL", "skill"))
-    if FILE_NAME not in reader.files:
-        raise BundleError(f"there is no {FILE_NAME}")
+    if (
+        any_case
+        and model.FILE_NAME not in reader.files
+        and model.FILE_NAME.replace("SKILL", "skill") in reader.files
+    ):
+        reader.files[model.FILE_NAME] = reader.files.pop(model.FILE_NAME.replace("SKILL", "skill"))
+    if model.FILE_NAME not in reader.files:
+        raise BundleError(f"there is no {model.FILE_NAME}")
     return Bundle(files=reader.files)
 
 
@@ -162,7 +158,7 @@ def read_file(anchor: Path, parts: tuple[str, ...], *, room: Room | None = None)
     except (OSError, loader.OutsideWorkspaceError) as error:
         raise BundleError(_reason(error, parts[-1])) from None
     if parts[-1] not in reader.files:
-        raise BundleError(f"{clean(parts[-1])} is not a file")
+        raise BundleError(f"{model.clean(parts[-1])} is not a file")
     return reader.files[parts[-1]]
 
 
@@ -194,7 +190,7 @@ class _Reader:
             raise BundleError(f"it holds more than {MAX_FILES} files, or folders more than {_MAX_DEPTH} deep")
         try:
             if self._leads_into_git(directory, parts):
-                raise BundleError(f"{clean(path)} is a link into {_GIT}")
+                raise BundleError(f"{model.clean(path)} is a link into {_GIT}")
             descriptor = loader.open_file(self.anchor, directory, parts)
         except (OSError, loader.OutsideWorkspaceError) as error:
             raise BundleError(_reason(error, path)) from None
@@ -206,7 +202,7 @@ class _Reader:
                 data = self._read(descriptor, path)
                 self.files[path] = BundledFile(data=data, executable=bool(mode & stat.S_IXUSR))
             else:
-                raise BundleError(f"{clean(path)} is neither a file nor a folder")
+                raise BundleError(f"{model.clean(path)} is neither a file nor a folder")
         finally:
             os.close(descriptor)
 
@@ -229,15 +225,15 @@ class _Reader:
 
     def _refuse_giant(self, more: int, path: str) -> None:
         if more > self._left:
-            raise BundleError(f"{clean(path)} makes it larger than {MAX_BYTES // 1024**2} MiB")
+            raise BundleError(f"{model.clean(path)} makes it larger than {MAX_BYTES // 1024**2} MiB")
         if more > self._room.left:
             raise BundleError("the skills of the source together are larger than one import may be")
 
 
 def _reason(error: Exception, path: str) -> str:
     if isinstance(error, OSError):
-        return f"{clean(path)} cannot be read: {error.strerror}"
-    return f"{clean(path)} is a link that leads out of the source"
+        return f"{model.clean(path)} cannot be read: {error.strerror}"
+    return f"{model.clean(path)} is a link that leads out of the source"
 
 
 # --- Installing ---
@@ -366,7 +362,9 @@ _LOWER_CASE: Final = "skill.md"
 _NOT_LOOKED_AT: Final = frozenset({".git", "node_modules", "__pycache__"})
 _AGENTS: Final = frozenset(place.split("/", maxsplit=1)[0] for place in PLACES if place != _SKILLS)
 _OF_AN_AGENT: Final = (_SKILLS, "skill")
-_OWN_PARTS: Final = frozenset({FILE_NAME, _LOWER_CASE, "scripts", "references", "assets", "LICENSE.txt"})
+_OWN_PARTS: Final = frozenset(
+    {model.FILE_NAME, _LOWER_CASE, "scripts", "references", "assets", "LICENSE.txt"}
+)
 _BELOW_A_SKILL: Final = _AGENTS | {_SKILLS, "plugins"}
 _IS_FLAT: Final = "a skill is a folder with a SKILL.md: make {name}/SKILL.md of this file"
 _LEADS_OUT: Final = "the folder is a link that leads out of the source"
@@ -389,7 +387,7 @@ class ImportCandidate:
     source: str
     bundle: Bundle | None = None
     reason: str | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[model.Problem, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -398,7 +396,7 @@ class ImportCandidate:
 
 
 def find_importable(
-    anchor: Path, starts: Iterable[tuple[str, ...]], options: SkillOptions
+    anchor: Path, starts: Iterable[tuple[str, ...]], options: model.SkillOptions
 ) -> list[ImportCandidate]:
     """Find the skills in some folders: usual folders first, then by depth.
 
@@ -494,7 +492,7 @@ class _Walk:
                 self._report(start, reason)
                 return
             self._folders += 1
-            self._look(*queue.popleft())
+            self._visit(*queue.popleft())
         found = self._places[first:]
         if len(found) > 1 and found[0].parts == start and found[0].reason is None:
             self._places[first] = replace(found[0], whole=False)
@@ -529,7 +527,7 @@ class _Walk:
     def _report(self, parts: tuple[str, ...], reason: str) -> None:
         self._places.append(_Place(parts=parts, reason=reason))
 
-    def _look(self, parts: tuple[str, ...], depth: int) -> None:
+    def _visit(self, parts: tuple[str, ...], depth: int) -> None:
         """Search one folder. Dangling links and files are ignored."""
         try:
             descriptor = loader.open_directory(self._anchor, parts)
@@ -551,7 +549,7 @@ class _Walk:
             names = {entry.name: entry for entry in islice(found, _MAX_NAMES)}
             if next(found, None) is not None:
                 self._report(parts, f"only {_MAX_NAMES:,} of its entries were looked at")
-        main = names.get(FILE_NAME) or names.get(_LOWER_CASE)
+        main = names.get(model.FILE_NAME) or names.get(_LOWER_CASE)
         is_skill = main is not None and not main.is_dir(follow_symlinks=False)
         if depth > _MAX_LEVELS:
             if is_skill:
@@ -649,7 +647,7 @@ class _CandidateReader:
         """A flat file with the front matter of a skill is reported."""
         file = read_file(self._anchor, place.parts, room=self._room)
         name = _flat_name(candidate.directory)
-        lenient = replace(self._rules, validation=Validation.LENIENT)
+        lenient = replace(self._rules, validation=model.Validation.LENIENT)
         if parse_bytes(file.data, name, candidate.source, lenient).skill is None:
             return None
         return replace(candidate, reason=_IS_FLAT.format(name=name))
@@ -658,9 +656,11 @@ class _CandidateReader:
         """Read a folder with a SKILL.md."""
         only = None if place.whole else _OWN_PARTS
         bundle = read_bundle(self._anchor, place.parts, room=self._room, only=only, any_case=True)
-        path = f"{candidate.source}/{FILE_NAME}".removeprefix("./")
-        parsed = parse_bytes(bundle.files[FILE_NAME].data, path_text(candidate.directory), path, self._rules)
-        problems = tuple(one for one in parsed.problems if one.severity is not Severity.INFO)
+        path = f"{candidate.source}/{model.FILE_NAME}".removeprefix("./")
+        parsed = parse_bytes(
+            bundle.files[model.FILE_NAME].data, path_text(candidate.directory), path, self._rules
+        )
+        problems = tuple(one for one in parsed.problems if one.severity is not model.Severity.INFO)
         candidate = replace(candidate, problems=problems)
         if parsed.skill is None:
             return replace(candidate, reason=f"{problems[0].message} ({problems[0].code.value})")

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
+from symphony.skills import parser
 from symphony.skills.model import (
     DEFAULT_PATH,
     DEFAULT_USER_PATH,
@@ -31,20 +32,6 @@ from symphony.skills.model import (
     is_plain,
     one_line,
     problem,
-)
-from symphony.skills.parser import (
-    POLICY_DIRECTORY,
-    POLICY_FILE,
-    POLICY_PATH,
-    TOP,
-    ForPeople,
-    Parsed,
-    ParseOptions,
-    SkillFile,
-    is_clean_name,
-    parse,
-    policy_for_people,
-    split_file,
 )
 
 # --- Safe opening ---
@@ -130,7 +117,7 @@ def _walk(base: Path, parts: Sequence[str], flags: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillRoot:
+class RootReader:
     """One directory to load skills from.
 
     Attributes:
@@ -163,7 +150,7 @@ def path_text(path: str) -> str:
     return path if path.isascii() else os.fsencode(path).decode(errors="replace")
 
 
-def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[SkillRoot | Problem]:
+def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[RootReader | Problem]:
     """The configured roots in the order of precedence, with a problem in place of an invalid one."""
     base = workspace.absolute()
     named = base if root is None else root.absolute()
@@ -173,7 +160,7 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
     for path in options.extra_paths:
         yield _below(base, named, path, Scope.EXTRA, "extra_paths")
     if (library := options.library) is not None:
-        yield SkillRoot(
+        yield RootReader(
             scope=Scope.LIBRARY,
             base=library.base,
             parts=PurePosixPath(library.path).parts,
@@ -183,13 +170,13 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
         )
 
 
-def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> SkillRoot | Problem:
+def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> RootReader | Problem:
     parts = PurePosixPath(path).parts
     if not _is_sane(path) or path.startswith("/") or ".." in parts:
         message = f"`agent.skills.{key}` is not a relative path inside the workspace."
         return problem(Code.OUTSIDE_WORKSPACE, ".", message=message, scope=scope)
     shown = "/".join(parts)
-    return SkillRoot(
+    return RootReader(
         scope=scope,
         base=base,
         parts=parts,
@@ -199,12 +186,12 @@ def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> SkillR
     )
 
 
-def _user(path: str) -> SkillRoot | Problem:
+def _user(path: str) -> RootReader | Problem:
     if not _is_sane(path):
         message = "`agent.skills.user_path` is not a path."
         return problem(Code.NOT_A_DIRECTORY, ".", message=message, scope=Scope.USER)
     base = _user_root(path)
-    return SkillRoot(
+    return RootReader(
         scope=Scope.USER,
         base=base,
         parts=(),
@@ -262,21 +249,23 @@ _LIMITS: Final = {
 }
 _OUTSIDE: Final = "A link leads out of the skills directory."
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_UNREADABLE_POLICY: Final = ForPeople("what cannot be read", (), clear=False)
+_UNREADABLE_POLICY: Final = parser.ForPeople("what cannot be read", (), clear=False)
 _UNCLEAR_POLICY: Final = "It does not say whether agents may use the skill: the skill is kept for people."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class RootListing:
     """The content of one root, in the order of its directories; `root` is `None` if it cannot be opened."""
 
     root: Root | None = None
-    items: tuple[Parsed, ...] = ()
+    items: tuple[parser.Parsed, ...] = ()
     problems: tuple[Problem, ...] = ()
     incomplete: Incomplete | None = None
 
 
-def scan(source: SkillRoot, rules: ParseOptions, seen: set[tuple[int, int]], until: float) -> Listing:
+def scan(
+    source: RootReader, rules: parser.ParseOptions, seen: set[tuple[int, int]], until: float
+) -> RootListing:
     """Load one root, unless its directory (device, inode) is in `seen`, and add it there.
 
     Stops opening files when `time.monotonic()` reaches `until`.
@@ -284,19 +273,19 @@ def scan(source: SkillRoot, rules: ParseOptions, seen: set[tuple[int, int]], unt
     try:
         descriptor = open_directory(source.base, source.parts)
     except (OSError, OutsideWorkspaceError) as error:
-        return Listing(problems=_root_problem(error, source))
+        return RootListing(problems=_root_problem(error, source))
     try:
         status = os.fstat(descriptor)
         identity = (status.st_dev, status.st_ino)
         if identity in seen:
-            return Listing()
+            return RootListing()
         seen.add(identity)
         return _Scan(source, rules, until).run(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _root_problem(error: Exception, source: SkillRoot) -> tuple[Problem, ...]:
+def _root_problem(error: Exception, source: RootReader) -> tuple[Problem, ...]:
     match error:
         case OSError(errno=errno.ENOENT):
             if source.optional:
@@ -321,21 +310,23 @@ def _code(error: Exception) -> Code:
 class _Scan:
     """One scan of one root. Every name is opened relative to the directory in which it was listed."""
 
-    def __init__(self, source: SkillRoot, rules: ParseOptions, until: float) -> None:
+    def __init__(self, source: RootReader, rules: parser.ParseOptions, until: float) -> None:
         self._source = source
         self._rules = rules
         self._until = until
         self._bytes = _MAX_BYTES
         self._events = _MAX_EVENTS
 
-    def run(self, descriptor: int) -> Listing:
+    def run(self, descriptor: int) -> RootListing:
         """The skills of the root, and the root itself if it is a skill."""
         source = self._source
         root = Root(scope=source.scope, path=source.path(), directory=source.root)
         try:
             names, over, is_skill = _names(descriptor)
         except OSError as error:
-            return Listing(root=root, problems=(problem(_code(error), source.path(), scope=source.scope),))
+            return RootListing(
+                root=root, problems=(problem(_code(error), source.path(), scope=source.scope),)
+            )
         items, incomplete = self._all(descriptor, names)
         incomplete = incomplete or (Incomplete.COUNT if over else None)
         problems = []
@@ -350,11 +341,11 @@ class _Scan:
             else:
                 items = (own, *items)
                 root = root if others else replace(root, directory=source.root.parent)
-        return Listing(root=root, items=items, problems=tuple(problems), incomplete=incomplete)
+        return RootListing(root=root, items=items, problems=tuple(problems), incomplete=incomplete)
 
-    def _all(self, descriptor: int, names: list[str]) -> tuple[tuple[Parsed, ...], Incomplete | None]:
+    def _all(self, descriptor: int, names: list[str]) -> tuple[tuple[parser.Parsed, ...], Incomplete | None]:
         """The files of the directories up to the limits, and the limit that was reached, if any."""
-        items: list[Parsed] = []
+        items: list[parser.Parsed] = []
         for name in names:
             if time.monotonic() >= self._until:
                 return tuple(items), Incomplete.TIME
@@ -365,7 +356,7 @@ class _Scan:
                 self._events -= item.events
         return tuple(items), None
 
-    def _directory(self, root: int, name: str) -> Parsed | None:
+    def _directory(self, root: int, name: str) -> parser.Parsed | None:
         parts = (*self._source.parts, name)
         try:
             descriptor = open_child(self._source.base, root, parts)
@@ -376,7 +367,7 @@ class _Scan:
         finally:
             os.close(descriptor)
 
-    def _file(self, directory: int, parts: tuple[str, ...], name: str, *names: str) -> Parsed | None:
+    def _file(self, directory: int, parts: tuple[str, ...], name: str, *names: str) -> parser.Parsed | None:
         try:
             descriptor = open_file(self._source.base, directory, (*parts, FILE_NAME))
         except (OSError, OutsideWorkspaceError) as error:
@@ -391,12 +382,14 @@ class _Scan:
             os.close(descriptor)
         return self._with_policy(item, directory, parts, *names[:-1])
 
-    def _with_policy(self, item: Parsed, directory: int, parts: tuple[str, ...], *names: str) -> Parsed:
+    def _with_policy(
+        self, item: parser.Parsed, directory: int, parts: tuple[str, ...], *names: str
+    ) -> parser.Parsed:
         """The skill with what its agents/openai.yaml says of it; a file that cannot be read keeps it."""
         if item.skill is None:
             return item
         try:
-            found = policy_for_people(self._policy(directory, (*parts, POLICY_DIRECTORY)))
+            found = parser.policy_for_people(self._policy(directory, (*parts, parser.POLICY_DIRECTORY)))
         except (OSError, OutsideWorkspaceError) as error:
             if isinstance(error, OSError) and error.errno in _GONE:
                 return item
@@ -405,10 +398,10 @@ class _Scan:
             return item
         problems, source = item.problems, self._source
         if not found.clear:
-            path = source.path(*names, POLICY_PATH)
+            path = source.path(*names, parser.POLICY_PATH)
             unclear = problem(Code.BAD_OPTIONAL_FIELD, path, message=_UNCLEAR_POLICY, scope=source.scope)
             problems = (*problems, unclear)
-        reason = item.skill.for_people or f"{found.key} in {POLICY_PATH}"
+        reason = item.skill.for_people or f"{found.key} in {parser.POLICY_PATH}"
         return item._replace(skill=structs.replace(item.skill, for_people=reason), problems=problems)
 
     def _policy(self, skill: int, parts: tuple[str, ...]) -> bytes:
@@ -416,7 +409,7 @@ class _Scan:
         base = self._source.base
         directory = open_child(base, skill, parts)
         try:
-            file = open_file(base, directory, (*parts, POLICY_FILE))
+            file = open_file(base, directory, (*parts, parser.POLICY_FILE))
         finally:
             os.close(directory)
         try:
@@ -428,7 +421,9 @@ class _Scan:
         self._bytes -= len(data)
         return data
 
-    def _failed(self, error: Exception, parent: int, entry: str, name: str, *names: str) -> Parsed | None:
+    def _failed(
+        self, error: Exception, parent: int, entry: str, name: str, *names: str
+    ) -> parser.Parsed | None:
         """The problem, if it is one: plain files in the root and vanished entries are not.
 
         `entry` is what was opened in the directory `parent`.
@@ -444,13 +439,13 @@ class _Scan:
         path = names if entry == FILE_NAME else names[:-1]
         return self._broken(Code.DANGLING_LINK, name, *path) if is_link else None
 
-    def _broken(self, code: Code, name: str, *names: str) -> Parsed:
+    def _broken(self, code: Code, name: str, *names: str) -> parser.Parsed:
         source = self._source
         message = _OUTSIDE if code is Code.OUTSIDE_WORKSPACE and source.scope is Scope.USER else None
         one = problem(code, source.path(*names), message=message, scope=source.scope)
-        return Parsed(skill=None, problems=(one,), directory=path_text(name))
+        return parser.Parsed(skill=None, problems=(one,), directory=path_text(name))
 
-    def _lower_case(self, directory: int, name: str, *names: str) -> Parsed | None:
+    def _lower_case(self, directory: int, name: str, *names: str) -> parser.Parsed | None:
         file = FILE_NAME.replace("SKILL", "skill")
         try:
             os.stat(file, dir_fd=directory, follow_symlinks=False)
@@ -458,24 +453,24 @@ class _Scan:
             return None
         return self._broken(Code.LOWERCASE_FILENAME, name, *names[:-1], file)
 
-    def _read(self, descriptor: int, name: str, *names: str) -> Parsed:
+    def _read(self, descriptor: int, name: str, *names: str) -> parser.Parsed:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return self._broken(Code.NOT_REGULAR_FILE, name, *names)
         found = self._beginning(descriptor, status.st_size, name, *names)
-        parsed = parse(found, self._rules)
-        if parsed.skill is None or is_clean_name(name) or (is_plain(name) and escape(name) == name):
+        parsed = parser.parse(found, self._rules)
+        if parsed.skill is None or parser.is_clean_name(name) or (is_plain(name) and escape(name) == name):
             return parsed
         return self._broken(Code.INVALID_DIRECTORY, name, *names)
 
-    def _beginning(self, descriptor: int, size: int, name: str, *names: str) -> SkillFile:
+    def _beginning(self, descriptor: int, size: int, name: str, *names: str) -> parser.SkillFile:
         """Read 4 KiB, and up to 64 KiB while the front matter is not closed."""
         data = os.read(descriptor, _FIRST_READ)
         while True:
             whole = len(data) >= size
             # An incomplete last line could look like a fence.
             lines = data if whole else data[: data.rfind(b"\n") + 1]
-            parts = split_file(lines)
+            parts = parser.split_file(lines)
             goes_on = parts is not None and (parts.glued or not parts.fences.closed)
             if whole or not goes_on or len(data) >= _MAX_READ:
                 break
@@ -485,7 +480,7 @@ class _Scan:
             data += more
         self._bytes -= len(data)
         source = self._source
-        return SkillFile(
+        return parser.SkillFile(
             path=source.path(*names),
             directory=path_text(name),
             data=lines,
@@ -529,9 +524,9 @@ def load(
     if not options.enabled:
         return SkillSet(root=(root or workspace) / options.path)
     collector = _Collector(options)
-    rules, seen = ParseOptions.of(options), set[tuple[int, int]]()
+    rules, seen = parser.ParseOptions.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
-        if isinstance(source, SkillRoot):
+        if isinstance(source, RootReader):
             # The repository may have skills in the directory of the library, which is then scanned twice.
             listing = scan(source, rules, set() if source.scope is Scope.LIBRARY else seen, until)
             collector.add(source, listing)
@@ -556,7 +551,7 @@ class _Collector:
         self._project: Path | None = None
         self._incomplete: Incomplete | None = None
 
-    def add(self, source: SkillRoot, listing: Listing) -> None:
+    def add(self, source: RootReader, listing: RootListing) -> None:
         """Add the content of one root."""
         listing = replace(listing, items=tuple(self._of_scope(source.scope, listing.items)))
         if listing.root is not None and source.scope is not Scope.LIBRARY:
@@ -580,7 +575,7 @@ class _Collector:
                 hidden = Shadowed(name=skill.name, path=skill.path, scope=skill.scope, by=first.path)
                 self._shadowed.append(hidden)
 
-    def _of_scope(self, scope: Scope, items: tuple[Parsed, ...]) -> Iterator[Parsed]:
+    def _of_scope(self, scope: Scope, items: tuple[parser.Parsed, ...]) -> Iterator[parser.Parsed]:
         """The items without those that are in the same directory, but of another scope."""
         library = self._options.library
         if library is None:
@@ -627,9 +622,9 @@ class _Collector:
         ]
 
 
-def _kept(items: tuple[Parsed, ...]) -> dict[str, Skill]:
+def _kept(items: tuple[parser.Parsed, ...]) -> dict[str, Skill]:
     """The skills of one root by their keys; of several with one name, the one whose directory has it wins."""
-    kept: dict[str, Parsed] = {}
+    kept: dict[str, parser.Parsed] = {}
     for item in items:
         if item.skill is not None:
             first = kept.setdefault(item.key, item)
@@ -638,7 +633,7 @@ def _kept(items: tuple[Parsed, ...]) -> dict[str, Skill]:
     return {key: item.skill for key, item in kept.items() if item.skill is not None}
 
 
-def _taken(item: Parsed, skill: Skill, first: Skill) -> Problem:
+def _taken(item: parser.Parsed, skill: Skill, first: Skill) -> Problem:
     message = f"`name` is already taken by {first.path}."
-    place = TOP if item.fields is None else item.fields.place("name")
+    place = parser.TOP if item.fields is None else item.fields.place("name")
     return problem(Code.DUPLICATE_NAME, skill.path, place, message=message, scope=skill.scope)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from symphony import frontmatter
-from symphony.frontmatter import Document, FrontMatterError, Profile
+from symphony.frontmatter import FrontMatterError, FrontMatterMap, Profile
 from symphony.skills.model import DEFAULT_PRIORITY, PRIORITY, Severity
 
 MANIFEST_FILE: Final = "manifest.yaml"
@@ -225,7 +225,7 @@ class Manifest:
 class _Reader:
     """Reads the entries of a document and collects problems."""
 
-    def __init__(self, document: Document, path: str) -> None:
+    def __init__(self, document: FrontMatterMap, path: str) -> None:
         self._document = document
         self._path = path
         self.problems: list[InstructionProblem] = []

@@ -455,7 +455,7 @@ _WARNINGS: Final = {
     ),
     Code.REPAIRED_YAML: (
         "The front matter was not valid YAML; it could be repaired.",
-        "Put quotes around the value, or mend the line that is named here.",
+        "Put quotes around the value, or fix the line that is named here.",
     ),
     Code.BOM: ("The file starts with a byte-order mark.", "Save it without one."),
     Code.BAD_OPTIONAL_FIELD: ("An optional field has an unusual type or length.", "Correct or remove it."),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from symphony import frontmatter
-from symphony.frontmatter import Document, FrontMatterError, Profile, Split
+from symphony.frontmatter import FrontMatterError, FrontMatterMap, Profile, Split
 from symphony.skills.model import (
     DEFAULT_PRIORITY,
     PRIORITY,
@@ -66,11 +66,11 @@ _QUOTE_SIGN: Final = Advice(
 )
 _LINES_ALONE: Final = Advice(
     "The front matter is not valid YAML; only the lines of `name` and `description` were read.",
-    "Mend the line that is named here, or remove its key.",
+    "Fix the line that is named here, or remove its key.",
 )
 
 
-def load(front: bytes) -> Document:
+def load(front: bytes) -> FrontMatterMap:
     """Parse the front matter of a skill.
 
     Raises:
@@ -140,7 +140,7 @@ def _is_yaml(line: bytes, value: bytes) -> bool:
     try:
         load(line)
     except FrontMatterError as error:
-        refused = error.code is not frontmatter.Code.INVALID_YAML
+        refused = error.code is not frontmatter.YamlCode.INVALID_YAML
         return refused and not _ALIAS_AND_MORE.match(value)
     return True
 
@@ -221,10 +221,10 @@ _WORDS: Final = re.compile(r"[^\s,]+")
 _GLUED: Final = re.compile(rb"^---(?=#)", re.MULTILINE)
 _MISSPELT: Final = frozenset({"when-to-use", "whenToUse", "whentouse", "when to use", "When_to_use"})
 _CODES: Final = {
-    frontmatter.Code.DUPLICATE_KEY: Code.INVALID_YAML,
-    frontmatter.Code.TOO_MANY_EVENTS: Code.FRONT_MATTER_TOO_LARGE,
+    frontmatter.YamlCode.DUPLICATE_KEY: Code.INVALID_YAML,
+    frontmatter.YamlCode.TOO_MANY_EVENTS: Code.FRONT_MATTER_TOO_LARGE,
 }
-_REPAIRABLE: Final = {frontmatter.Code.INVALID_YAML, frontmatter.Code.ALIAS_NOT_ALLOWED}
+_REPAIRABLE: Final = {frontmatter.YamlCode.INVALID_YAML, frontmatter.YamlCode.ALIAS_NOT_ALLOWED}
 
 
 class Fault(NamedTuple):
@@ -262,32 +262,34 @@ class FrontMatterFields(NamedTuple):
     priority: int = DEFAULT_PRIORITY
     phases: tuple[str, ...] = ()
     for_people: ForPeople | None = None
-    document: Document | None = None
+    document: FrontMatterMap | None = None
 
     def place(self, key: str) -> Place:
         """Line and column of a top-level key; the top of the file if it is missing."""
         return (None if self.document is None else self.document.position(key)) or TOP
 
 
-class Parts(NamedTuple):
+class SkillFileParts(NamedTuple):
     """The fences of a file; `glued` says that the body begins on the line of the closing fence."""
 
     fences: Split
     glued: bool = False
 
 
-def split_file(data: bytes) -> Parts | None:
+def split_file(data: bytes) -> SkillFileParts | None:
     """As `frontmatter.split`, but `---# Title` closes front matter that has no other closing fence."""
     found = frontmatter.split(data)
     if found is None:
         return None
     glued = None if found.closed else _GLUED.search(found.front)
     if glued is None:
-        return Parts(found)
+        return SkillFileParts(found)
     offset = len(data) - len(found.front) + glued.end()
     line = 1 + data.count(b"\n", 0, offset)
     front = found.front[: glued.start()]
-    return Parts(found._replace(front=front, body_offset=offset, body_line=line, closed=True), glued=True)
+    return SkillFileParts(
+        found._replace(front=front, body_offset=offset, body_line=line, closed=True), glued=True
+    )
 
 
 def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFields:
@@ -320,7 +322,7 @@ def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFiel
     return _Reader(document, faults).fields(strict_error, events, for_people)
 
 
-def _repaired(front: bytes) -> tuple[Document, Advice, bool] | None:
+def _repaired(front: bytes) -> tuple[FrontMatterMap, Advice, bool] | None:
     """The repaired document, what was repaired, and whether all keys were kept."""
     for mend in (quoted, legible):
         mended = mend(front)
@@ -338,7 +340,7 @@ class _Reader:
 
     __slots__ = ("_document", "_faults", "_value")
 
-    def __init__(self, document: Document, faults: tuple[Fault, ...]) -> None:
+    def __init__(self, document: FrontMatterMap, faults: tuple[Fault, ...]) -> None:
         self._document = document
         self._value = document.value
         self._faults = [*faults]
@@ -492,7 +494,7 @@ class SkillFile(NamedTuple):
     directory: str
     data: bytes
     whole: bool
-    parts: Parts | None = None
+    parts: SkillFileParts | None = None
     scope: Scope = Scope.PROJECT
     root: Path | None = None
 

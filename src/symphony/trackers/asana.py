@@ -8,14 +8,14 @@ from typing import Annotated, Any
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.http import FORBIDDEN, Answer, Flow, Page, Pager, Query, Request, ServiceProfile
+from symphony.http import FORBIDDEN, Flow, HttpResponse, Page, PageGuard, Query, Request, ServiceProfile
 from symphony.http.fields import MalformedRecordError, dig, instant, items, mapping, required, text, texts
 from symphony.http.service import bearer
+from symphony.trackers import provider
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
-from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, scope_problem
+from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall, scope_problem
 from symphony.trackers.remote import Flows, ListingCache, RemoteKind
 from symphony.trackers.webhooks import ASANA
 
@@ -25,21 +25,21 @@ COMPLETED = "completed"
 """The state of a completed task in a section that is not terminal."""
 
 
-class AsanaSettings(ProviderSettings):
+class AsanaSettings(provider.ProviderSettings):
     """One project, by its gid."""
 
     kind = "asana"
     closed_states = (COMPLETED,)
 
-    endpoint: Address = "https://app.asana.com/api/1.0"
-    api_key: Annotated[Credential, Variable("ASANA_PAT")]
-    project_gid: Annotated[str, matches(r"[1-9]\d{0,30}", "be the number in the project's address")]
+    endpoint: provider.Address = "https://app.asana.com/api/1.0"
+    api_key: Annotated[provider.Credential, provider.StandInVariable("ASANA_PAT")]
+    project_gid: Annotated[str, provider.matches(r"[1-9]\d{0,30}", "be the number in the project's address")]
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> provider.ServiceAccess:
         key = self.api_key.reveal()
-        return Access(base=self.endpoint, credential=key, headers=bearer(key))
+        return provider.ServiceAccess(base=self.endpoint, credential=key, headers=bearer(key))
 
 
 # --- service ---------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class AsanaFlows(Flows[AsanaSettings]):
         query = [*query, ("limit", str(PAGE))]
         first = Request(endpoint=endpoint, path=path, query=query)
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             records = self.service.list_of(dig(answer.body, "data"), first)
             following = answer.body.get("next_page")
             if following is None:
@@ -452,21 +452,21 @@ class AsanaFlows(Flows[AsanaSettings]):
         """
         own, project = ("tasks", issue.id), ("projects", self.settings.project_gid)
         writes = [
-            Write("PUT", own, _EDITED),
-            Write("POST", (*own, "stories"), "data.text data.html_text data.is_pinned"),
-            Write("POST", (*own, "addTag"), "data.tag"),
-            Write("POST", (*own, "removeTag"), "data.tag"),
+            AllowedWrite("PUT", own, _EDITED),
+            AllowedWrite("POST", (*own, "stories"), "data.text data.html_text data.is_pinned"),
+            AllowedWrite("POST", (*own, "addTag"), "data.tag"),
+            AllowedWrite("POST", (*own, "removeTag"), "data.tag"),
         ]
         keys = "data.task data.insert_before data.insert_after"
-        move = Write("POST", ("sections", NUMBERED, "addTask"), keys)
+        move = AllowedWrite("POST", ("sections", NUMBERED, "addTask"), keys)
         allowed = scope_problem(call, Reach(reads=(), writes=(move,)), self.settings.scope) is None
         if allowed and dig(call.body, "data", "task") == issue.id:
             sections = yield from self._sections()
             if call.steps[1] in sections.values():
                 writes.append(move)
-        if self.settings.scope is Scope.ISSUE:
+        if self.settings.scope is RawToolScope.ISSUE:
             return Reach(reads=(own,), writes=tuple(writes))
-        writes.append(Write("POST", (*project, "sections"), "data.name"))
+        writes.append(AllowedWrite("POST", (*project, "sections"), "data.name"))
         return Reach(reads=(own, project), writes=tuple(writes))
 
 

@@ -35,7 +35,7 @@ _ZERO_WIDTH_SPACE = "\u200b"
 # --- one comment per purpose -----------------------------------------------------------------------------
 
 
-class Outcome(StrEnum):
+class UpsertOutcome(StrEnum):
     """What an upsert did."""
 
     CREATED = "created"
@@ -48,7 +48,7 @@ class Upserted:
     """The comment after an upsert."""
 
     comment_id: str
-    outcome: Outcome
+    outcome: UpsertOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ async def upsert_comment(
     found = await wanted.find(tracker, issue_id)
     if len(found) > 1:
         comment_id = (await _keep_one(tracker, issue_id, found, wanted)).comment_id
-    return Upserted(comment_id=comment_id, outcome=Outcome.CREATED)
+    return Upserted(comment_id=comment_id, outcome=UpsertOutcome.CREATED)
 
 
 async def revise_comment(
@@ -131,10 +131,10 @@ async def _keep_one(
 ) -> Upserted:
     """Update the oldest comment and replace the others by a text without a marker."""
     kept, *duplicates = found
-    outcome = Outcome.UNCHANGED
+    outcome = UpsertOutcome.UNCHANGED
     if _marker(kept)["fp"] != wanted.fingerprint:
         await tracker.put_comment(issue_id, wanted.text, key=wanted.key, comment_id=kept.id)
-        outcome = Outcome.EDITED
+        outcome = UpsertOutcome.EDITED
     for duplicate in duplicates:
         await tracker.put_comment(issue_id, SUPERSEDED, key=wanted.key, comment_id=duplicate.id)
     return Upserted(comment_id=kept.id, outcome=outcome)

@@ -11,10 +11,10 @@ from typing_extensions import override
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state, plural
 from symphony.http import (
     UNAUTHORISED,
-    Answer,
     Flow,
+    HttpResponse,
     Page,
-    Pager,
+    PageGuard,
     Request,
     ServiceProfile,
     plain_status,
@@ -31,12 +31,12 @@ from symphony.http.fields import (
     texts,
     whole,
 )
+from symphony.trackers import provider
 from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
-from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write
+from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall
 from symphony.trackers.remote import Flows, RemoteKind, batches
 from symphony.trackers.webhooks import JIRA
 
@@ -45,22 +45,28 @@ from symphony.trackers.webhooks import JIRA
 _EMAIL = r"[^\s:@\x00-\x1f]{1,200}@[^\s:@\x00-\x1f]{1,200}"
 
 
-class JiraSettings(ProviderSettings):
+class JiraSettings(provider.ProviderSettings):
     """One project of a site, by its key."""
 
     kind = "jira"
 
-    base_url: Annotated[Address, Variable("JIRA_BASE_URL")]
-    email: Annotated[str, Variable("JIRA_EMAIL"), matches(_EMAIL, "be an email address")]
-    api_token: Annotated[Credential, Variable("JIRA_API_TOKEN")]
-    project_key: Annotated[str, matches(r"[A-Za-z][A-Za-z0-9_]{0,99}", "be the key of a project, like PAY")]
+    base_url: Annotated[provider.Address, provider.StandInVariable("JIRA_BASE_URL")]
+    email: Annotated[
+        str, provider.StandInVariable("JIRA_EMAIL"), provider.matches(_EMAIL, "be an email address")
+    ]
+    api_token: Annotated[provider.Credential, provider.StandInVariable("JIRA_API_TOKEN")]
+    project_key: Annotated[
+        str, provider.matches(r"[A-Za-z][A-Za-z0-9_]{0,99}", "be the key of a project, like PAY")
+    ]
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> provider.ServiceAccess:
         token = self.api_token.reveal()
         pair = b64encode(f"{self.email}:{token}".encode()).decode("ascii")
-        return Access(base=self.base_url, credential=token, headers={"authorization": f"Basic {pair}"})
+        return provider.ServiceAccess(
+            base=self.base_url, credential=token, headers={"authorization": f"Basic {pair}"}
+        )
 
     def page_of(self, key: str) -> str | None:
         """Where people find an issue; unknown behind the gateway of Atlassian."""
@@ -70,7 +76,7 @@ class JiraSettings(ProviderSettings):
 # --- service ---------------------------------------------------------------------------------------------
 
 
-def _status(answer: Answer) -> int:
+def _status(answer: HttpResponse) -> int:
     """401 also where Jira ignores a wrong credential, and answers with what the public may see."""
     reason = answer.headers.get("x-seraph-loginreason", "").upper()
     rejected = "AUTHENTICATED_FAILED" in reason or "AUTHENTICATION_DENIED" in reason
@@ -234,7 +240,7 @@ class JiraFlows(Flows[JiraSettings]):
             accept=frozenset({_BAD_REQUEST}),
         )
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             if answer.status == _BAD_REQUEST:  # a project or status that does not exist or may not be seen
                 failure = self.service.refused(first, answer, _BAD_REQUEST).failure
                 keys = "tracker.active_states and tracker.terminal_states"
@@ -346,7 +352,7 @@ class JiraFlows(Flows[JiraSettings]):
         )
         count = 0
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             nonlocal count
             records = self.service.list_of(dig(answer.body, "comments"), first)
             total = whole(dig(answer.body, "total"))
@@ -388,7 +394,7 @@ class JiraFlows(Flows[JiraSettings]):
         )
         self._written(answer)
 
-    def _written(self, answer: Answer) -> str:
+    def _written(self, answer: HttpResponse) -> str:
         comment_id = text(dig(answer.body, "id"))
         if comment_id is None:
             raise self.service.malformed("answered no comment to a comment")
@@ -445,7 +451,7 @@ class JiraFlows(Flows[JiraSettings]):
         """
         api = tuple(_API.strip("/").split("/"))
         issues = [(*api, "issue", issue.id), (*api, "issue", issue.identifier)]
-        if self.settings.scope is Scope.ISSUE:
+        if self.settings.scope is RawToolScope.ISSUE:
             return without_requests(Reach(reads=tuple(issues), writes=_writes(issues)))
         project = self.settings.project_key
         key = "".join(call.steps[len(api) + 1 : len(api) + 2])
@@ -454,18 +460,18 @@ class JiraFlows(Flows[JiraSettings]):
         return without_requests(Reach(reads=(*issues, (*api, "project", project)), writes=_writes(issues)))
 
 
-def _writes(issues: Iterable[tuple[str, ...]]) -> tuple[Write, ...]:
+def _writes(issues: Iterable[tuple[str, ...]]) -> tuple[AllowedWrite, ...]:
     """What a narrowed scope allows on these issues."""
     return tuple(
         write
         for issue in issues
         for write in (
-            Write("PUT", issue, _EDITED),
-            Write("PUT", (*issue, "assignee"), "accountId"),
-            Write("POST", (*issue, "transitions"), f"transition {_EDITED}"),
-            Write("POST", (*issue, "comment"), "body visibility"),
-            Write("PUT", (*issue, "comment", NUMBERED), "body visibility"),
-            Write("DELETE", (*issue, "comment", NUMBERED)),
+            AllowedWrite("PUT", issue, _EDITED),
+            AllowedWrite("PUT", (*issue, "assignee"), "accountId"),
+            AllowedWrite("POST", (*issue, "transitions"), f"transition {_EDITED}"),
+            AllowedWrite("POST", (*issue, "comment"), "body visibility"),
+            AllowedWrite("PUT", (*issue, "comment", NUMBERED), "body visibility"),
+            AllowedWrite("DELETE", (*issue, "comment", NUMBERED)),
         )
     )
 

@@ -14,27 +14,27 @@ from symphony.http import (
     FORBIDDEN,
     THROTTLED,
     UNAUTHORISED,
-    Answer,
     Bucket,
     Flow,
+    HttpResponse,
     Request,
     ServiceProfile,
     plain_status,
 )
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, error_codes, error_message, graphql, operation
+from symphony.trackers import provider
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.deciding_labels import graphql_label_request, refusal
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, States, Variable
-from symphony.trackers.raw_tools import Scope, graphql_call, graphql_spec, show, writes_comment
+from symphony.trackers.raw_tools import RawToolScope, graphql_call, graphql_spec, show, writes_comment
 from symphony.trackers.remote import Flows, ListingCache, RemoteKind, batches
 from symphony.trackers.webhooks import LINEAR
 
 # --- settings --------------------------------------------------------------------------------------------
 
 
-class LinearSettings(ProviderSettings):
+class LinearSettings(provider.ProviderSettings):
     """One project.
 
     Attributes:
@@ -44,21 +44,21 @@ class LinearSettings(ProviderSettings):
     """
 
     kind = "linear"
-    scopes = (Scope.TOKEN, Scope.OFF)
+    scopes = (RawToolScope.TOKEN, RawToolScope.OFF)
 
-    endpoint: Address = "https://api.linear.app/graphql"
-    api_key: Annotated[Credential, Variable("LINEAR_API_KEY")]
+    endpoint: provider.Address = "https://api.linear.app/graphql"
+    api_key: Annotated[provider.Credential, provider.StandInVariable("LINEAR_API_KEY")]
     project_slug: str
-    assignee: Annotated[str, Variable("LINEAR_ASSIGNEE")] = ""
-    active_states: States = ("Todo", "In Progress")
-    terminal_states: States = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
+    assignee: Annotated[str, provider.StandInVariable("LINEAR_ASSIGNEE")] = ""
+    active_states: provider.States = ("Todo", "In Progress")
+    terminal_states: provider.States = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> provider.ServiceAccess:
         key = self.api_key.reveal()
         header = f"Bearer {key}" if key.startswith("lin_oauth_") else key
-        return Access(base=self.endpoint, credential=key, headers={"authorization": header})
+        return provider.ServiceAccess(base=self.endpoint, credential=key, headers={"authorization": header})
 
     @property
     def slugs(self) -> list[str]:
@@ -79,7 +79,7 @@ _STATUS_OF_CODE = {
 }
 
 
-def _status(answer: Answer) -> int:
+def _status(answer: HttpResponse) -> int:
     """The error codes before the status: Linear has answered a rate limit with a 400."""
     statuses = [_STATUS_OF_CODE[code] for code in error_codes(answer) if code in _STATUS_OF_CODE]
     return max(statuses, default=plain_status(answer))
@@ -550,7 +550,7 @@ class LinearFlows(Flows[LinearSettings]):
 
     @override
     def tools(self) -> tuple[ToolSpec, ...]:
-        off = self.settings.scope is Scope.OFF
+        off = self.settings.scope is RawToolScope.OFF
         return () if off else (graphql_spec(self.tool_name, self.service.name),)
 
     @override

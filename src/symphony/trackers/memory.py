@@ -198,7 +198,7 @@ class MemoryTracker:
         self._changed.set()
 
     def comment(
-        self, issue_id: str, body: str, *, author: str = "somebody", may_answer: bool | None = True
+        self, issue_id: str, body: str, *, author: str = "unknown author", may_answer: bool | None = True
     ) -> str:
         """Add a comment that is not the daemon's, and return its id. Raises `TrackerError`.
 
@@ -345,7 +345,7 @@ def _missing(message: str) -> TrackerError:
             blame=Blame.TRACKER,
             message=message,
             retryable=False,
-            hint="a board of kind memory begins anew with every start and reload",
+            hint="a board of kind memory starts again with every start and reload",
         )
     )
 

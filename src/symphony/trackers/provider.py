@@ -3,12 +3,12 @@
     class ExampleSettings(ProviderSettings):
         kind = "example"
 
-        api_key: Annotated[Credential, Variable("EXAMPLE_API_KEY")]
+        api_key: Annotated[Credential, StandInVariable("EXAMPLE_API_KEY")]
         project: Annotated[str, matches(r"[A-Z]+", "be the key of a project")]
         endpoint: Address = "https://api.example.org"
 
 Texts and credentials can be `$NAME`. One that is missing, blank, or refers to an unset variable is taken from
-its `Variable`, if it has one. `read` reports all mistakes at once.
+its `StandInVariable`, if it has one. `read` reports all mistakes at once.
 """
 
 import re
@@ -42,7 +42,7 @@ from symphony.domain import CREDENTIALS_BY_SERVICE, Blame, Category, Failure, no
 from symphony.http import is_loopback
 from symphony.http.exchange import origin_of
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
-from symphony.trackers.raw_tools import Scope
+from symphony.trackers.raw_tools import RawToolScope
 
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 _TRACKER_KEYS = frozenset({"active_states", "terminal_states", "on_block"})
@@ -50,7 +50,7 @@ _TRACKER_KEYS = frozenset({"active_states", "terminal_states", "on_block"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ServiceAccess:
     """How a service is reached: base address, credential, and the headers that carry it."""
 
     base: str
@@ -62,7 +62,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class StandInVariable:
     """The environment variable that stands in for a missing setting."""
 
     name: str
@@ -140,18 +140,18 @@ class ProviderSettings(BaseModel):
     )
 
     kind: ClassVar[str]
-    scopes: ClassVar[tuple[Scope, ...]] = tuple(Scope)
+    scopes: ClassVar[tuple[RawToolScope, ...]] = tuple(RawToolScope)
     closed_states: ClassVar[tuple[str, ...]] = ()
 
     insecure_http: bool = False
-    scope: Scope = Scope.TOKEN
+    scope: RawToolScope = RawToolScope.TOKEN
     active_states: States
     terminal_states: States
     on_block: str | None = None
 
     @property
     @abstractmethod
-    def access(self) -> Access:
+    def access(self) -> ServiceAccess:
         """How the service is reached."""
 
     def is_terminal(self, state: str | None) -> bool:
@@ -260,7 +260,7 @@ class ProviderSettings(BaseModel):
 
     @field_validator("scope", mode="before")
     @classmethod
-    def _known_scope(cls, value: object) -> Scope:
+    def _known_scope(cls, value: object) -> RawToolScope:
         for scope in cls.scopes:
             if scope == value:
                 return scope
@@ -276,7 +276,7 @@ class ProviderSettings(BaseModel):
 
 
 def _variable(setting: FieldInfo) -> str | None:
-    return next((marker.name for marker in setting.metadata if isinstance(marker, Variable)), None)
+    return next((marker.name for marker in setting.metadata if isinstance(marker, StandInVariable)), None)
 
 
 def _resolved(value: Any, setting: FieldInfo, environment: Mapping[str, str]) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from symphony.domain import ToolResult, ToolSpec
-from symphony.http import Answer, Flow, Request
+from symphony.http import Flow, HttpResponse, Request
 from symphony.http.fields import dig
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.tools import object_schema, unknown_argument
@@ -34,7 +34,7 @@ _COMMENT_MUTATION = re.compile(r"\bcommentCreate\b")
 _BODY_ARGUMENT = re.compile(r'\bbody\s*:\s*("""|"|\$(\w+))')
 
 
-class Scope(StrEnum):
+class RawToolScope(StrEnum):
     """What the raw tool may reach; it is not offered with `OFF`."""
 
     TOKEN = "token"  # noqa: S105 - a scope, not a secret
@@ -150,7 +150,7 @@ def rest_flow(
     return replace(result, commented=result.success and call.writes_comment)
 
 
-def show(answer: Answer, *, success: bool, read_only: bool) -> ToolResult:
+def show(answer: HttpResponse, *, success: bool, read_only: bool) -> ToolResult:
     """An answer as the model gets it, cut if it is long."""
     text = json.dumps({"status": answer.status, "body": answer.body}, ensure_ascii=False)
     if len(text) > MAX_RESULT_CHARS:
@@ -172,7 +172,7 @@ _METHOD_OVERRIDES = frozenset({"_method", "opt_method"})
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class AllowedWrite:
     """A write that a narrowed scope allows.
 
     Attributes:
@@ -200,7 +200,7 @@ class Reach:
     """What a narrowed scope allows: reads of and below these paths, and these writes."""
 
     reads: tuple[tuple[str, ...], ...]
-    writes: tuple[Write, ...] = ()
+    writes: tuple[AllowedWrite, ...] = ()
 
 
 def _matches(step: str, pattern: str) -> bool:
@@ -209,7 +209,7 @@ def _matches(step: str, pattern: str) -> bool:
     return pattern == ANY or step.lower() == pattern.lower()
 
 
-def scope_problem(call: RestCall, reach: Reach, scope: Scope) -> str | None:
+def scope_problem(call: RestCall, reach: Reach, scope: RawToolScope) -> str | None:
     """Why the scope forbids the request, or `None`."""
     forbidden = f"`tracker.provider.scope: {scope}` does not allow {call.method} {call.path[:200]!r}"
     in_path = parse_qsl(call.path.partition("?")[2], keep_blank_values=True)

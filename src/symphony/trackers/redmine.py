@@ -8,36 +8,36 @@ from typing import Annotated, Any
 from typing_extensions import override
 
 from symphony.domain import MASK, Blocker, Issue, normalise_labels, normalise_state
-from symphony.http import Answer, Flow, Page, Pager, Query, Request, ServiceProfile
+from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, ServiceProfile
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
+from symphony.trackers import provider
 from symphony.trackers.base import AccountInfo, Comment, not_moved
 from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
-from symphony.trackers.raw_tools import Reach, RestCall, Scope, Write, mark_body
+from symphony.trackers.raw_tools import AllowedWrite, RawToolScope, Reach, RestCall, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches
 
 # --- settings --------------------------------------------------------------------------------------------
 
 
-class RedmineSettings(ProviderSettings):
+class RedmineSettings(provider.ProviderSettings):
     """One project; `subprojects` adds the issues of its subprojects."""
 
     kind = "redmine"
 
-    base_url: Annotated[Address, Variable("REDMINE_URL")]
-    api_key: Annotated[Credential, Variable("REDMINE_API_KEY")]
+    base_url: Annotated[provider.Address, provider.StandInVariable("REDMINE_URL")]
+    api_key: Annotated[provider.Credential, provider.StandInVariable("REDMINE_API_KEY")]
     project: Annotated[
         str,
-        Variable("REDMINE_PROJECT"),
-        matches(r"[a-z0-9_-]{1,100}", "be the identifier that stands in the project's address"),
+        provider.StandInVariable("REDMINE_PROJECT"),
+        provider.matches(r"[a-z0-9_-]{1,100}", "be the identifier that stands in the project's address"),
     ]
     subprojects: bool = False
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> provider.ServiceAccess:
         key = self.api_key.reveal()
-        return Access(base=self.base_url, credential=key, headers={"x-redmine-api-key": key})
+        return provider.ServiceAccess(base=self.base_url, credential=key, headers={"x-redmine-api-key": key})
 
 
 # --- service ---------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class RedmineFlows(Flows[RedmineSettings]):
             paging = [("limit", str(PAGE)), ("offset", str(count))]
             return Request(endpoint=endpoint, path=path, query=[*query, *paging], conditional=True)
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             nonlocal count
             records = self.service.list_of(dig(answer.body, "issues"), request())
             total = whole(answer.body.get("total_count"))
@@ -411,13 +411,15 @@ class RedmineFlows(Flows[RedmineSettings]):
         """
         issues = [issue.id]
         reads: list[tuple[str, ...]] = [(name,) for name in _LISTS]
-        if self.settings.scope is Scope.PROJECT:
+        if self.settings.scope is RawToolScope.PROJECT:
             reads.append(("projects", self.settings.project))
             match call.steps:
                 case (name, number, *_) if name.lower() == "issues" and (yield from self.by_ids([number])):
                     issues.append(number)
         paths = [("issues", each) for each in issues]
-        return Reach(reads=(*reads, *paths), writes=tuple(Write("PUT", path, _EDITED) for path in paths))
+        return Reach(
+            reads=(*reads, *paths), writes=tuple(AllowedWrite("PUT", path, _EDITED) for path in paths)
+        )
 
 
 def _any_status(ids: Sequence[str]) -> Query:

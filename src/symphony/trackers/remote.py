@@ -29,11 +29,11 @@ from symphony.domain import Failure, Issue, ToolResult, ToolSpec, normalise_stat
 from symphony.http import (
     PAUSE,
     SHARED,
-    Answer,
     Flow,
     Http,
+    HttpResponse,
     Page,
-    Pager,
+    PageGuard,
     Purpose,
     QuotaRemaining,
     RateLimiters,
@@ -44,13 +44,12 @@ from symphony.http import (
     wall_ms,
     without_requests,
 )
-from symphony.trackers import tools
+from symphony.trackers import raw_tools, tools
 from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
 from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
 from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
 from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
 from symphony.trackers.provider import ProviderSettings
-from symphony.trackers.raw_tools import Reach, RestCall, Scope, rest_call, rest_flow, rest_spec, scope_problem
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.webhooks import WebhookScheme
 
@@ -137,18 +136,22 @@ class Flows(ABC, Generic[S]):
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tool for raw API requests, unless `scope` is `off`."""
-        if self.settings.scope is Scope.OFF:
+        if self.settings.scope is raw_tools.RawToolScope.OFF:
             return ()
-        return (rest_spec(self.tool_name, self.service.name, self.tool_methods, note=self.tool_note()),)
+        return (
+            raw_tools.rest_spec(self.tool_name, self.service.name, self.tool_methods, note=self.tool_note()),
+        )
 
     def call_tool(self, arguments: Mapping[str, Any], issue: Issue) -> Flow[ToolResult]:
         """Make a raw API request for the session of an issue; a refusal is an answer to the model."""
-        call = rest_call(arguments, self.tool_methods, prefix=self.tool_prefix, suffix=self.tool_suffix)
+        call = raw_tools.rest_call(
+            arguments, self.tool_methods, prefix=self.tool_prefix, suffix=self.tool_suffix
+        )
         if isinstance(call, str):
             return ToolResult.error(call)
-        if self.settings.scope is not Scope.TOKEN:
+        if self.settings.scope is not raw_tools.RawToolScope.TOKEN:
             reach = yield from self.reach(call, issue)
-            problem = scope_problem(call, reach, self.settings.scope)
+            problem = raw_tools.scope_problem(call, reach, self.settings.scope)
             if problem is not None:
                 return ToolResult.error(problem, category="out_of_scope", setting="tracker.provider.scope")
         if problem := (yield from self.label_problem(call, issue)):
@@ -156,14 +159,14 @@ class Flows(ABC, Generic[S]):
         marked = self.mark_comment(call)
         if isinstance(marked, str):
             return ToolResult.error(marked)
-        return (yield from rest_flow(marked, self.tool_name, mask=self.mask_answer))
+        return (yield from raw_tools.rest_flow(marked, self.tool_name, mask=self.mask_answer))
 
-    def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
+    def reach(self, call: raw_tools.RestCall, issue: Issue) -> Flow[raw_tools.Reach]:
         """What a narrowed scope allows to the session of an issue; may ask the service about `call`."""
         del call, issue
-        return without_requests(Reach(reads=()))
+        return without_requests(raw_tools.Reach(reads=()))
 
-    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+    def label_problem(self, call: raw_tools.RestCall, issue: Issue) -> Flow[str | None]:
         """Why the request may change a label that decides; the service is asked what ids stand for."""
         write = label_write(call, self.label_words)
         if write is None:
@@ -189,13 +192,13 @@ class Flows(ABC, Generic[S]):
         del label_id
         return without_requests(None)
 
-    def _target(self, call: RestCall, issue: Issue) -> str | None:
+    def _target(self, call: raw_tools.RestCall, issue: Issue) -> str | None:
         """The id of the issue that a path leads to."""
         steps = iter(step.lower() for step in call.steps)
         found = next((next(steps, "") for step in steps if step == self.issue_step), "")
         return issue.id if found == issue.identifier.lower() else found or None
 
-    def mark_comment(self, call: RestCall) -> RestCall | str:
+    def mark_comment(self, call: raw_tools.RestCall) -> raw_tools.RestCall | str:
         """The request with its comment marked as an agent's, or why that is not possible."""
         return call
 
@@ -238,7 +241,7 @@ class Flows(ABC, Generic[S]):
         """`fields.snapshots` of this service."""
         return snapshots(self.service.name, records, read, wanted=ids)
 
-    def pages(self, first: Request, read: Callable[[Answer, Pager], Page]) -> Flow[list[Any]]:
+    def pages(self, first: Request, read: Callable[[HttpResponse, PageGuard], Page]) -> Flow[list[Any]]:
         """`http.all_pages` of this service."""
         return all_pages(self.service, self.settings.access.base, first, read)
 

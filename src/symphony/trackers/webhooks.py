@@ -45,7 +45,7 @@ class CommentRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class WebhookDelivery:
     """A verified delivery.
 
     Attributes:
@@ -102,7 +102,7 @@ class WebhookScheme:
         if not any(headers.get(name) for name in self.signature_headers):
             raise WebhookRejectedError("webhook_unsigned", "the delivery carries no signature")
 
-    def verify(self, headers: Headers, body: bytes, *, secret: str, now_ms: int) -> Delivery:
+    def verify(self, headers: Headers, body: bytes, *, secret: str, now_ms: int) -> WebhookDelivery:
         """Verify and read a delivery. Raises `WebhookRejectedError`."""
         try:
             document = msgspec.json.decode(body)
@@ -117,7 +117,7 @@ class WebhookScheme:
         comments, more = self.about(received)
         ids = [headers[name][:200] for name in self.id_headers if headers.get(name)]
         keys = (f"body {hashlib.sha256(body).hexdigest()}", *(f"id {name}" for name in ids))
-        return Delivery(keys=keys, comments=comments, more=more)
+        return WebhookDelivery(keys=keys, comments=comments, more=more)
 
 
 # --- signatures ------------------------------------------------------------------------------------------

@@ -17,8 +17,6 @@ from symphony.workspaces.files import is_directory as is_directory
 from symphony.workspaces.files import last_touched as last_touched
 from symphony.workspaces.files import temporary_directory as temporary_directory
 from symphony.workspaces.files import tree_size as tree_size
-from symphony.workspaces.filters import MissingFilter as MissingFilter
-from symphony.workspaces.filters import missing_filters as missing_filters
 from symphony.workspaces.git import NETWORK_TIMEOUT_MS as NETWORK_TIMEOUT_MS
 from symphony.workspaces.git import Git as Git
 from symphony.workspaces.git import GitError as GitError
@@ -26,6 +24,7 @@ from symphony.workspaces.git import all_refs as all_refs
 from symphony.workspaces.git import branch_of_head as branch_of_head
 from symphony.workspaces.git import common_dir as common_dir
 from symphony.workspaces.git import config_value as config_value
+from symphony.workspaces.git import identity_at as identity_at
 from symphony.workspaces.git import is_sha256 as is_sha256
 from symphony.workspaces.git import packed_refs as packed_refs
 from symphony.workspaces.git import read_ref as read_ref
@@ -33,7 +32,6 @@ from symphony.workspaces.git import repository_config as repository_config
 from symphony.workspaces.git import without_credentials as without_credentials
 from symphony.workspaces.git import write_git_dir as write_git_dir
 from symphony.workspaces.hooks import HOOK_VARIABLES as HOOK_VARIABLES
-from symphony.workspaces.identity import identity_at as identity_at
 from symphony.workspaces.layout import Layout as Layout
 from symphony.workspaces.layout import check_key as check_key
 from symphony.workspaces.layout import key_of as key_of
@@ -46,7 +44,7 @@ from symphony.workspaces.mirror import Mirror as Mirror
 from symphony.workspaces.mirror import RemoteRefs as RemoteRefs
 from symphony.workspaces.mirror import parse_ls_remote as parse_ls_remote
 from symphony.workspaces.model import NUMSTAT as NUMSTAT
-from symphony.workspaces.model import Changes as Changes
+from symphony.workspaces.model import ChangedFiles as ChangedFiles
 from symphony.workspaces.model import Delivery as Delivery
 from symphony.workspaces.model import FileChange as FileChange
 from symphony.workspaces.model import KeptWorkspace as KeptWorkspace
@@ -66,14 +64,16 @@ from symphony.workspaces.ownership import BRANCH_CLAIMS as BRANCH_CLAIMS
 from symphony.workspaces.ownership import StoredRecord as StoredRecord
 from symphony.workspaces.ownership import read_record as read_record
 from symphony.workspaces.ownership import write_record as write_record
+from symphony.workspaces.remote import LFS_OBJECTS as LFS_OBJECTS
 from symphony.workspaces.remote import BranchBase as BranchBase
 from symphony.workspaces.remote import Courier as Courier
 from symphony.workspaces.remote import RemoteSource as RemoteSource
-from symphony.workspaces.remote_lfs import LFS_OBJECTS as LFS_OBJECTS
-from symphony.workspaces.remote_lfs import lfs_object_name as lfs_object_name
-from symphony.workspaces.remote_lfs import pack_lfs_objects as pack_lfs_objects
-from symphony.workspaces.remote_lfs import present_lfs_objects as present_lfs_objects
-from symphony.workspaces.remote_lfs import unpack_lfs_objects as unpack_lfs_objects
+from symphony.workspaces.remote import lfs_object_name as lfs_object_name
+from symphony.workspaces.remote import pack_lfs_objects as pack_lfs_objects
+from symphony.workspaces.remote import present_lfs_objects as present_lfs_objects
+from symphony.workspaces.remote import unpack_lfs_objects as unpack_lfs_objects
+from symphony.workspaces.repository import MissingFilter as MissingFilter
+from symphony.workspaces.repository import missing_filters as missing_filters
 from symphony.workspaces.shadow import changed_files as changed_files
 from symphony.workspaces.shadow import copy_lfs_objects as copy_lfs_objects
 from symphony.workspaces.shadow import hash_watched_files as hash_watched_files

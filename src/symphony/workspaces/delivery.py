@@ -22,29 +22,10 @@ import structlog
 from symphony import to_thread
 from symphony.config import WorkspaceSettings
 from symphony.domain import BRANCH_PREFIX, Blame, Category, Failure
+from symphony.workspaces import git, model
 from symphony.workspaces.files import temporary_directory
-from symphony.workspaces.git import (
-    GitError,
-    SilentError,
-    hint_of,
-    read_ref,
-    repository_config,
-    without_credentials,
-    write_git_dir,
-)
 from symphony.workspaces.layout import Layout, resolve
 from symphony.workspaces.mirror import FETCH, FETCH_INTO_MIRROR, Mirror
-from symphony.workspaces.model import (
-    NUMSTAT,
-    Changes,
-    Delivery,
-    Login,
-    Removal,
-    WorkspaceError,
-    local_repository,
-    parse_numstat,
-    split_login,
-)
 from symphony.workspaces.shadow import RefSnapshot, Shadow, open_shadow, read_ref_snapshot
 
 _FETCH: Final = (*FETCH, "--no-tags")
@@ -122,7 +103,7 @@ def locate_branch(
     repository = settings.repo
     if repository is None:
         return None
-    if local_repository(repository) is not None:
+    if model.local_repository(repository) is not None:
         if placed:
             return BranchLocation(repository=repository, fetch=None)
         mirror = str(mirror_path(settings))
@@ -130,7 +111,7 @@ def locate_branch(
         return BranchLocation(repository=mirror, fetch=fetch)
     if pushed:
         fetch = f"git fetch origin {shlex.quote(branch)}"
-        return BranchLocation(repository=without_credentials(repository), fetch=fetch)
+        return BranchLocation(repository=git.without_credentials(repository), fetch=fetch)
     mirror = str(mirror_path(settings))
     fetch = f"git fetch {shlex.quote(mirror)} {shlex.quote(f'{branch}:{branch}')}"
     return BranchLocation(repository=mirror, fetch=fetch)
@@ -207,10 +188,10 @@ class Publisher:
         self._stall_ms = stall_ms
         self._git = mirror.git
         self._mirror = mirror
-        self._local = local_repository(mirror.repository)
+        self._local = model.local_repository(mirror.repository)
         self._push = push
 
-    async def deliver(self, source: DeliverySource) -> Delivery:
+    async def deliver(self, source: DeliverySource) -> model.Delivery:
         """Deliver the committed work of a workspace.
 
         Never raises for what the agent or git did wrong: that is in the result's `failure`. File modes in the
@@ -218,7 +199,7 @@ class Publisher:
         """
         seen = await to_thread.run_sync(read_ref_snapshot, source.path, source.git_hashes)
         warnings = tuple(f".git/{name} is not as it was made; it is not used" for name in seen.changed)
-        delivery = Delivery(branch=source.branch, head=seen.head, warnings=warnings)
+        delivery = model.Delivery(branch=source.branch, head=seen.head, warnings=warnings)
         path = shlex.quote(str(source.path))
         repair = f"see what the agent did to {source.path} (`chmod -R u+rwX {path}` gives rights back)"
         if seen.head is None:
@@ -226,13 +207,13 @@ class Publisher:
             return replace(delivery, failure=delivery_failure(problem, hint=repair))
         try:
             return await self._deliver(source, seen, seen.head, delivery)
-        except (GitError, OSError) as error:
-            hint = hint_of(error, self._mirror.path.parent, repair)
+        except (git.GitError, OSError) as error:
+            hint = git.hint_of(error, self._mirror.path.parent, repair)
             return replace(delivery, failure=delivery_failure(str(error), hint=hint))
 
     async def _deliver(
-        self, source: DeliverySource, seen: RefSnapshot, checked_out: str, delivery: Delivery
-    ) -> Delivery:
+        self, source: DeliverySource, seen: RefSnapshot, checked_out: str, delivery: model.Delivery
+    ) -> model.Delivery:
         ref = f"refs/heads/{source.branch}"
         async with open_shadow(
             self._git,
@@ -244,7 +225,7 @@ class Publisher:
         ) as shadow:
             head, warning = await self._choose_head(shadow, source.branch, seen, checked_out)
             delivery = _with_warning(replace(delivery, head=head, delivered=True), warning)
-            in_mirror = await to_thread.run_sync(read_ref, self._mirror.path, ref)
+            in_mirror = await to_thread.run_sync(git.read_ref, self._mirror.path, ref)
             if in_mirror is None and head == source.base_commit:
                 return delivery  # no commit, so no branch
             if in_mirror != head:
@@ -254,7 +235,9 @@ class Publisher:
                 )
         return await self.publish(delivery, source.branch, head, source.base_commit)
 
-    async def publish(self, delivery: Delivery, branch: str, head: str, base_commit: str | None) -> Delivery:
+    async def publish(
+        self, delivery: model.Delivery, branch: str, head: str, base_commit: str | None
+    ) -> model.Delivery:
         """Bring a branch that is in the mirror to the local repository; `push` brings it to `origin`.
 
         Raises:
@@ -295,13 +278,13 @@ class Publisher:
             return head, f"the work was on {where}; delivered as {branch}"
         return own, f"{where} does not go on from {branch}; only {branch} was delivered"
 
-    async def _diff(self, base_commit: str | None, head: str) -> Changes | None:
+    async def _diff(self, base_commit: str | None, head: str) -> model.ChangedFiles | None:
         if base_commit is None:
             return None
-        diff = ("diff", *NUMSTAT, base_commit, head, "--")
+        diff = ("diff", *model.NUMSTAT, base_commit, head, "--")
         try:
-            return parse_numstat(await self._git.isolated("-C", self._mirror.path, *diff))
-        except GitError as error:
+            return model.parse_numstat(await self._git.isolated("-C", self._mirror.path, *diff))
+        except git.GitError as error:
             _log.warning("changes_unknown", head=head, reason=str(error))
             return None
 
@@ -311,7 +294,7 @@ class Publisher:
             listing = await self._git.isolated(
                 "-C", self._mirror.path, "diff", "--raw", "--no-renames", "-z", base_commit, head, "--"
             )
-        except GitError:  # the changes are unknown, which is logged
+        except git.GitError:  # the changes are unknown, which is logged
             return None
         records = listing.split(b"\0")
         links = [name for entry, name in pairwise(records) if entry.split(b" ")[1:2] == [b"160000"]]
@@ -320,7 +303,7 @@ class Publisher:
         keys = ("--blob", f"{head}:.gitmodules", "-z", "--get-regexp", r"^submodule\..*\.path$")
         try:
             modules = await self._git.isolated("-C", self._mirror.path, "config", *keys)
-        except GitError:  # there is no such file
+        except git.GitError:  # there is no such file
             modules = b""
         known = {entry.partition(b"\n")[2] for entry in modules.split(b"\0")}
         names = [name.decode("utf-8", "replace") for name in links if name not in known]
@@ -344,7 +327,7 @@ class Publisher:
         if repository is None:
             return None
         try:
-            head = await to_thread.run_sync(read_ref, self._mirror.path, ref)
+            head = await to_thread.run_sync(git.read_ref, self._mirror.path, ref)
             if head is None:
                 return branch_failure(f"there is no delivered branch {branch}", retryable=False)
             if await self._is_merged(branch, head):
@@ -360,7 +343,7 @@ class Publisher:
             if found != head and not await self._contains(repository, ref, head):
                 await self._fetch_into(repository, ref, replaceable=found is not None and found == last)
             await self._remember_head(branch, "repository", head)
-        except (GitError, OSError) as error:
+        except (git.GitError, OSError) as error:
             message = f"{branch} was left alone in {repository}: {error}"
             return branch_failure(message, hint=self._place_hint(repository, branch, error))
         return None
@@ -377,7 +360,7 @@ class Publisher:
         if ref not in found and await self._git.trusted("-C", repository, *ask) == b"true\n":
             heads = await self._refs(repository, "refs/heads/")
             if same := next((name for name in heads if name.casefold() == ref.casefold()), None):
-                raise GitError(f"'{same}' exists; its name differs in upper and lower case only")
+                raise git.GitError(f"'{same}' exists; its name differs in upper and lower case only")
         return found.get(ref)
 
     async def _refs(self, repository: Path, pattern: str, *options: str) -> dict[str, str]:
@@ -390,7 +373,7 @@ class Publisher:
         """Whether a branch of the operator's repository has a commit."""
         try:
             return ref in await self._refs(repository, ref, "--contains", head)
-        except GitError:  # this is how git reports that the repository lacks the commit
+        except git.GitError:  # this is how git reports that the repository lacks the commit
             return False
 
     async def _fetch_into(self, repository: Path, ref: str, *, replaceable: bool) -> None:
@@ -398,7 +381,7 @@ class Publisher:
         fetch = ("-C", repository, *_FETCH, "--verbose", self._mirror.path)  # a quiet one hides refusals
         try:
             await self._git.trusted(*fetch, f"{ref}:{ref}")
-        except GitError as error:
+        except git.GitError as error:
             if not (replaceable and _is_rejected(error)):
                 raise
             await self._git.trusted(*fetch, f"+{ref}:{ref}")
@@ -416,7 +399,7 @@ class Publisher:
         if _is_rejected(error):
             aside = self._fetch_command(repository, branch, f"{branch}-delivered")
             return f"someone else changed {branch} there: rename or merge theirs, or get the work by {aside}"
-        return hint_of(error, repository, f"see that this user may write to {repository}")
+        return git.hint_of(error, repository, f"see that this user may write to {repository}")
 
     def _fetch_command(self, repository: Path, branch: str, target: str) -> str:
         words = ("git", "-C", str(repository), "fetch", str(self._mirror.path), f"{branch}:{target}")
@@ -429,7 +412,7 @@ class Publisher:
             `None` if `origin` has what the mirror has. Never raises for what git or the remote did.
         """
         try:
-            head = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
+            head = await to_thread.run_sync(git.read_ref, self._mirror.path, f"refs/heads/{branch}")
             if head is None:
                 return push_failure(f"there is no delivered branch {branch}", retryable=False)
             last = await self._last_head(branch, "pushed")
@@ -443,13 +426,13 @@ class Publisher:
             where, refspec = self._local or self._mirror.path, f"{head}:refs/heads/{branch}"
             try:
                 await self._push_refspec(where, destinations, refspec)
-            except GitError as error:
+            except git.GitError as error:
                 if last is None or not _is_rejected(error):
                     raise
                 lease = f"--force-with-lease=refs/heads/{branch}:{last}"
                 await self._push_refspec(where, destinations, refspec, lease)
             await self._remember_head(branch, "pushed", head)
-        except (GitError, OSError) as error:
+        except (git.GitError, OSError) as error:
             message = f"{branch} could not be pushed to origin: {error}"
             return push_failure(message, hint=self._push_hint(branch, error))
         return None
@@ -458,14 +441,14 @@ class Publisher:
         text = _output(error)
         if _is_rejected(error):
             return f"someone else changed {branch} on origin: delete or rename it there, or merge it"
-        if isinstance(error, SilentError):
+        if isinstance(error, git.SilentError):
             longer = "if its hooks need longer, raise workspace.push_stall_timeout_ms"
             return f"see whether origin answers; {longer}"
         if (taken := taken_name(text)) is not None:
             return f"rename or delete the branch {taken} on origin"
         if "! [remote rejected]" in text or "aborted by hook" in text:
             return f"origin refuses {branch}: see its protected branches and hooks"
-        return hint_of(error, self._mirror.path.parent, self._login_hint())
+        return git.hint_of(error, self._mirror.path.parent, self._login_hint())
 
     async def fetch_base(self, branch: str) -> str:
         """Fetch a branch of `origin` into the mirror, whose objects every workspace has; its commit.
@@ -484,7 +467,7 @@ class Publisher:
             await self._git.trusted(*fetch, remote, refspec, timeout_ms=network, login=self._git.login)
         else:
             url = await self._git.trusted("-C", self._local, "remote", "get-url", "origin")
-            address, login = split_login(url.decode("utf-8", "surrogateescape").strip())
+            address, login = model.split_login(url.decode("utf-8", "surrogateescape").strip())
             remote = "origin" if login is None else address
             tracking = f"refs/remotes/origin/{branch}"
             refspec = f"+{source}:{tracking}"
@@ -493,12 +476,12 @@ class Publisher:
             await self._git.trusted(
                 "-C", self._mirror.path, *FETCH_INTO_MIRROR, *options, self._local, f"+{tracking}:{kept}"
             )
-        commit = await to_thread.run_sync(read_ref, self._mirror.path, kept)
+        commit = await to_thread.run_sync(git.read_ref, self._mirror.path, kept)
         if commit is None:
-            raise GitError(f"{branch} was fetched and is not there")
+            raise git.GitError(f"{branch} was fetched and is not there")
         return commit
 
-    async def delete(self, branch: str, head: str) -> Removal:
+    async def delete(self, branch: str, head: str) -> model.Removal:
         """Delete a branch that is merged from `origin` and from the local repository.
 
         Each loses it only where the daemon put it at `head` and it is still there. What is gone already, as a
@@ -528,7 +511,7 @@ class Publisher:
                 removed = True
             else:
                 reasons.append(reason)
-        return Removal(removed=removed, kept_reason="; ".join(dict.fromkeys(reasons)) or None)
+        return model.Removal(removed=removed, kept_reason="; ".join(dict.fromkeys(reasons)) or None)
 
     async def _delete_pushed(self, branch: str, head: str) -> str | None:
         """Delete the branch from `origin`; returns why it was kept."""
@@ -542,7 +525,7 @@ class Publisher:
             try:
                 lease = f"--force-with-lease={ref}:{head}"
                 await self._push_refspec(where, [(remote, login)], f":{ref}", lease)
-            except GitError as error:
+            except git.GitError as error:
                 if _is_rejected(error):
                     return f"{branch} on origin has newer commits"
                 if "! [remote rejected]" in str(error):
@@ -579,21 +562,21 @@ class Publisher:
                 return None
             async with temporary_directory(None, "symphony-push-") as scratch:
                 refs = await self._mirror.look()
-                config = repository_config(next(iter(refs.branches.values()), None), bare=True)
-                await to_thread.run_sync(write_git_dir, scratch, config)
+                config = git.repository_config(next(iter(refs.branches.values()), None), bare=True)
+                await to_thread.run_sync(git.write_git_dir, scratch, config)
                 identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
                 tree = await self._git.trusted("-C", scratch, "mktree", "--missing")  # of no entry
                 commit = ("commit-tree", "-m", "never pushed", tree.decode().strip())
                 made = await self._git.trusted("-C", scratch, *identity, *commit)
                 await self._dry_run(scratch, destinations, made.decode().strip())
-        except WorkspaceError as error:
+        except model.WorkspaceError as error:
             return error.failure
-        except (GitError, OSError) as error:
+        except (git.GitError, OSError) as error:
             hint = self._push_hint(f"{BRANCH_PREFIX}*", error)
             return push_failure(f"origin does not take branches: {error}", hint=hint)
         return None
 
-    async def _destinations(self) -> list[tuple[str, Login | None]]:
+    async def _destinations(self) -> list[tuple[str, model.Login | None]]:
         """The remotes to push to, each with its login; empty if the local repository has no `origin`."""
         if self._local is None:
             return [(self._mirror.repository, self._git.login)]
@@ -601,15 +584,15 @@ class Publisher:
             urls = await self._git.trusted(
                 "-C", self._local, "remote", "get-url", "--push", "--all", "origin"
             )
-        except GitError:
+        except git.GitError:
             return []
-        found = [split_login(line) for line in urls.decode("utf-8", "surrogateescape").splitlines()]
+        found = [model.split_login(line) for line in urls.decode("utf-8", "surrogateescape").splitlines()]
         return found if any(login for _, login in found) else [("origin", None)]
 
     async def _push_refspec(
         self,
         where: Path,
-        destinations: list[tuple[str, Login | None]],
+        destinations: list[tuple[str, model.Login | None]],
         refspec: str,
         *options: str,
         timeout_ms: int | None = None,
@@ -621,19 +604,21 @@ class Publisher:
                 "-C", where, *push, timeout_ms=limit_ms, login=login, silence_ms=self._stall_ms
             )
 
-    async def _dry_run(self, where: Path, destinations: list[tuple[str, Login | None]], commit: str) -> None:
+    async def _dry_run(
+        self, where: Path, destinations: list[tuple[str, model.Login | None]], commit: str
+    ) -> None:
         timeout_ms = min(_PROBE_TIMEOUT_MS, self._git.network_timeout_ms)
         taken = f"refs/heads/{BRANCH_PREFIX.removesuffix('/')}"
         for remote, login in destinations:
             look = ("-C", where, "ls-remote", "--", remote, taken)
             if await self._git.trusted(*look, timeout_ms=timeout_ms, login=login):
-                raise GitError(f"'{taken}' exists; it keeps every branch {BRANCH_PREFIX}* out")
+                raise git.GitError(f"'{taken}' exists; it keeps every branch {BRANCH_PREFIX}* out")
         refspec = f"+{commit}:{_PROBE_REF}"
         await self._push_refspec(where, destinations, refspec, "--dry-run", timeout_ms=timeout_ms)
 
     async def _last_head(self, branch: str, place: str) -> str | None:
         """The commit that the daemon itself put on the branch in the local repository or on `origin`."""
-        return await to_thread.run_sync(read_ref, self._mirror.path, f"refs/symphony/{place}/{branch}")
+        return await to_thread.run_sync(git.read_ref, self._mirror.path, f"refs/symphony/{place}/{branch}")
 
     async def _remember_head(self, branch: str, place: str, head: str) -> None:
         ref = f"refs/symphony/{place}/{branch}"
@@ -650,7 +635,7 @@ class Publisher:
         )
 
     def _login_hint(self) -> str:
-        where = "origin" if self._local else shlex.quote(without_credentials(self._mirror.repository))
+        where = "origin" if self._local else shlex.quote(git.without_credentials(self._mirror.repository))
         inside = f" in {self._local}" if self._local else ""
         return (
             f"see whether this user can push there: `git push --dry-run {where} HEAD:symphony/test`{inside}"
@@ -663,8 +648,8 @@ def _is_rejected(error: Exception) -> bool:
 
 
 def _output(error: Exception) -> str:
-    return error.output if isinstance(error, GitError) else str(error)
+    return error.output if isinstance(error, git.GitError) else str(error)
 
 
-def _with_warning(delivery: Delivery, warning: str | None) -> Delivery:
+def _with_warning(delivery: model.Delivery, warning: str | None) -> model.Delivery:
     return delivery if warning is None else replace(delivery, warnings=(*delivery.warnings, warning))

@@ -29,26 +29,10 @@ from symphony.domain import (
     no_fault,
 )
 from symphony.files import DRAFT_PREFIX
-from symphony.workspaces.files import (
-    delete_old_entries,
-    delete_tree,
-    is_directory,
-    is_empty,
-    make_directory,
-    move_aside,
-)
+from symphony.workspaces import files, ownership
 from symphony.workspaces.layout import Layout, key_of, resolve, resolve_contained, unreadable_path
 from symphony.workspaces.locks import RootLease, clear_abandoned_locks, clear_branch_locks, clear_stale_locks
 from symphony.workspaces.model import Workspace, WorkspaceError, prepare_error, split_login
-from symphony.workspaces.ownership import (
-    OWN_ROOT_HINT,
-    StoredRecord,
-    Tenant,
-    read_record,
-    read_records,
-    with_digest,
-    write_record,
-)
 
 _LEFTOVER_AGE_S: Final = 3_600
 _CHECK_PREFIX: Final = ".symphony-check-"
@@ -64,7 +48,7 @@ def root_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        usual = f"make the directory writable for this user, or {OWN_ROOT_HINT}"
+        usual = f"make the directory writable for this user, or {ownership.OWN_ROOT_HINT}"
         raise WorkspaceError.of(
             Category.WORKSPACE_PREPARE_FAILED,
             f"workspace.root {root} cannot be written: {error.strerror or error}{_foreign_owner_of(root)}",
@@ -91,10 +75,10 @@ def _foreign_owner_of(root: Path) -> str:
 
 def open_root(root: Path) -> Layout:
     """The layout below the resolved root, with all directories created. Raises `OSError`."""
-    make_directory(root)
+    files.make_directory(root)
     layout = Layout(resolve(root))
     for directory in (layout.mirrors, layout.records, layout.staging, layout.trash):
-        make_directory(directory)
+        files.make_directory(directory)
     return layout
 
 
@@ -132,12 +116,12 @@ def clear_leftovers(layout: Layout, repository: Path | None) -> RootLease | None
     Returns:
         the lease that shows other daemons that this one uses the root; `None` where files cannot be locked.
     """
-    delete_old_entries(layout.trash, older_than_s=0)
-    delete_old_entries(layout.staging, older_than_s=_LEFTOVER_AGE_S)
+    files.delete_old_entries(layout.trash, older_than_s=0)
+    files.delete_old_entries(layout.staging, older_than_s=_LEFTOVER_AGE_S)
     lease = RootLease.at(layout.tenants)
     alone = lease is not None and lease.alone
     draft_age_s = 0 if alone else _LEFTOVER_AGE_S
-    delete_old_entries(layout.records, older_than_s=draft_age_s, prefix=DRAFT_PREFIX)
+    files.delete_old_entries(layout.records, older_than_s=draft_age_s, prefix=DRAFT_PREFIX)
     for mirror in layout.mirrors.glob("*.git"):
         (clear_abandoned_locks if alone else clear_stale_locks)(mirror)
     if alone and repository is not None:
@@ -176,11 +160,11 @@ def is_launchable(path: Path, root: Path) -> bool:
     Raises:
         WorkspaceError: the containment check failed.
     """
-    return resolve_contained(path, root) == path and is_directory(path)
+    return resolve_contained(path, root) == path and files.is_directory(path)
 
 
 def is_complete(
-    path: Path, found: os.stat_result | None, record: StoredRecord | None, *, populated: bool
+    path: Path, found: os.stat_result | None, record: ownership.StoredRecord | None, *, populated: bool
 ) -> bool:
     """Whether the workspace exists and the next attempt continues in it. Raises `OSError`.
 
@@ -188,11 +172,11 @@ def is_complete(
     """
     if found is None or not stat.S_ISDIR(found.st_mode) or (record is not None and not record.ready):
         return False
-    return not populated or not is_empty(path)
+    return not populated or not files.is_empty(path)
 
 
 def foreign_owner(
-    found: os.stat_result, record: StoredRecord | None, tenant: str | None = None
+    found: os.stat_result, record: ownership.StoredRecord | None, tenant: str | None = None
 ) -> str | None:
     """Says who owns a workspace that belongs to another user, or to another tenant if one is given.
 
@@ -209,7 +193,7 @@ class ExaminedWorkspace(NamedTuple):
 
     layout: Layout
     path: Path
-    record: StoredRecord | None
+    record: ownership.StoredRecord | None
     exists: bool
     foreign_owner: str | None
 
@@ -222,7 +206,7 @@ def examine(path: Path, tenant: str | None = None) -> ExaminedWorkspace:
     """
     layout = Layout(path.parent)
     path, found = check_path(layout, path.name)
-    record = read_record(layout, path.name)
+    record = ownership.read_record(layout, path.name)
     if found is None or not stat.S_ISDIR(found.st_mode):
         return ExaminedWorkspace(layout, path, record, exists=False, foreign_owner=None)
     owner = foreign_owner(found, record, tenant)
@@ -235,10 +219,10 @@ def discard(layout: Layout, path: Path, fault: FaultHook = no_fault) -> None:
     Raises:
         OSError: it could not be moved, and is unchanged.
     """
-    moved = move_aside(path, layout.trash)
+    moved = files.move_aside(path, layout.trash)
     fault(FaultPoint.MOVED_ASIDE)
     try:
-        delete_tree(moved)
+        files.delete_tree(moved)
         moved.parent.rmdir()
     except OSError as error:
         _log.warning("trash_not_emptied", path=str(moved.parent), error=str(error))
@@ -246,7 +230,7 @@ def discard(layout: Layout, path: Path, fault: FaultHook = no_fault) -> None:
 
 def undo_creation(layout: Layout, path: Path, *, created: bool) -> None:
     """Delete a new workspace and its record; a directory that another process created stays."""
-    if created and is_directory(path):
+    if created and files.is_directory(path):
         discard(layout, path)
     forget(layout, path.name)
 
@@ -261,7 +245,7 @@ class FoundWorkspace(NamedTuple):
 
     layout: Layout
     path: Path
-    record: StoredRecord | None
+    record: ownership.StoredRecord | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,9 +263,9 @@ class WorkspaceFinder:
         """The tenant in the records of these workspaces."""
         return None if self.workflow is None else os.path.realpath(self.workflow)
 
-    def tenant(self) -> Tenant | None:
+    def tenant(self) -> ownership.Tenant | None:
         """The owner of these workspaces."""
-        return None if self.workflow is None else Tenant.of(self.workflow, self.settings.repo)
+        return None if self.workflow is None else ownership.Tenant.of(self.workflow, self.settings.repo)
 
     def open_root(self) -> Layout:
         """The layout below the resolved root, with all directories created. Raises `WorkspaceError`."""
@@ -306,18 +290,18 @@ class WorkspaceFinder:
             WorkspaceError: as `Tenant.key`.
         """
         key, tenant = key_of(identifier), self.tenant()
-        records = [one for one in read_records(layout) if tenant is None or tenant.owns(one)]
-        usual = {key} if tenant is None else {key, with_digest(key, tenant.workflow)}
+        records = [one for one in ownership.read_records(layout) if tenant is None or tenant.owns(one)]
+        usual = {key} if tenant is None else {key, ownership.with_digest(key, tenant.workflow)}
         for record in records:
             is_same = record.issue_id == issue_id if issue_id else record.identifier == identifier
-            if is_same and record.key not in usual and is_directory(layout.workspace(record.key)):
+            if is_same and record.key not in usual and files.is_directory(layout.workspace(record.key)):
                 return record.key
         taken = any(
             record.key == key and record.identifier != identifier and issue_id != record.issue_id
             for record in records
         )
         if taken and issue_id is not None:
-            key = with_digest(key, issue_id)
+            key = ownership.with_digest(key, issue_id)
         return key if tenant is None else tenant.key(layout, key, claim=claim)
 
     def find(self, issue: Issue) -> FoundWorkspace:
@@ -332,7 +316,7 @@ class WorkspaceFinder:
         layout = self.open_root()
         key = self.key(layout, issue.identifier, issue_id=issue.id, claim=True)
         path, found = check_path(layout, key)
-        record = read_record(layout, key)
+        record = ownership.read_record(layout, key)
         if found is None:
             if record is not None and record.ready:
                 _log.warning("workspace_made_anew", path=str(path))
@@ -364,15 +348,15 @@ class WorkspaceFinder:
         return FoundWorkspace(layout, path, None)
 
     def _update_record(
-        self, layout: Layout, issue: Issue, key: str, record: StoredRecord | None
-    ) -> StoredRecord:
+        self, layout: Layout, issue: Issue, key: str, record: ownership.StoredRecord | None
+    ) -> ownership.StoredRecord:
         """Update the record of an existing workspace, or make one.
 
         No run uses the workspace now, so git's lock files in it belong to an agent that was interrupted.
         """
         clear_abandoned_locks(layout.workspace(key) / ".git")
         repo = None if self.settings.repo is None else split_login(self.settings.repo)[0]
-        known = record or StoredRecord(
+        known = record or ownership.StoredRecord(
             issue_id=issue.id,
             identifier=issue.identifier,
             key=key,
@@ -385,7 +369,7 @@ class WorkspaceFinder:
             known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant, work=None, look=None
         )
         if current != record:
-            write_record(layout, current)
+            ownership.write_record(layout, current)
         return current
 
     def verify(self, workspace: Workspace) -> None:

@@ -21,6 +21,11 @@ from symphony.workspaces.files import MAX_ENTRIES, entries_below, lines_of
 from symphony.workspaces.model import Login
 from symphony.workspaces.reasons import reason_for, telling_lines
 
+_IDENTITY_KEYS: Final = r"^(user|author|committer)\.(name|email)$"
+
+DEFAULT_IDENTITY: Final = {"user.name": "Symphony Agent", "user.email": "symphony@localhost"}
+"""Of sessions whose user has told git no name."""
+
 LOCAL_TIMEOUT_MS: Final = 120_000
 NETWORK_TIMEOUT_MS: Final = 600_000
 
@@ -358,3 +363,27 @@ def _symbolic_target(content: bytes) -> str | None:
 
 def _commit(content: bytes) -> str | None:
     return content.decode() if _COMMIT.fullmatch(content) else None
+
+
+async def identity_at(git: Git, place: Path) -> Mapping[str, str]:
+    """The names and addresses for commits in a repository, by their keys in git's configuration.
+
+    The configuration of the repository, of the user and of the system is read there, so that conditions hold
+    (`includeIf`).
+    """
+    try:
+        listing = await git.trusted("-C", place, "config", "-z", "--get-regexp", _IDENTITY_KEYS)
+    except GitError:  # this is how git reports that there is none
+        return {}
+    entries = (entry.partition("\n") for entry in listing.decode("utf-8", "replace").split("\0"))
+    return {key: value for key, _, value in entries if value}
+
+
+def identity_config(identity: Mapping[str, str]) -> str:
+    """The sections of a configuration file that state an identity, or the default one.
+
+    It is written into the clone, because an agent may run with another home than the user.
+    """
+    named = {**DEFAULT_IDENTITY, **identity}
+    entries = [(*key.split("."), config_value(value)) for key, value in named.items()]
+    return "".join(f"[{section}]\n\t{name} = {value}\n" for section, name, value in entries)

@@ -52,7 +52,6 @@ from symphony.workspaces.export import (
     preview_files,
 )
 from symphony.workspaces.files import fingerprint, is_directory, make_directory, temporary_directory
-from symphony.workspaces.filters import MissingFilter, missing_filters
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
     Git,
@@ -91,7 +90,7 @@ from symphony.workspaces.ownership import (
     write_record,
 )
 from symphony.workspaces.remote import REMOTE_BASES, Courier
-from symphony.workspaces.repository_trial import RepositoryTrial, unusual_traits
+from symphony.workspaces.repository import MissingFilter, RepositoryTrial, missing_filters, unusual_traits
 from symphony.workspaces.shadow import (
     MAX_FINGERPRINT_ENTRIES,
     RefSnapshot,

@@ -31,12 +31,13 @@ from symphony.workspaces.git import (
     all_refs,
     config_value,
     hint_of,
+    identity_at,
+    identity_config,
     read_ref,
     repository_config,
     without_credentials,
     write_git_dir,
 )
-from symphony.workspaces.identity import identity_at, identity_config
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import clear_stale_locks, locked
 from symphony.workspaces.model import WorkspaceError, local_repository, split_login
@@ -394,7 +395,7 @@ _LOW_SPACE_BYTES = 64 * 1024 * 1024  # the same limit as in `symphony doctor`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class BranchOrigin:
     """Where the branch of a new workspace starts, and the commit at which it left the base branch."""
 
     branch: str
@@ -402,7 +403,7 @@ class Origin:
     base_commit: str
 
 
-async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str | None) -> Origin:
+async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str | None) -> BranchOrigin:
     """Populate `target`, which must not exist or be an empty directory.
 
     Raises:
@@ -437,7 +438,7 @@ async def check_out(mirror: Mirror, target: Path, branch: str, commit: str) -> N
     Raises:
         GitError, OSError: the checkout failed.
     """
-    origin = Origin(branch=branch, start=commit, base_commit=commit)
+    origin = BranchOrigin(branch=branch, start=commit, base_commit=commit)
     await to_thread.run_sync(_write_git_dir, mirror, target / ".git", RemoteRefs(), None, origin, {})
     await _check_out(mirror.git, target)
 
@@ -448,16 +449,16 @@ async def _check_out(git: Git, tree: Path) -> None:
     await git.trusted(*where, "read-tree", "-m", "-u", "HEAD")
 
 
-async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> Origin:
+async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> BranchOrigin:
     """Continue where this branch was delivered before, or start at the base."""
     start = await mirror.branch_start(branch, refs.branches.get(branch))
     if start is None:
-        return Origin(branch=branch, start=base, base_commit=base)
+        return BranchOrigin(branch=branch, start=base, base_commit=base)
     try:
         fork_point = await mirror.git.isolated("-C", mirror.path, "merge-base", base, start)
     except GitError:  # the histories have nothing in common
-        return Origin(branch=branch, start=start, base_commit=base)
-    return Origin(branch=branch, start=start, base_commit=fork_point.decode().strip())
+        return BranchOrigin(branch=branch, start=start, base_commit=base)
+    return BranchOrigin(branch=branch, start=start, base_commit=fork_point.decode().strip())
 
 
 def _write_git_dir(
@@ -465,7 +466,7 @@ def _write_git_dir(
     git_dir: Path,
     refs: RemoteRefs,
     base_name: str | None,
-    origin: Origin,
+    origin: BranchOrigin,
     identity: Mapping[str, str],
 ) -> None:
     """A git directory that is on the issue's branch, with an empty index."""

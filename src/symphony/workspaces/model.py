@@ -43,7 +43,7 @@ def vanished_failure(path: Path) -> Failure:
         category=Category.WORKSPACE_VANISHED,
         blame=Blame.WORKSPACE,
         message=f"the workspace {path} was deleted while the agent worked in it",
-        hint="the next attempt makes it anew, from what was delivered before; see what cleans up there",
+        hint="the next attempt makes it again from the delivered work; find out what deletes files there",
     )
 
 
@@ -113,7 +113,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class ChangedFiles:
     """The changed files, in git's order."""
 
     files: tuple[FileChange, ...] = ()
@@ -145,7 +145,7 @@ class Patch:
     content: bytes
 
 
-def parse_numstat(output: bytes) -> Changes:
+def parse_numstat(output: bytes) -> ChangedFiles:
     """Parse the output of `git diff --numstat -z`.
 
     A file is `added TAB removed TAB path NUL`; a renamed one is `added TAB removed TAB NUL old NUL new NUL`.
@@ -162,7 +162,7 @@ def parse_numstat(output: bytes) -> Changes:
             _, path = next(records, ""), next(records, "")
         insertions, deletions = (0 if count == "-" else int(count) for count in (added, removed))
         files.append(FileChange(path=path, insertions=insertions, deletions=deletions))
-    return Changes(files=tuple(files))
+    return ChangedFiles(files=tuple(files))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class Delivery:
     branch: str | None
     head: str | None
     commits: int = 0
-    changes: Changes | None = None
+    changes: ChangedFiles | None = None
     delivered: bool = False
     pushed: bool = False
     to_push: bool = False

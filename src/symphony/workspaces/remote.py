@@ -1,10 +1,13 @@
 """Carries a repository to the host of a run, and the issue's branch back, by git over ssh.
 
 A host has a bare repository of its own, which its workspaces are cloned from. Only missing objects travel.
-What comes back is checked: only the branch of the issue is fetched, and git checks each object.
+What comes back is checked: only the branch of the issue is fetched, and git checks each object. The objects
+of Git LFS travel beside it as tar files.
 """
 
-from collections.abc import Mapping
+import re
+import tarfile
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -14,10 +17,17 @@ import structlog
 from symphony import to_thread
 from symphony.domain import Blame, Category, is_disk_full
 from symphony.workspaces.delivery import FETCHED_BASES, Publisher, delivery_failure
-from symphony.workspaces.git import GitError, all_refs, common_dir, hint_of, read_ref
+from symphony.workspaces.git import Git, GitError, all_refs, common_dir, hint_of, read_ref
 from symphony.workspaces.mirror import FETCH, Mirror
 from symphony.workspaces.model import Delivery, WorkspaceError, local_repository
-from symphony.workspaces.remote_lfs import objects_of
+from symphony.workspaces.shadow import copy_lfs_objects
+
+LFS_OBJECTS: Final = "lfs/objects"
+"""Where objects are in a git directory, each as `ab/cd/abcd...`, by the SHA-256 of its content."""
+_ATTRIBUTES: Final = (".gitattributes", ":(glob)**/.gitattributes")
+_POINTER_LINE: Final = "^oid sha256:[0-9a-f]{64}$"
+_LFS_NAME: Final = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/\1\2[0-9a-f]{60}")
+_CHUNK_BYTES: Final = 1024 * 1024
 
 DETACHED_BRANCH: Final = "symphony-base"
 """The branch on the host that stands for a detached `HEAD`."""
@@ -231,3 +241,58 @@ class Courier:
         except GitError:  # the histories have nothing in common
             return base
         return found.decode().strip()
+
+
+def lfs_object_name(oid: str) -> str:
+    """The path of an object below `LFS_OBJECTS`."""
+    return f"{oid[:2]}/{oid[2:4]}/{oid}"
+
+
+async def objects_of(git: Git, git_dir: Path, commit: str) -> frozenset[str]:
+    """The objects that files of a commit stand for; none if no attributes of it name Git LFS."""
+    grep = ("-C", git_dir, "grep", "-h", "-I", "--no-color", "-E")
+    try:
+        await git.isolated(*grep, "filter=lfs", commit, "--", *_ATTRIBUTES)
+        lines = await git.isolated(*grep, _POINTER_LINE, commit)
+    except GitError:  # this is how git says that there is none
+        return frozenset()
+    return frozenset(line.rpartition(":")[2] for line in lines.decode("ascii", "replace").splitlines())
+
+
+def present_lfs_objects(stores: Sequence[Path], oids: Collection[str]) -> frozenset[str]:
+    """Those of the objects that one of the git directories has; blocking."""
+    names = {oid: f"{LFS_OBJECTS}/{lfs_object_name(oid)}" for oid in oids}
+    return frozenset(oid for oid, name in names.items() if any((store / name).is_file() for store in stores))
+
+
+def pack_lfs_objects(stores: Sequence[Path], oids: Collection[str], file: Path) -> None:
+    """Write objects of the git directories into a tar file; blocking. Raises `OSError`."""
+    with tarfile.open(file, "w") as archive:
+        for oid in sorted(oids):
+            name = lfs_object_name(oid)
+            found = next(store for store in stores if (store / LFS_OBJECTS / name).is_file())
+            archive.add(found / LFS_OBJECTS / name, arcname=name, recursive=False)
+
+
+def unpack_lfs_objects(file: Path, staging: Path, target: Path) -> str | None:
+    """Take the objects of a tar file over into a git directory, each after a check of its content; blocking.
+
+    Returns:
+        as `copy_lfs_objects`.
+
+    Raises:
+        OSError, tarfile.TarError: it cannot be read, or there is no room.
+    """
+    with tarfile.open(file) as archive:
+        for member in archive:
+            stream = (
+                archive.extractfile(member) if member.isreg() and _LFS_NAME.fullmatch(member.name) else None
+            )
+            if stream is None:
+                continue
+            path = staging / LFS_OBJECTS / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as out:
+                while data := stream.read(_CHUNK_BYTES):
+                    out.write(data)
+    return copy_lfs_objects(staging, target)

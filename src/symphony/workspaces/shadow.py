@@ -22,14 +22,7 @@ from typing import Final
 
 from symphony import to_thread
 from symphony.files import open_regular, read_regular
-from symphony.workspaces.files import (
-    copy_regular,
-    entries_below,
-    fingerprint,
-    is_directory,
-    stat_line,
-    temporary_directory,
-)
+from symphony.workspaces import files
 from symphony.workspaces.git import (
     Git,
     all_refs,
@@ -58,7 +51,9 @@ def hash_watched_files(git_dir: Path) -> dict[str, str]:
     """
     names = [name for name in _WATCHED if os.path.lexists(git_dir / name)]
     try:
-        hooks = sorted(name for _, name in islice(entries_below(git_dir / "hooks", into=""), _MAX_HOOKS))
+        hooks = sorted(
+            name for _, name in islice(files.entries_below(git_dir / "hooks", into=""), _MAX_HOOKS)
+        )
     except OSError:
         names.append("hooks")  # its content is unknown
     else:
@@ -174,7 +169,7 @@ class Shadow:
 
         def copy_index() -> None:
             self._copy_index()
-            copy_regular(self._exclude, self.git_dir / "info/exclude", _MAX_TEXT_BYTES)
+            files.copy_regular(self._exclude, self.git_dir / "info/exclude", _MAX_TEXT_BYTES)
             if excludes:
                 exclude = self.git_dir / "info/exclude"
                 exclude.write_bytes(excludes + b"\n" + (read_regular(exclude, _MAX_TEXT_BYTES) or b""))
@@ -194,9 +189,9 @@ class Shadow:
 
     def _copy_index(self) -> None:
         """Copy the index, and the files that a split index shares; blocking."""
-        copy_regular(self._index, self.git_dir / "index", _MAX_INDEX_BYTES)
+        files.copy_regular(self._index, self.git_dir / "index", _MAX_INDEX_BYTES)
         for shared in islice(self._index.parent.glob("sharedindex.*"), _MAX_STORES):
-            copy_regular(shared, self.git_dir / shared.name, _MAX_INDEX_BYTES)
+            files.copy_regular(shared, self.git_dir / shared.name, _MAX_INDEX_BYTES)
 
     async def tracked(self, directory: str) -> frozenset[str]:
         """The paths in a directory of the workspace that its index has."""
@@ -248,9 +243,9 @@ class Shadow:
             for entry in entries[:MAX_FINGERPRINT_ENTRIES]:
                 name = entry.split(b" ", _FIELDS_BEFORE_PATH.get(entry[:1], 1))[-1]
                 path = self._workspace / name.decode("utf-8", "surrogateescape")
-                digest.update(stat_line(path, name))
-                if name.endswith(b"/") and is_directory(path):
-                    digest.update(fingerprint(path, max_entries=MAX_FINGERPRINT_ENTRIES).encode())
+                digest.update(files.stat_line(path, name))
+                if name.endswith(b"/") and files.is_directory(path):
+                    digest.update(files.fingerprint(path, max_entries=MAX_FINGERPRINT_ENTRIES).encode())
             return digest.hexdigest()
 
         return await to_thread.run_sync(digest)
@@ -301,7 +296,7 @@ async def open_shadow(
     """
     index_dir = git_dir or workspace / ".git"
     own = common or index_dir
-    async with temporary_directory(staging, "shadow-") as made:
+    async with files.temporary_directory(staging, "shadow-") as made:
         await to_thread.run_sync(_build, made, own, tip, git_hashes, objects, within)
         yield Shadow(git, made, workspace, index_dir / "index", own / "info/exclude")
 
@@ -331,14 +326,14 @@ def _build(
         (git_dir / f"store-{number}").mkdir()
         _link_objects(store, git_dir / f"store-{number}")
     _link_objects(own / "objects", objects)
-    copy_regular(own / "shallow", git_dir / "shallow", _MAX_TEXT_BYTES)
+    files.copy_regular(own / "shallow", git_dir / "shallow", _MAX_TEXT_BYTES)
 
 
 def _link_objects(source: Path, target: Path) -> None:
     """Link packs, and loose objects in directories named by the first two digits of their ids."""
-    for _, name in entries_below(source, into=""):
+    for _, name in files.entries_below(source, into=""):
         is_loose = len(name) == len("00") and set(name) <= _HEX
-        if (is_loose or name == "pack") and is_directory(source / name):
+        if (is_loose or name == "pack") and files.is_directory(source / name):
             (target / name).symlink_to(source / name)
 
 
@@ -352,7 +347,7 @@ def _stores_within(objects: Path, top: Path) -> list[Path]:
         )
         for line in text.splitlines():
             lent = Path(os.path.realpath(store / line)) if line and "\0" not in line else top
-            if lent.is_relative_to(top) and lent not in {*found, top} and is_directory(lent):
+            if lent.is_relative_to(top) and lent not in {*found, top} and files.is_directory(lent):
                 found.append(lent)
                 pending.append(lent)
     return found
@@ -404,7 +399,7 @@ def is_content_of(pointer: bytes, path: Path) -> bool:
 
 def _lfs_objects(store: Path) -> Iterator[tuple[int, str]]:
     """The objects of a store (`ab/cd/abcd...`), as `entries_below` yields them."""
-    for directory, path in entries_below(store) if is_directory(store.parent) else ():
+    for directory, path in files.entries_below(store) if files.is_directory(store.parent) else ():
         if _LFS_OBJECT.fullmatch(path):
             info = os.stat(path.rpartition("/")[2], dir_fd=directory, follow_symlinks=False)
             if stat.S_ISREG(info.st_mode):

@@ -199,7 +199,7 @@ class WorkCheck:
             git_hashes: of its `.git` when it was made.
             made_with: its tags when it was made; they are no work.
         """
-        looked = await to_thread.run_sync(self._look, path)
+        looked = await to_thread.run_sync(self._survey, path)
         if isinstance(looked, str):
             return _work([looked], ["ls", "-la", str(path)])
         top, found, known = looked
@@ -223,7 +223,7 @@ class WorkCheck:
             look = look or ["ls", "-la", str(place)]
         return _work(reasons, look) if reasons else None
 
-    def _look(self, path: Path) -> tuple[Path, _Found, dict[str, str]] | str:
+    def _survey(self, path: Path) -> tuple[Path, _Found, dict[str, str]] | str:
         """The resolved workspace, its repositories and known refs, or why it is kept; blocking."""
         problem = read_ref_snapshot(path).problem
         if problem is not None and (self.mirror is not None or not is_missing(path / ".git")):

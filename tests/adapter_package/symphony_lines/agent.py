@@ -22,7 +22,7 @@ from symphony.agents.base import (
     resolve_workspace,
     silence_limit,
 )
-from symphony.agents.events import AgentEvent, SessionStarted, Text, ToolCalled, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, SessionStarted, Text, ToolCalled, TurnEnd, TurnStatus
 from symphony.agents.process import AgentProcess
 from symphony.config import AgentSection, session
 from symphony.domain import Blame, Category, Failure
@@ -101,10 +101,10 @@ class StdinSession:
         code = await process.exit_code()
         await self.stop()
         if code == 0:
-            yield TurnEnded(status=TurnStatus.COMPLETED)
+            yield TurnEnd(status=TurnStatus.COMPLETED)
             return
         failure = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message=f"exit code {code}")
-        yield TurnEnded(status=TurnStatus.FAILED, failure=failure)
+        yield TurnEnd(status=TurnStatus.FAILED, failure=failure)
 
     async def stop(self) -> tuple[AgentEvent, ...]:
         if self._process is not None:

@@ -12,7 +12,7 @@ from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.acp_agents import DRIVEN
 from harness.real import require_acp
 from kit.speakers import scripted_acp
-from symphony.agents.events import TurnEnded, TurnStatus
+from symphony.agents.events import TurnEnd, TurnStatus
 from symphony.agents.process import AgentProcess
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_acp("codex-acp")]
@@ -78,7 +78,7 @@ async def test_every_message_of_a_turn_fits_the_schema(
     )
     async with bench.session({"tools": (COMMENT,), "envelope": ENVELOPE}) as session:
         events = await bench.turn(session, bench.script(*steps))
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     asked = {frame["id"]: frame["method"] for frame in ours if "id" in frame and "method" in frame}
     said = [json.loads(line) for line in bytes(theirs).splitlines()]
     questions = {frame["id"]: frame["method"] for frame in said if "id" in frame and "method" in frame}

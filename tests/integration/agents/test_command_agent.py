@@ -22,7 +22,7 @@ from symphony.agents.command import backend as backend_module
 from symphony.agents.command import session as session_module
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.session import CommandSession
-from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnd, TurnStatus
 from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
 from symphony.config import CommandSettings, NamedAgent
@@ -33,7 +33,7 @@ from symphony.processes.local import LocalHost
 pytestmark = pytest.mark.asyncio
 
 TITLE = "SYM-1: Say 'hello'; $(touch made)"
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 
 
 async def no_tool(name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -108,7 +108,7 @@ def texts(events: list[AgentEvent]) -> list[str]:
 
 def failure(events: list[AgentEvent]) -> Failure:
     last = events[-1]
-    assert isinstance(last, TurnEnded)
+    assert isinstance(last, TurnEnd)
     assert last.failure is not None
     return last.failure
 

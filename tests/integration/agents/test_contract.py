@@ -29,7 +29,7 @@ from symphony.agents.events import (
     Malformed,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
 )
 from symphony.agents.run_stats import RunStats
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio
 
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 _MARKS = {
     "codex": [pytest.mark.real_codex],
     "claude": [pytest.mark.real_claude],
@@ -79,7 +79,7 @@ def texts(events: Sequence[AgentEvent]) -> str:
 
 def failed(events: Sequence[AgentEvent]) -> Category:
     ended = events[-1]
-    assert isinstance(ended, TurnEnded), ended
+    assert isinstance(ended, TurnEnd), ended
     assert ended.status is TurnStatus.FAILED
     assert ended.failure is not None
     return ended.failure.category
@@ -277,7 +277,7 @@ async def test_a_program_that_is_not_there_is_named_with_a_hint(player: Player) 
     try:
         async with player.open(settings={"command": "/nowhere/agent-of-no-one"}) as session:
             ended = (await player.play(session, Act("say", "Hello.")))[-1]
-        failure = ended.failure if isinstance(ended, TurnEnded) else None
+        failure = ended.failure if isinstance(ended, TurnEnd) else None
     except AgentError as error:
         failure = error.failure
     assert failure is not None
@@ -293,7 +293,7 @@ async def test_a_turn_that_fails_says_why(name: str) -> None:
             events = await player.play(session, Act("fail", "the build is broken"))
     assert failed(events) is Category.TURN_FAILED
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert "the build is broken" in ended.failure.message
 

@@ -21,7 +21,7 @@ from harness.shell import word
 from integration.agents.conftest import Bench, RealBench
 from kit.model_server import edit_and_commit, say, shell
 from symphony.agents.base import AgentError, BackendContext, Turn
-from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
+from symphony.agents.events import Text, TurnEnd, TurnStatus, Usage
 from symphony.agents.folders import CLAUDE_FOLDERS, CODEX_FOLDERS, claude_project, located
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
@@ -193,7 +193,7 @@ async def test_a_session_works_inside_and_is_stopped_like_any_other(bench: Bench
             if isinstance(event, Text) and "working" in event.message:
                 break
         left = await session.stop()
-    assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
+    assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
     assert any(isinstance(event, Usage) for event in left)
     assert git(bench.workspace, "log", "-1", "--format=%s") == "inside"
     assert bench.living() == ()
@@ -398,7 +398,7 @@ async def test_a_real_codex_sandbox_holds_within(real: Make) -> None:
     assert found.agent == "codex"
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     assert git(bench.workspace, "log", "-1", "--format=%s") == "add a"
     assert bench.living() == ()
     assert top.exists()
@@ -425,7 +425,7 @@ async def test_a_real_codex_in_the_operators_home_goes_on_and_leaves_nothing_but
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")
         thread = Thread(thread_id=str(session.thread_id))
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     assert (bench.home.path / "config.toml").read_text() == before
     assert {path.name for path in bench.home.path.iterdir()} == {
         *("config.toml", "sessions", "archived_sessions")
@@ -433,6 +433,6 @@ async def test_a_real_codex_in_the_operators_home_goes_on_and_leaves_nothing_but
     async with backend.open(bench.request(resume=thread)) as session:
         assert session.resume_refused is None
         events = await bench.turn(session, "[[on]] go on")
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     last = json.dumps(bench.server.requests[-1].body["input"])
     assert "[[work]] please" in last, "it is the same conversation"

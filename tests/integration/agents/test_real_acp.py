@@ -28,7 +28,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -53,7 +53,7 @@ pytestmark = [
     ),
 ]
 
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 SHELLS = ("run_shell_command", "exec_command", '"bash"', '"Bash"')
 SECRET = "tracker-secret-value"
 
@@ -140,7 +140,7 @@ async def test_what_is_declined_is_not_done(real: Make, driven: Driven) -> None:
     async with bench.session() as session:
         events = await bench.turn(session, "[[escape]] please")
     assert not (bench.top / "outside.txt").exists()
-    assert isinstance(events[-1], TurnEnded)
+    assert isinstance(events[-1], TurnEnd)
     asked = [event.decision for event in events if isinstance(event, ApprovalAnswered)]
     assert set(asked) <= {"decline"}
 
@@ -207,7 +207,7 @@ async def test_a_turn_is_interrupted_and_leaves_nothing(real: Make, driven: Driv
                 await bench.turn(session, "[[hang]] please")
         assert bench.living() != ()
         left = await session.stop()
-    ends = [event.status for event in left if isinstance(event, TurnEnded)]
+    ends = [event.status for event in left if isinstance(event, TurnEnd)]
     assert ends == [TurnStatus.INTERRUPTED]
     assert bench.living() == ()
 
@@ -218,7 +218,7 @@ async def test_a_wrong_key_is_told_as_such(real: Make, driven: Driven) -> None:
     async with bench.session() as session:
         events = await bench.turn(session, "[[locked]] please")
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert (ended.failure.category, ended.failure.hint) == (
         Category.AGENT_AUTH,

@@ -15,7 +15,7 @@ from kit.model_server import HttpError, ModelServer, say, unauthorized
 from symphony.agents.base import BackendContext, Briefing, SessionRequest, Turn
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES
-from symphony.agents.events import AgentEvent, Text, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, Text, TurnEnd, TurnStatus
 from symphony.agents.isolation import Isolation
 from symphony.config import CommandSettings
 from symphony.domain import Category, ToolResult
@@ -100,7 +100,7 @@ async def work(
 
 async def test_it_edits_and_commits_and_leaves_nothing_else(workspace: Path, server: ModelServer) -> None:
     events = await work(workspace, server, "[[edit]] Write hello.txt.")
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     assert git(workspace, "show", "HEAD:hello.txt") == "hello from aider"
     assert git(workspace, "status", "--porcelain", "--ignored") == ""
     first = str(server.requests[0].body)
@@ -115,13 +115,13 @@ async def test_it_works_inside_an_isolation(workspace: Path, server: ModelServer
     require_bubblewrap()
     isolation = Isolation(hidden=(workspace.parent,))
     events = await work(workspace, server, "[[edit]] Write hello.txt.", isolation, home=home)
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     assert git(workspace, "show", "HEAD:hello.txt") == "hello from aider"
 
 
 async def test_an_answer_without_an_edit_changes_nothing(workspace: Path, server: ModelServer) -> None:
     events = await work(workspace, server, "[[idle]] Look around.")
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     assert git(workspace, "log", "--format=%s") == "Begin"
     assert git(workspace, "status", "--porcelain", "--ignored") == ""
 
@@ -133,7 +133,7 @@ async def test_what_it_only_says_is_no_success(
     workspace: Path, server: ModelServer, scenario: str, category: Category
 ) -> None:
     last = (await work(workspace, server, f"[[{scenario}]] Write hello.txt."))[-1]
-    assert isinstance(last, TurnEnded)
+    assert isinstance(last, TurnEnd)
     assert last.failure is not None
     assert last.failure.category is category
     assert not last.failure.retryable

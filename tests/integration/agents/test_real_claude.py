@@ -26,7 +26,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.real_claude]
 
 ENVELOPE = "## Available skills\n\n- greet — when greeting"
 COMMENTED = tool("mcp__symphony__board_comment", {"text": "done"})
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 QUESTION = {
     "question": "Which colour?",
     "header": "Colour",
@@ -96,7 +96,7 @@ def results(server: ModelServer) -> str:
 
 def failure_of(events: list[AgentEvent]) -> tuple[Category, bool]:
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     return ended.failure.category, ended.failure.retryable
 
@@ -125,7 +125,7 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(rea
     assert seen.tokens == Tokens(300, 30, 330, 180), "three answers of 110 tokens, 60 of them from the cache"
     assert used[0].model == seen.model == "claude-sonnet-4-5"
     assert seen.cost == Cost(usd=events[-1].cost_usd)
-    assert isinstance(events[-1], TurnEnded)
+    assert isinstance(events[-1], TurnEnd)
     assert events[-1].cost_usd is not None
     assert bench.living() == ()
 
@@ -262,7 +262,7 @@ async def test_stop_in_mid_command_leaves_no_process(real: Make) -> None:
         family = bench.living()
         assert len(family) > 1, "the search finds the command while it lives"
         left = await session.stop()
-    assert any(isinstance(event, TurnEnded) and event.status is TurnStatus.INTERRUPTED for event in left)
+    assert any(isinstance(event, TurnEnd) and event.status is TurnStatus.INTERRUPTED for event in left)
     assert bench.living() == ()
     assert not any(bench.host.is_alive(identity) for identity in family)
 

@@ -38,7 +38,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_codex]
 
 ENVELOPE = "## Available skills\n\n- greet — when greeting"
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 
 
 def texts(node: object) -> list[str]:
@@ -225,7 +225,7 @@ async def test_errors_of_the_model_become_categories(real: Make, step: Any, cate
     async with bench.session(bench.command) as session:
         events = await bench.turn(session, "[[work]]")
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.status is TurnStatus.FAILED
     assert ended.failure is not None
     assert ended.failure.category is category
@@ -237,7 +237,7 @@ async def test_a_missing_key_is_a_matter_of_login(real: Make) -> None:
     del bench.environ["LOCAL_KEY"]
     async with bench.session(bench.command) as session:
         ended = (await bench.turn(session, "[[work]]"))[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert ended.failure.category is Category.AGENT_AUTH
 
@@ -250,7 +250,7 @@ async def test_a_model_that_cannot_be_reached_ends_the_turn_after_the_stall_limi
     with anyio.fail_after(60):
         async with bench.session(bench.command, stall_timeout_ms=1_500) as session:
             ended = (await bench.turn(session, "hello"))[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert ended.failure.category is Category.AGENT_UNAVAILABLE
     assert ended.failure.retryable
@@ -275,7 +275,7 @@ async def test_an_approval_blocks_where_that_is_configured(real: Make) -> None:
         left = await session.stop()
     assert isinstance(events[-1], InputRequired)
     assert events[-1].approval
-    assert any(isinstance(event, TurnEnded) and event.status is TurnStatus.INTERRUPTED for event in left)
+    assert any(isinstance(event, TurnEnd) and event.status is TurnStatus.INTERRUPTED for event in left)
 
 
 @pytest.mark.conformance("A-17")
@@ -290,7 +290,7 @@ async def test_stop_leaves_no_process(real: Make, sandbox: str) -> None:
         family = bench.living()
         assert family
         left = await session.stop()
-    assert any(isinstance(event, TurnEnded) and event.status is TurnStatus.INTERRUPTED for event in left)
+    assert any(isinstance(event, TurnEnd) and event.status is TurnStatus.INTERRUPTED for event in left)
     assert bench.living() == ()
     assert not any(bench.host.is_alive(identity) for identity in family)
 

@@ -17,7 +17,7 @@ from kit.codex_home import codex_home
 from kit.model_server import ModelServer, say, shell
 from symphony.agents.base import BackendContext, Briefing, SessionRequest, Turn
 from symphony.agents.command.backend import CommandBackend
-from symphony.agents.events import Text, TurnEnded, TurnStatus
+from symphony.agents.events import Text, TurnEnd, TurnStatus
 from symphony.config import CommandSettings
 from symphony.domain import ToolResult
 from symphony.processes.local import LocalHost
@@ -84,7 +84,7 @@ async def test_codex_exec_commits_in_its_sandbox(workspace: Path) -> None:
                 async for event in session.run_turn(Turn(prompt="[[work]] Say hello.", title="SYM-1: Hello"))
             ]
         told = str(server.requests[0].body)
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED), shlex.quote(str(events))
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED), shlex.quote(str(events))
     assert Text(message="Done.") in events
     assert "## Available skills" in told
     assert subject(workspace) == "Say hello"

@@ -13,7 +13,7 @@ from integration.agents.conftest import RealBench
 from kit.model_server import HttpError, say, shell, tool
 from symphony.agents.base import BackendContext
 from symphony.agents.codex.backend import CodexBackend
-from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, TurnEnd, TurnStatus
 from symphony.config import CodexSettings
 from symphony.domain import Blame
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_codex]
 
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 ASKER = Path(__file__).parents[2] / "harness" / "asking_mcp_server.py"
 UNKNOWN_MODEL = HttpError(
     status=404,
@@ -106,7 +106,7 @@ async def test_an_unknown_model_is_noted_before_and_named_when_it_fails(real: Ma
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert (ended.failure.blame, ended.failure.retryable) == (Blame.CONFIG, False)
     assert "codex.model" in str(ended.failure.hint)

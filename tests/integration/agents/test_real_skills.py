@@ -16,7 +16,7 @@ from kit.model_server import say, tool
 from symphony.agents.base import Briefing, ListAgentSkills
 from symphony.agents.codex.backend import codex_skill_roots
 from symphony.agents.codex.session import CodexSession
-from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
+from symphony.agents.events import ContextCompacted, TurnEnd, TurnStatus
 from symphony.daemon.runs.session_skills import SessionTools
 from symphony.domain import Issue, ToolResult
 from symphony.skills import (
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.real_codex]
 
 OURS, THEIRS = ".symphony/skills", ".agents/skills"
 ISSUE = Issue(id="1", identifier="MT-1", title="t", state="Todo", dispatchable=True)
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 TOOL = SkillOptions(activation=ActivationMode.TOOL)
 
 

@@ -12,7 +12,7 @@ from kit.app_server_schema import AppServerSchema, violations
 from symphony.agents.codex import protocol
 from symphony.agents.codex.preflight import SCHEMAS, TRIED_VERSION, drift
 from symphony.agents.codex.session import ANSWERED, REFUSED, Policy, decide, tool_answer
-from symphony.agents.wire import Answer, JsonRpcCodec, ServerRequest
+from symphony.agents.wire import JsonRpcCodec, RequestAnswer, ServerRequest
 from symphony.config import CodexSettings
 from symphony.domain import ToolResult, ToolSpec
 
@@ -119,7 +119,7 @@ def test_our_answers_are_valid_for_the_installed_version(
     request = ServerRequest(1, method, msgspec.Raw(json.dumps(ASKED[method]).encode()))
     policy = Policy(approval_policy="never", on_approval=on_approval, tool_names=frozenset())
     answer = decide(request, policy)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, RequestAnswer)
     wanted = json.loads((folder / f"{NAMES[method]}.json").read_text())
     assert list(violations(answer.result, wanted, wanted.get("definitions", {}))) == []
 
@@ -144,7 +144,7 @@ def test_every_request_of_the_server_has_an_answer_or_is_refused_on_purpose(fold
         request = ServerRequest(1, method, msgspec.Raw(b"{}"))
         policy = Policy(approval_policy="never", on_approval="decline", tool_names=frozenset())
         answer = decide(request, policy)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, RequestAnswer)
         assert (answer.result is None) is (answer.error is not None)
 
 

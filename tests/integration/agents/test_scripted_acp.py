@@ -28,7 +28,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio
 
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 GRACE_MS = 300
 
 
@@ -57,9 +57,9 @@ def bench(tmp_path: Path) -> AcpBench:
     return AcpBench.at(tmp_path, environ, settings={"command": scripted_acp()}, grace_ms=GRACE_MS)
 
 
-def ended(events: Sequence[AgentEvent]) -> TurnEnded:
+def ended(events: Sequence[AgentEvent]) -> TurnEnd:
     last = events[-1]
-    assert isinstance(last, TurnEnded)
+    assert isinstance(last, TurnEnd)
     return last
 
 
@@ -206,7 +206,7 @@ async def test_a_blocked_approval_ends_the_run_and_runs_nothing(bench: AcpBench)
     assert events[-1].approval
     assert "touch approved" in events[-1].reason
     assert not (bench.workspace / "approved").exists()
-    assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
+    assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
 
 
 async def test_a_question_to_a_person_ends_the_run(bench: AcpBench) -> None:
@@ -390,7 +390,7 @@ async def test_stopping_a_turn_cancels_it_and_leaves_nothing(bench: AcpBench) ->
         while not await anyio.Path(bench.workspace / "began").exists():  # noqa: ASYNC110 - another process
             await anyio.sleep(0.01)
         left = await session.stop()
-    assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
+    assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
     assert any(isinstance(event, Usage) for event in left)
     assert bench.living() == ()
 
@@ -458,7 +458,7 @@ async def test_the_check_says_that_sessions_begin_anew(bench: AcpBench) -> None:
     backend = bench.backend(command=scripted_acp("--resume-by", "none"))
     found = await backend.preflight(bench.root, run_id=bench.run_id)
     assert found.notices == (
-        "symphony-scripted-agent cannot go on with earlier sessions: every run starts anew",
+        "symphony-scripted-agent cannot continue earlier sessions: every run starts a new one",
     )
 
 

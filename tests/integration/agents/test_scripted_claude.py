@@ -24,7 +24,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Make = Callable[..., ClaudeBench]
 
 pytestmark = pytest.mark.asyncio
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_two_turns_run_on_one_process_and_each_token_counts_once(make: Mak
         event.tokens.total_tokens for event in of(Usage, (*first, *second))
     )
     assert told.tokens.total_tokens > 100, "the envelope counts"
-    assert [event.cost_usd > 0 for event in of(TurnEnded, (*first, *second))] == [True, True]
+    assert [event.cost_usd > 0 for event in of(TurnEnd, (*first, *second))] == [True, True]
 
 
 @pytest.mark.parametrize("switch", ["--garbage", "--split-lines", "--stderr-flood=300000"])
@@ -134,7 +134,7 @@ async def test_tools_run_on_our_side_and_their_answers_reach_the_agent(make: Mak
     assert bench.calls == [("board_comment", {"text": "hi"})]
     assert of(ToolCalled, good) == [ToolCalled(name="board_comment", success=True)]
     assert of(ToolCalled, bad) == [ToolCalled(name="board_comment", success=False)]
-    (ended,) = of(TurnEnded, bad)
+    (ended,) = of(TurnEnd, bad)
     assert "the board is closed" in ended.failure.message
 
 
@@ -166,7 +166,7 @@ async def test_a_failed_turn_carries_the_agents_words(make: Make) -> None:
     bench = make()
     async with bench.session() as session:
         (*_, ended) = await bench.turn(session, bench.script({"fail": "no luck"}))
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert (ended.failure.category, ended.failure.message) == (Category.TURN_FAILED, "no luck")
 
@@ -257,7 +257,7 @@ async def test_nothing_survives_a_stop_whatever_the_agent_ignores(
                 break
         left = await session.stop()
         assert await session.stop() == ()
-    assert TurnStatus.INTERRUPTED in [event.status for event in of(TurnEnded, left)]
+    assert TurnStatus.INTERRUPTED in [event.status for event in of(TurnEnd, left)]
     assert bench.living() == ()
 
 

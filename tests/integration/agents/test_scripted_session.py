@@ -19,7 +19,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from symphony.agents.events import AgentEvent
 
 pytestmark = pytest.mark.asyncio
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 
 
 def tokens_of(events: Sequence[AgentEvent]) -> int:
@@ -164,7 +164,7 @@ async def test_a_blocked_approval_ends_the_run_and_runs_nothing(bench: Bench) ->
     assert events[-1].approval
     assert "touch approved" in events[-1].reason
     assert not (bench.workspace / "approved").exists()
-    assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
+    assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
 
 
 @pytest.mark.conformance("A-11")
@@ -180,7 +180,7 @@ async def test_a_failed_turn_carries_the_agents_words(bench: Bench) -> None:
     async with bench.session(bench.scripted()) as session:
         events = await bench.turn(session, bench.script({"fail": "cannot go on"}))
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.status is TurnStatus.FAILED
     assert ended.failure is not None
     assert (ended.failure.category, ended.failure.message) == (Category.TURN_FAILED, "cannot go on")

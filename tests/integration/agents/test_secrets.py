@@ -18,7 +18,7 @@ from kit.model_server import ModelServer, say, shell, tool
 from kit.speakers import scripted_claude
 from symphony.agents.base import BackendContext
 from symphony.agents.codex.backend import CodexBackend
-from symphony.agents.events import ItemFinished, TurnEnded, TurnStatus
+from symphony.agents.events import ItemFinished, TurnEnd, TurnStatus
 from symphony.config import CodexSettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio
 
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 CODEX = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 
 
@@ -81,7 +81,7 @@ async def test_a_shell_of_the_real_codex_shows_not_even_its_own_key(
     bench.environ.update(planted.environ)
     async with backend(bench, bench.command).open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")
-    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert events[-1] == TurnEnd(status=TurnStatus.COMPLETED)
     bodies = [json.dumps(request.body) for request in bench.server.requests]
     assert "SYMPHONY_RUN_ID=" in bodies[-1], "the shell was seen"
     assert planted.leaks(bodies) == []

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from symphony.agents.base import Turn
-from symphony.agents.events import SessionStarted, Text, TurnEnded, TurnStatus, Usage
+from symphony.agents.events import SessionStarted, Text, TurnEnd, TurnStatus, Usage
 
 if TYPE_CHECKING:
     from integration.agents.conftest import Bench
@@ -28,7 +28,7 @@ async def test_stop_interrupts_the_turn_and_returns_the_final_totals(bench: Benc
     async with bench.session(bench.scripted()) as session:
         await begin(session, bench.script({"say": "working"}, {"sleep_ms": 60_000}), "working")
         left = await session.stop()
-    assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
+    assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
     assert any(isinstance(event, Usage) for event in left)
     assert bench.living() == ()
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from symphony.trackers.markdown import Board, BoardConfig, Draft
+from symphony.trackers.markdown import Board, BoardConfig, IssueDraft
 
 START = """
 import sys
 from pathlib import Path
-from symphony.trackers.markdown import Board, BoardConfig, Draft, CommentStore
+from symphony.trackers.markdown import Board, BoardConfig, IssueDraft, CommentStore
 board = Board(BoardConfig(path=Path(sys.argv[1])))
 name = sys.argv[2]
 print("ready", flush=True)
@@ -23,7 +23,7 @@ CREATE = (
     START
     + """
 for number in range(25):
-    print(board.create(Draft(title=f"{name} {number}", state="Todo")).id)
+    print(board.create(IssueDraft(title=f"{name} {number}", state="Todo")).id)
 """
 )
 MOVE = (
@@ -67,7 +67,7 @@ Path.hardlink_to = lambda self, target: os._exit(9)
 if name == "move":
     board.move("SYM-1", "Done")
 else:
-    board.create(Draft(title="x", state="Todo"))
+    board.create(IssueDraft(title="x", state="Todo"))
 """
 )
 
@@ -111,7 +111,7 @@ def test_two_processes_never_get_the_same_number(board: Board) -> None:
 
 
 def test_moves_and_edits_of_several_processes_lose_nothing(board: Board) -> None:
-    board.create(Draft(title="x", state="Todo", description="body"))
+    board.create(IssueDraft(title="x", state="Todo", description="body"))
     race(board.config.path, MOVE, APPEND, MOVE)
     issue = board.find("SYM-1")
     assert issue.state == "Done"
@@ -122,7 +122,7 @@ def test_moves_and_edits_of_several_processes_lose_nothing(board: Board) -> None
 
 @pytest.mark.slow
 def test_two_daemons_keep_one_comment_and_people_s_comments_all_stay(board: Board) -> None:
-    board.create(Draft(title="x", state="Todo"))
+    board.create(IssueDraft(title="x", state="Todo"))
     race(board.config.path, COMMENT, COMMENT)
     names = [path.name for path in (board.config.path / "SYM-1" / "comments").iterdir()]
     assert len([name for name in names if "-symphony-" in name]) == 1
@@ -133,7 +133,7 @@ def test_two_daemons_keep_one_comment_and_people_s_comments_all_stay(board: Boar
 def test_a_crash_before_the_rename_leaves_only_a_hidden_file_that_is_cleaned_later(
     board: Board, name: str
 ) -> None:
-    made = board.create(Draft(title="x", state="Todo"))
+    made = board.create(IssueDraft(title="x", state="Todo"))
     before = board.store.path(made.id).read_bytes()
     child = start(CRASH, board.config.path, name)
     child.communicate("go\n", timeout=50)

@@ -14,10 +14,10 @@ from harness.rings import mostly_slow
 from harness.shell import word
 from harness.terminals import terminal
 from published.schemas import conforms_to
-from symphony.library.model import Change, Evidence, SkillText
+from symphony.library.model import Authorship, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
-ADA = Change(author="ada")
+ADA = Authorship(author="ada")
 PATH = ".symphony/skills/style/SKILL.md"
 
 

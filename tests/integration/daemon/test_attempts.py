@@ -16,7 +16,7 @@ from harness.rings import mostly_slow
 from harness.serving import move, serving
 from harness.shell import word
 from symphony.agents.base import Preflight, SessionRequest, Turn
-from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, SessionStarted, TurnEnd, TurnStatus
 from symphony.domain import Category
 from symphony.scheduler import CleanWorkspace, RunEnded, RunStage, SettingsChanged, StartRun
 
@@ -52,7 +52,7 @@ class Listener(NoOwnSkills):
         await anyio.lowlevel.checkpoint()
         turn_id = str(len(self.prompts))
         yield SessionStarted(session_id=f"t-{turn_id}", thread_id="t", turn_id=turn_id)
-        yield TurnEnded(status=TurnStatus.COMPLETED, failure=None)
+        yield TurnEnd(status=TurnStatus.COMPLETED, failure=None)
 
     async def stop(self) -> tuple[AgentEvent, ...]:
         return ()

@@ -17,7 +17,7 @@ from harness.other_user import as_ordinary_user
 from harness.project import Project, marked_processes, until
 from harness.real import require_bubblewrap
 from harness.shell import word
-from symphony.library.model import Change, Evidence, SkillText
+from symphony.library.model import Authorship, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ CHECK = "grep -q good answer.txt"
 @pytest.fixture
 def library(project: Project) -> Library:
     library = Library(project.state_dir / LIBRARY_FILE)
-    library.add(STYLE, Change(author="ada"))
+    library.add(STYLE, Authorship(author="ada"))
     return library
 
 
@@ -191,7 +191,7 @@ def test_what_an_agent_wrote_is_run_with_what_an_agent_gets(isolation: str) -> N
     try:
         project = Project(root=root).create()
         library = Library(project.state_dir / LIBRARY_FILE)
-        library.add(STYLE, Change(author="ada"))
+        library.add(STYLE, Authorship(author="ada"))
         (root / "home").mkdir(exist_ok=True)
         (root / "home" / ".profile").write_text("export OPENAI_API_KEY=of-the-agent\n")
         project.issue("SYM-1", [WORK[0], WORK[1], {"write": "test.sh", "text": script}, *WORK[2:]])

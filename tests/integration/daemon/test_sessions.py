@@ -18,7 +18,7 @@ from harness.scheduling import make_failure
 from harness.serving import serving
 from harness.shell import word
 from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, Turn, cannot_list_skills
-from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, SessionStarted, TurnEnd, TurnStatus
 from symphony.domain import Category, Failure, ToolResult
 from symphony.scheduler import RunEnded, SettingsChanged
 
@@ -57,7 +57,7 @@ class Listener(NoOwnSkills):
         yield SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
         await self.go.wait()
         self.answers.append(await self.requests[-1].run_tool("board_move", {"state": "Done"}))
-        yield TurnEnded(status=TurnStatus.COMPLETED)
+        yield TurnEnd(status=TurnStatus.COMPLETED)
 
     async def stop(self) -> tuple[AgentEvent, ...]:
         await anyio.lowlevel.checkpoint()

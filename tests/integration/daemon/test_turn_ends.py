@@ -18,7 +18,7 @@ from symphony.agents.events import (
     InputRequired,
     ItemStarted,
     SessionStarted,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
 )
 from symphony.domain import Category
@@ -60,9 +60,9 @@ class OneTurn(NoOwnSkills):
         return ()
 
 
-def ended(status: TurnStatus, category: Category | None = None) -> TurnEnded:
+def ended(status: TurnStatus, category: Category | None = None) -> TurnEnd:
     failure = None if category is None else make_failure(category=category)
-    return TurnEnded(status=status, failure=failure)
+    return TurnEnd(status=status, failure=failure)
 
 
 @pytest.mark.conformance("A-8", "A-11")

@@ -15,10 +15,10 @@ import pytest
 
 from harness.library_processes import be_a_command, be_a_daemon, names_in, write_versions
 from harness.rings import mostly_slow
-from symphony.library.model import Change, LibraryError, SkillText, TargetKind
+from symphony.library.model import Authorship, LibraryError, SkillText, TargetKind
 from symphony.library.store import Library, check
 
-ADA = Change(author="ada")
+ADA = Authorship(author="ada")
 WRITERS, EACH = 8, 5
 KILLS_AT = (15, 30, 45)
 SKILLS, VERSIONS = 10_000, 20

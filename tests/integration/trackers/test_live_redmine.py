@@ -15,7 +15,7 @@ from symphony.domain import Category
 from symphony.http import RateLimiters
 from symphony.trackers import redmine as adapter
 from symphony.trackers.base import TrackerError
-from symphony.trackers.comments import Outcome, upsert_comment
+from symphony.trackers.comments import UpsertOutcome, upsert_comment
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ async def test_a_comment_is_written_once_found_again_and_edited_in_place(redmine
     issue_id = redmine.issue("Has a malformed skill")
     redmine.ask("PUT", f"/issues/{issue_id}.json", issue={"notes": "A person wrote this.", "priority_id": 4})
 
-    async def upsert(fingerprint: str, body: str) -> Outcome:
+    async def upsert(fingerprint: str, body: str) -> UpsertOutcome:
         fresh = tracker_of(redmine, key)  # as after a restart
         done = await upsert_comment(
             fresh, issue_id, kind="skills", scope="s", fingerprint=fingerprint, body=body
@@ -133,7 +133,7 @@ async def test_a_comment_is_written_once_found_again_and_edited_in_place(redmine
 
     hostile = "```text\n@here #12 {{include(x)}}\n--> <!-- x --> \U0001f600\n```"
     outcomes = [await upsert("a", hostile), await upsert("a", hostile), await upsert("b", "Mended.")]
-    assert outcomes == [Outcome.CREATED, Outcome.UNCHANGED, Outcome.EDITED]
+    assert outcomes == [UpsertOutcome.CREATED, UpsertOutcome.UNCHANGED, UpsertOutcome.EDITED]
     theirs, ours = redmine.notes(issue_id)
     assert theirs == "A person wrote this."
     assert ours.splitlines()[-1] == "Mended."

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from symphony.http import ExchangeError, HttpxTransport, Reply
+from symphony.http import ExchangeError, HttpxTransport, RawResponse
 
 pytestmark = pytest.mark.asyncio
 
@@ -130,7 +130,7 @@ async def world(pem: Path, login: str | None = None) -> AsyncIterator[World]:
         tasks.cancel_scope.cancel()
 
 
-async def get(address: str = f"https://{HOST}/x") -> Reply:
+async def get(address: str = f"https://{HOST}/x") -> RawResponse:
     async with HttpxTransport().session(address) as send:
         return await send("GET", address, {}, None)
 

@@ -18,7 +18,7 @@ from symphony.http import (
     Request,
     ServiceProfile,
 )
-from symphony.http.exchange import Answer, Flow
+from symphony.http.exchange import Flow, HttpResponse
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
@@ -80,11 +80,11 @@ def http(base: str, **limits: Any) -> Http:
     )
 
 
-def one(request: Request) -> Flow[Answer]:
+def one(request: Request) -> Flow[HttpResponse]:
     return (yield request)
 
 
-async def ask(base: str, request: Request | None = None, **limits: Any) -> Answer:
+async def ask(base: str, request: Request | None = None, **limits: Any) -> HttpResponse:
     flow = one(request or Request(endpoint="/x", path="/x"))
     return await http(base, **limits).run(flow, purpose=Purpose.POLL)
 

@@ -10,7 +10,7 @@ import pytest
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, FaultPoint, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, find_work
+from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, files, find_work
 from symphony.workspaces import manager as under_test
 
 pytestmark = pytest.mark.asyncio
@@ -193,7 +193,7 @@ async def test_a_workspace_that_cannot_be_read_is_refused_and_kept(
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(directories, "is_empty", refuse)
+    monkeypatch.setattr(files, "is_empty", refuse)
     with pytest.raises(
         WorkspaceError, match=r"workspace_prepare_failed: .* cannot be made: .*denied"
     ) as caught:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.shell import word
 from symphony.domain import Category, Issue
-from symphony.workspaces import Changes, Delivery, FileChange, Work, Workspace, WorkspaceManager
+from symphony.workspaces import ChangedFiles, Delivery, FileChange, Work, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,9 +32,9 @@ def commit(git: Git) -> Callable[[Path, str], str]:
 Commit = Callable[[Path, str], str]
 
 
-def added(*messages: str) -> Changes:
+def added(*messages: str) -> ChangedFiles:
     """What commits of `commit` change."""
-    return Changes(
+    return ChangedFiles(
         files=tuple(FileChange(path=f"{name}.txt", insertions=1, deletions=0) for name in messages)
     )
 

@@ -20,7 +20,7 @@ from symphony.workspaces import (
     WorkspaceError,
     WorkspaceManager,
     WorkspaceRecord,
-    directories,
+    files,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -564,7 +564,7 @@ class TestRemoval:
             raise OSError(16, "Device or resource busy")
 
         with monkeypatch.context() as patch, capture_logs() as logs:
-            patch.setattr(directories, "delete_tree", refuse)
+            patch.setattr(files, "delete_tree", refuse)
             assert (await manager.remove(await _only(manager))).removed
 
         assert not made.path.exists()

@@ -13,7 +13,7 @@ from symphony.config import HooksSettings
 from symphony.domain import Blame, Category, Failure, Issue
 from symphony.processes.local import LocalHost
 from symphony.workspaces import Git, WorkspaceError, WorkspaceManager, missing_filters
-from symphony.workspaces.repository_trial import RepositoryTrial
+from symphony.workspaces.repository import RepositoryTrial
 
 pytestmark = pytest.mark.asyncio
 

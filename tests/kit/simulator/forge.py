@@ -27,18 +27,18 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
-    Thread,
+    ReviewThread,
 )
 from symphony.scheduler import (
     DeliveredBranch,
-    Ended,
-    Feedback,
     FeedbackGiven,
     FeedbackKind,
+    FeedbackTurn,
     ForgePolicy,
     IssueResult,
-    Land,
+    MergeHead,
     PullLedger,
+    PullRequestEnded,
     ResultStatus,
     Verdict,
     block_of,
@@ -244,7 +244,9 @@ class Forge:
         held.pull = replace(held.pull, comments=(*held.pull.comments, self._comment()))
 
     def _remarks(self, held: _Pull) -> None:
-        thread = Thread(id=str(next(self._ids)), resolved=False, comments=(self._comment(),), path="src/a.py")
+        thread = ReviewThread(
+            id=str(next(self._ids)), resolved=False, comments=(self._comment(),), path="src/a.py"
+        )
         held.pull = replace(held.pull, threads=(*held.pull.threads, thread))
 
     def _resolves(self, held: _Pull) -> None:
@@ -325,7 +327,7 @@ class Forge:
         if must_disarm(seen, ledger, outcome):
             held.pull = replace(held.pull, armed=False)
         ledger = self._watch.record(ledger, outcome, now_ms)
-        if isinstance(outcome, Feedback):
+        if isinstance(outcome, FeedbackTurn):
             self._judge_feedback(issue_id, held, outcome)
             ledger = replace(ledger, offered=outcome.offer("news"))
         version = self._keep(issue_id, ledger)
@@ -361,18 +363,18 @@ class Forge:
         judged = None if result is None else block_of(outcome, ledger, result)
         if judged is not None and self._watch.blocks:
             self._daemon.tell(judged)
-        if isinstance(outcome, Land):
+        if isinstance(outcome, MergeHead):
             self._land(issue_id, held, outcome)
-        if isinstance(outcome, Feedback):
+        if isinstance(outcome, FeedbackTurn):
             held.told.update(outcome.signatures)
             held.turns.update(outcome.kinds)
-        if ledger.offered is not None and self._watch.gives and not isinstance(outcome, Ended):
+        if ledger.offered is not None and self._watch.gives and not isinstance(outcome, PullRequestEnded):
             offer = ledger.offered
             self._daemon.tell(
                 FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
             )
 
-    def _judge_feedback(self, issue_id: str, held: _Pull, feedback: Feedback) -> None:
+    def _judge_feedback(self, issue_id: str, held: _Pull, feedback: FeedbackTurn) -> None:
         if twice := held.told.intersection(feedback.signatures):
             raise self._broken(FEEDBACK_ONCE, f"told again: {min(twice)}", issue_id)
         for kind in feedback.kinds:
@@ -380,7 +382,7 @@ class Forge:
             if held.turns[kind] >= bound:
                 raise self._broken(FEEDBACK_BOUNDS, f"turn {held.turns[kind] + 1} about {kind}", issue_id)
 
-    def _land(self, issue_id: str, held: _Pull, land: Land) -> None:
+    def _land(self, issue_id: str, held: _Pull, land: MergeHead) -> None:
         """The forge merges the head that it is asked to merge, if that is still the head."""
         pull = held.pull
         if pull.head_sha != land.head or pull.state is not PullState.OPEN:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kit.simulator import giving, judged, lasting
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Invariant, Rules
-from symphony.domain import Category, Issue, Verdict, normalise_state
+from symphony.domain import Category, Issue, VerificationStatus, normalise_state
 from symphony.scheduler import (
     CONTINUATION_DELAY_MS,
     CleanWorkspace,
@@ -423,7 +423,7 @@ def _verified(moment: Moment) -> Broken | None:
     verification = fact.outcome.verification
     if run is None:
         return None
-    passed = verification is not None and verification.verdict is not Verdict.FAILED
+    passed = verification is not None and verification.status is not VerificationStatus.FAILED
     if not run.verifies or passed or run.issue.id in _claims(after):
         return None
     return Broken("its work is not verified, and nobody holds it", run.issue.id)

@@ -28,7 +28,7 @@ from symphony.journal.model import (
     RunRecord,
     SettingRecord,
 )
-from symphony.journal.recorder import Start, StepRecorder, recovered_event
+from symphony.journal.recorder import DaemonStart, StepRecorder, recovered_event
 from symphony.journal.store import record_key
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -49,10 +49,12 @@ _EPOCH_MS = 1_767_225_600_000  # 2026-01-01
 _MANY = 64
 _SHIFT_MS = (-6 * 3_600_000, 6 * 3_600_000)
 
-Recover = Callable[[RecoveredState, Start, tuple[WorkspaceRef, ...]], Recovered]
+Recover = Callable[[RecoveredState, DaemonStart, tuple[WorkspaceRef, ...]], Recovered]
 
 
-def _recover(remembered: RecoveredState, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
+def _recover(
+    remembered: RecoveredState, start: DaemonStart, workspaces: tuple[WorkspaceRef, ...]
+) -> Recovered:
     return recovered_event(remembered, start, workspaces=workspaces)
 
 
@@ -193,7 +195,7 @@ class Memory:
 
     def first_input(self, settings: SchedulerSettings, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
         """What the scheduler is told first."""
-        start = Start(
+        start = DaemonStart(
             now_ms=self._clock.now_ms,
             wall_ms=self.wall_ms,
             today=self.today(),

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from symphony.agents.acp.protocol import Updates
-from symphony.agents.claude.protocol import ClaudeCodec, Event, KeepAlive, Translator, message_piece
+from symphony.agents.claude.protocol import ClaudeCodec, ClaudeEvent, KeepAlive, Translator, message_piece
 from symphony.agents.codex.protocol import item_completed, item_started, translate
 from symphony.agents.codex.protocol import message_piece as codex_piece
 from symphony.agents.events import (
-    FileChange,
+    FileEdit,
     ItemFinished,
     ItemStarted,
     PlanStep,
@@ -20,14 +20,14 @@ from symphony.agents.events import (
     line_changes,
 )
 from symphony.agents.session import MAX_PENDING_CHARS, PendingMessage
-from symphony.agents.wire import JsonRpcCodec, Notification, Suppressed
+from symphony.agents.wire import JsonRpcCodec, ServerNotification, Suppressed
 
 DELTA = "item/agentMessage/delta"
 DIFF = "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n-old\n+new\n+and more\n same\n"
 
 
 def codex(method: str, **params: Any) -> Any:
-    (event,) = translate(Notification(method, msgspec.Raw(json.dumps(params).encode()))).events
+    (event,) = translate(ServerNotification(method, msgspec.Raw(json.dumps(params).encode()))).events
     return event
 
 
@@ -52,10 +52,10 @@ def test_codex_changes_have_paths_and_lines() -> None:
     started = item_started({"type": "fileChange", "id": "f", "changes": changes})
     assert isinstance(started, ItemStarted)
     assert started.changes == (
-        FileChange(path="/w/new", change="add", added=2),
-        FileChange(path="/w/old", change="delete", removed=1),
-        FileChange(path="/w/x", change="update", added=2, removed=1),
-        FileChange(path="", change="update"),
+        FileEdit(path="/w/new", change="add", added=2),
+        FileEdit(path="/w/old", change="delete", removed=1),
+        FileEdit(path="/w/x", change="update", added=2, removed=1),
+        FileEdit(path="", change="update"),
     )
 
 
@@ -121,7 +121,7 @@ def test_pieces_of_a_claude_message_are_kept_and_those_of_a_helper_are_not_said(
 
 def claude(translator: Translator, kind: str, *blocks: Any) -> tuple[Any, ...]:
     body = {"type": kind, "message": {"id": kind, "content": list(blocks)}}
-    return translator.translate(Event(kind, "", msgspec.Raw(json.dumps(body).encode())))
+    return translator.translate(ClaudeEvent(kind, "", msgspec.Raw(json.dumps(body).encode())))
 
 
 def test_claude_tools_have_input_result_and_changes() -> None:
@@ -139,8 +139,8 @@ def test_claude_tools_have_input_result_and_changes() -> None:
     ]
     bash, edited, wrote = claude(translator, "assistant", *uses)
     assert (bash.item_id, bash.input, bash.changes) == ("t1", "make", ())
-    assert edited.changes == (FileChange(path="/w/a.py", change="update", added=2, removed=1),)
-    assert wrote.changes == (FileChange(path="/w/b", change="write", added=2),)
+    assert edited.changes == (FileEdit(path="/w/a.py", change="update", added=2, removed=1),)
+    assert wrote.changes == (FileEdit(path="/w/b", change="write", added=2),)
     answer = {"type": "tool_result", "tool_use_id": "t1", "is_error": True}
     parts = [{"type": "text", "text": "Exit code 3"}, {"type": "text", "text": "no"}]
     (ended,) = claude(translator, "user", {**answer, "content": parts})
@@ -180,7 +180,7 @@ def test_acp_thoughts_messages_plans_and_results_stand_in_their_order() -> None:
     started, ended = events[3:]
     assert (started.item_id, json.loads(started.input)) == ("c", {"path": "/w/x"})
     assert (ended.item_id, ended.output) == ("c", "edited")
-    assert ended.changes == (FileChange(path="/w/x", change="add", added=2),)
+    assert ended.changes == (FileEdit(path="/w/x", change="add", added=2),)
     assert updates.pending_message == "Done"
 
 

@@ -16,7 +16,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
     describe_event,
@@ -141,9 +141,9 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
         (Notice(level="info", message="n"), "other_message", "n"),
         (ContextCompacted(), "other_message", "the conversation was compacted"),
         (Malformed(excerpt="{x"), "malformed", "malformed message: {x"),
-        (TurnEnded(status=TurnStatus.COMPLETED), "turn_completed", "turn completed"),
-        (TurnEnded(status=TurnStatus.FAILED, failure=FAILURE), "turn_failed", "no"),
-        (TurnEnded(status=TurnStatus.INTERRUPTED, failure=FAILURE), "turn_cancelled", "no"),
+        (TurnEnd(status=TurnStatus.COMPLETED), "turn_completed", "turn completed"),
+        (TurnEnd(status=TurnStatus.FAILED, failure=FAILURE), "turn_failed", "no"),
+        (TurnEnd(status=TurnStatus.INTERRUPTED, failure=FAILURE), "turn_cancelled", "no"),
     ],
 )
 def test_each_event_has_a_name_and_words(event: AgentEvent, name: str, words: str) -> None:
@@ -181,8 +181,8 @@ def priced(*events: AgentEvent) -> RunProgress:
     return stats.snapshot()
 
 
-def ended(cost_usd: float | None = None) -> TurnEnded:
-    return TurnEnded(status=TurnStatus.COMPLETED, cost_usd=cost_usd)
+def ended(cost_usd: float | None = None) -> TurnEnd:
+    return TurnEnd(status=TurnStatus.COMPLETED, cost_usd=cost_usd)
 
 
 def used(count: int, model: str | None = None) -> Usage:

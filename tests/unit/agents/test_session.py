@@ -32,7 +32,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -46,7 +46,7 @@ from symphony.scheduler import Thread
 pytestmark = pytest.mark.asyncio
 
 ME = Identity(boot_id="b", pid=4242, started=1.0)
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 IDS = {"threadId": "th", "turnId": "tu"}
 Frame = dict[str, Any]
 Reply = Iterable[Frame | bytes]
@@ -484,7 +484,7 @@ async def test_the_end_of_another_thread_or_turn_is_not_our_end(tmp_path: Path) 
     session, _ = await open_session(well_behaved(*others, ended()), tmp_path)
     await session.start()
     events = await turn_of(session)
-    assert [event for event in events if isinstance(event, TurnEnded)] == [COMPLETED]
+    assert [event for event in events if isinstance(event, TurnEnd)] == [COMPLETED]
     assert len([event for event in events if isinstance(event, Usage)]) == 1
 
 
@@ -501,7 +501,7 @@ async def test_a_final_error_without_an_end_ends_the_turn_after_a_requests_time(
     session, _ = await open_session(well_behaved(error), tmp_path, read_timeout_ms=80)
     await session.start()
     last = (await turn_of(session))[-1]
-    assert isinstance(last, TurnEnded)
+    assert isinstance(last, TurnEnd)
     assert last.failure is not None
     assert last.failure.category is Category.AGENT_AUTH
 
@@ -511,7 +511,7 @@ async def test_an_end_without_words_is_explained_by_the_error_before(tmp_path: P
     session, _ = await open_session(well_behaved(error, ended("failed")), tmp_path)
     await session.start()
     last = (await turn_of(session))[-1]
-    assert isinstance(last, TurnEnded)
+    assert isinstance(last, TurnEnd)
     assert last.failure is not None
     assert last.failure.message == "too long"
 
@@ -531,7 +531,7 @@ async def test_retries_do_not_count_as_progress_for_ever(tmp_path: Path) -> None
         tasks.start_soon(retry_on)
         last = (await turn_of(session))[-1]
         tasks.cancel_scope.cancel()
-    assert isinstance(last, TurnEnded)
+    assert isinstance(last, TurnEnd)
     assert last.failure is not None
     assert (last.failure.category, last.failure.message) == (Category.TURN_FAILED, "Reconnecting...")
 
@@ -724,7 +724,7 @@ async def test_stop_interrupts_refuses_requests_and_returns_what_was_unseen(tmp_
     left = await session.stop()
     assert Usage(absolute=True, tokens=Tokens(0, 0, 77)) in left
     assert Notice(level="info", message="not json") in left
-    assert isinstance(left[-1], TurnEnded)
+    assert isinstance(left[-1], TurnEnd)
     assert child.sent[-1]["error"]["message"] == "the session is being stopped"
     assert await session.stop() == ()
 

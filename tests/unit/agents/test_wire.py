@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from symphony.agents.json_fields import decode_object
 from symphony.agents.wire import (
     MAX_LINE_BYTES,
-    Answer,
+    ErrorResponse,
     JsonRpcCodec,
     MalformedLine,
     Message,
-    Notification,
     PlainLine,
-    Refusal,
+    RequestAnswer,
     Response,
+    ServerNotification,
     ServerRequest,
     Suppressed,
 )
@@ -34,7 +34,7 @@ def test_a_message_with_method_only_is_a_notification() -> None:
     message = only(
         JsonRpcCodec().receive(line(method="turn/started", params={"threadId": "t"}, emittedAtMs=1))
     )
-    assert isinstance(message, Notification)
+    assert isinstance(message, ServerNotification)
     assert (message.method, decode_object(message.params)) == ("turn/started", {"threadId": "t"})
 
 
@@ -54,7 +54,7 @@ def test_a_refusal_names_the_request_it_answers() -> None:
     codec = JsonRpcCodec()
     number, _ = codec.request("thread/start", {})
     answer = only(codec.receive(line(id=number, error={"code": -32600, "message": "Not initialized"})))
-    assert answer == Refusal(number, "thread/start", -32600, "Not initialized")
+    assert answer == ErrorResponse(number, "thread/start", -32600, "Not initialized")
 
 
 def test_an_answer_that_nobody_waits_for_has_no_method() -> None:
@@ -75,8 +75,11 @@ def test_our_lines_carry_no_jsonrpc_member() -> None:
     assert second == 2
     assert wire.endswith(b"\n")
     assert json.loads(codec.notification("initialized")) == {"method": "initialized"}
-    assert json.loads(codec.answer("q", Answer(result={"ok": True}))) == {"id": "q", "result": {"ok": True}}
-    refused = codec.answer(0, Answer(error=(-32601, "no")))
+    assert json.loads(codec.answer("q", RequestAnswer(result={"ok": True}))) == {
+        "id": "q",
+        "result": {"ok": True},
+    }
+    refused = codec.answer(0, RequestAnswer(error=(-32601, "no")))
     assert json.loads(refused) == {"id": 0, "error": {"code": -32601, "message": "no"}}
 
 
@@ -130,46 +133,46 @@ def test_a_line_of_ten_mebibytes_is_read() -> None:
     messages = [
         m for start in range(0, len(wire), 65_536) for m in codec.receive(wire[start : start + 65_536])
     ]
-    assert isinstance(only(messages), Notification)
+    assert isinstance(only(messages), ServerNotification)
 
 
 def test_a_longer_line_is_garbled_once_and_the_next_line_is_read() -> None:
     codec = JsonRpcCodec(max_line_bytes=100)
     wire = b'{"method":"m","params":"' + b"x" * 500 + b'"}\n' + line(method="next")
     messages = [m for start in range(0, len(wire), 7) for m in codec.receive(wire[start : start + 7])]
-    assert [type(m) for m in messages] == [MalformedLine, Notification]
+    assert [type(m) for m in messages] == [MalformedLine, ServerNotification]
     assert isinstance(messages[0], MalformedLine)
     assert messages[0].excerpt.startswith("line of 526 bytes exceeds the limit of 100 bytes: {")
 
 
 def test_a_longer_line_in_one_piece_is_garbled_too() -> None:
     messages = JsonRpcCodec(max_line_bytes=20).receive(b"{" + b"x" * 50 + b"\n" + line(method="n"))
-    assert [type(m) for m in messages] == [MalformedLine, Notification]
+    assert [type(m) for m in messages] == [MalformedLine, ServerNotification]
 
 
 def test_an_unfinished_line_counts_when_the_stream_ends() -> None:
     codec = JsonRpcCodec()
     assert codec.receive(b'{"method":"m"}') == []
-    assert isinstance(only(codec.close()), Notification)
+    assert isinstance(only(codec.close()), ServerNotification)
     assert codec.close() == []
 
 
 def test_params_that_are_no_object_read_as_empty() -> None:
     first, second = JsonRpcCodec().receive(b'{"method":"m","params":[1]}\n{"method":"m"}\n')
-    assert isinstance(first, Notification)
-    assert isinstance(second, Notification)
+    assert isinstance(first, ServerNotification)
+    assert isinstance(second, ServerNotification)
     assert decode_object(first.params) == decode_object(second.params) == {}
 
 
 def test_params_that_are_not_utf8_are_a_value_error() -> None:
     message = only(JsonRpcCodec().receive(b'{"method":"m","params":{"t":"\xff"}}\n'))
-    assert isinstance(message, Notification)
+    assert isinstance(message, ServerNotification)
     with pytest.raises(ValueError, match="utf-8"):
         decode_object(message.params)
 
 
 def comparable(message: Message) -> object:
-    if isinstance(message, Notification | ServerRequest):
+    if isinstance(message, ServerNotification | ServerRequest):
         return (message.method, bytes(message.params))
     return message
 
@@ -208,7 +211,7 @@ def test_muted_notifications_are_counted_in_their_place() -> None:
         message.count if isinstance(message, Suppressed) else type(message).__name__ for message in told
     ] == [
         2,
-        "Notification",
+        "ServerNotification",
         1,
         "ServerRequest",
         "PlainLine",
@@ -221,4 +224,4 @@ def test_an_agent_cannot_make_us_remember_methods_without_end() -> None:
     for number in range(1_000):
         codec.suppress(f"item/{number}")
     told = codec.receive(b'{"method":"item/1","params":{}}\n{"method":"item/999","params":{}}\n')
-    assert [type(message).__name__ for message in told] == ["Suppressed", "Notification"]
+    assert [type(message).__name__ for message in told] == ["Suppressed", "ServerNotification"]

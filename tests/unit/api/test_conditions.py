@@ -9,7 +9,7 @@ from symphony.api import models
 from symphony.api.conditions import conditions
 from symphony.api.documents import issue_document, state_document
 from symphony.domain import Category
-from symphony.journal.model import Health, HealthState
+from symphony.journal.model import HealthState, JournalStatus
 from symphony.scheduler import (
     ClaimKind,
     DayBegan,
@@ -26,7 +26,7 @@ from symphony.scheduler import (
     Thread,
 )
 
-FULL = Health(
+FULL = JournalStatus(
     state=HealthState.MEMORY,
     failure=make_failure("the disk is full", category=Category.JOURNAL, hint="make room"),
 )
@@ -36,12 +36,12 @@ FULL = Health(
     ("health", "told", "status"),
     [
         (None, None, "ok"),
-        (Health(state=HealthState.OK), {"state": "ok", "reason": None, "hint": None}, "ok"),
+        (JournalStatus(state=HealthState.OK), {"state": "ok", "reason": None, "hint": None}, "ok"),
         (FULL, {"state": "memory", "reason": "the disk is full", "hint": "make room"}, "degraded"),
     ],
 )
 def test_whether_a_restart_would_forget_anything(
-    health: Health | None, told: dict[str, object] | None, status: str
+    health: JournalStatus | None, told: dict[str, object] | None, status: str
 ) -> None:
     story = populated()
     document = sent(

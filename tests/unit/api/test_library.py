@@ -15,7 +15,7 @@ from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.interface import LibraryInUse
 from symphony.api.models import LibraryAccept, LibraryRevert, LibrarySave
-from symphony.library.model import Change, Evidence, LibraryError, SkillText
+from symphony.library.model import Authorship, Evidence, LibraryError, SkillText
 from symphony.library.store import Library
 
 pytestmark = pytest.mark.asyncio
@@ -151,8 +151,8 @@ async def test_no_version_is_made_of_a_text_with_a_new_secret_of_the_daemon(tmp_
     store = Library(tmp_path / "library.db")
     in_use = LibraryInUse(store=store, mask=lambda text: text.replace("hunter2", "***"))
     bad = SkillText(name="retries", description="Retry a call.", when_to_use="", content="hunter2\n")
-    await to_thread.run_sync(store.add, bad, Change(author="ada"))
-    await to_thread.run_sync(partial(store.edit, LEARNT, Change(author="ada"), base_version=1))
+    await to_thread.run_sync(store.add, bad, Authorship(author="ada"))
+    await to_thread.run_sync(partial(store.edit, LEARNT, Authorship(author="ada"), base_version=1))
     await to_thread.run_sync(partial(store.propose, bad, Evidence(), base_version=2))
     for edit in (
         LibrarySave(file=file("naming", "token: hunter2"), base_version=0),
@@ -169,7 +169,7 @@ async def test_no_version_is_made_of_a_text_with_a_new_secret_of_the_daemon(tmp_
 
 async def test_secrets_are_masked_and_a_damaged_library_is_left_alone(tmp_path: Path) -> None:
     store = Library(tmp_path / "library.db")
-    await to_thread.run_sync(store.add, LEARNT, Change(author="hunter2"))
+    await to_thread.run_sync(store.add, LEARNT, Authorship(author="hunter2"))
     in_use = LibraryInUse(store=store, mask=lambda text: text.replace("hunter2", "***"))
     shown = await to_thread.run_sync(library.skill, in_use, "retries")
     assert shown.versions[0].author == "***"

@@ -16,7 +16,7 @@ from harness.pages import DemoOperator, fill_library
 from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.pages.skills_views import skill_list
-from symphony.library.model import Change, Origin, SkillText
+from symphony.library.model import Authorship, Origin, SkillText
 from symphony.library.store import Library
 from unit.api.test_pages import HOSTILE, VISIBLE, Seen, check
 
@@ -88,7 +88,7 @@ async def test_ten_thousand_skills_are_pages(operator: DemoOperator, store: Libr
     head = await to_thread.run_sync(
         store.add,
         SkillText(name="one", description="d", when_to_use="", content="c"),
-        Change(author="operator"),
+        Authorship(author="operator"),
     )
     heads = tuple(
         structs.replace(head, name=f"skill-{number}", origin=Origin.LEARNED if number % 2 else Origin.WRITTEN)
@@ -135,7 +135,7 @@ async def test_text_in_a_skill_is_text(client: httpx.AsyncClient, store: Library
         when_to_use="",
         content=f"# {HOSTILE}\n\n[click](javascript:alert(1)) ![see](https://evil.example/x.png)\n\n{HOSTILE}\n",
     )
-    await to_thread.run_sync(store.add, hostile, Change(author=HOSTILE, reason=HOSTILE))
+    await to_thread.run_sync(store.add, hostile, Authorship(author=HOSTILE, reason=HOSTILE))
     for path in ("/skills?q=hostile", "/skills/library/hostile", "/skills/library/hostile/edit"):
         response = await client.get(path)
         page = check(response)

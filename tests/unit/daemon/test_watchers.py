@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from kit.virtual_time import in_virtual_time
 from symphony.daemon.watchers import watch_library
-from symphony.library.model import Change, SkillText
+from symphony.library.model import Authorship, SkillText
 from symphony.library.store import Library
 
 STYLE = SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n")
@@ -36,7 +36,7 @@ async def test_each_change_of_the_library_by_whatever_process_is_noticed_and_no_
         tasks.start_soon(watch_library, library.path, lambda: give.send_nowait(None), 0.01)
         await anyio.sleep(0.2)
         for write in (
-            lambda: library.add(STYLE, Change(author="ada")),
+            lambda: library.add(STYLE, Authorship(author="ada")),
             lambda: subprocess.run(assign, check=True),
         ):
             await to_thread.run_sync(write)

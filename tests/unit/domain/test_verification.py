@@ -2,7 +2,7 @@
 
 import pytest
 
-from symphony.domain import PATTERNS_ONLY, CheckRun, Verdict, Verification
+from symphony.domain import PATTERNS_ONLY, CheckRun, Verification, VerificationStatus
 
 OK = CheckRun(name="lint", exit_code=0)
 BAD = CheckRun(name="tests", exit_code=2, output_tail="x\n```\n1 failed\n")
@@ -15,22 +15,22 @@ KILLED = CheckRun(name="crash", exit_code=-9)
 @pytest.mark.parametrize(
     ("checks", "problem", "verdict"),
     [
-        ((), None, Verdict.PASSED),
-        ((OK, SKIPPED), None, Verdict.PASSED),
-        ((OK, BAD), None, Verdict.FAILED),
-        ((OK, LATE), None, Verdict.FAILED),
-        ((OLD,), None, Verdict.BASE_FAILED),
-        ((OLD, BAD), None, Verdict.FAILED),
-        ((OK,), "there is work that no commit holds", Verdict.FAILED),
-        ((OLD,), "there is work that no commit holds", Verdict.FAILED),
+        ((), None, VerificationStatus.PASSED),
+        ((OK, SKIPPED), None, VerificationStatus.PASSED),
+        ((OK, BAD), None, VerificationStatus.FAILED),
+        ((OK, LATE), None, VerificationStatus.FAILED),
+        ((OLD,), None, VerificationStatus.BASE_FAILED),
+        ((OLD, BAD), None, VerificationStatus.FAILED),
+        ((OK,), "there is work that no commit holds", VerificationStatus.FAILED),
+        ((OLD,), "there is work that no commit holds", VerificationStatus.FAILED),
     ],
 )
 def test_nothing_but_a_complete_pass_is_a_pass(
-    checks: tuple[CheckRun, ...], problem: str | None, verdict: Verdict
+    checks: tuple[CheckRun, ...], problem: str | None, verdict: VerificationStatus
 ) -> None:
     made = Verification(head="abc", checks=checks, problem=problem)
-    assert made.verdict is verdict
-    assert made.passed is (verdict is Verdict.PASSED)
+    assert made.status is verdict
+    assert made.passed is (verdict is VerificationStatus.PASSED)
 
 
 def test_one_line_names_what_failed_and_how_or_what_passed() -> None:

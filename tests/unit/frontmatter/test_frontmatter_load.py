@@ -7,7 +7,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from symphony.frontmatter import MAX_EVENTS, Document, FrontMatterError, Profile, dump, load, quote_list
+from symphony.frontmatter import MAX_EVENTS, FrontMatterError, FrontMatterMap, Profile, dump, load, quote_list
 
 pytestmark = pytest.mark.usefixtures("parser")
 
@@ -20,7 +20,7 @@ def core(front: str) -> dict[str, Any]:
     return load(front.encode(), profile=Profile.CORE).value
 
 
-def attempt(front: bytes, profile: Profile) -> tuple[Document | None, FrontMatterError | None]:
+def attempt(front: bytes, profile: Profile) -> tuple[FrontMatterMap | None, FrontMatterError | None]:
     try:
         return load(front, profile=profile, first_line=5), None
     except FrontMatterError as error:

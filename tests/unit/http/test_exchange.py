@@ -6,9 +6,9 @@ import pytest
 from symphony.domain import Category, ServiceError
 from symphony.http import (
     PAUSE,
-    Answer,
     Flow,
-    Pager,
+    HttpResponse,
+    PageGuard,
     Request,
     ServiceProfile,
     next_link,
@@ -41,12 +41,12 @@ def test_the_next_page_is_found_in_the_link_header(link: str, expected: str | No
     assert next_link({"link": link}) == expected
 
 
-def pager() -> Pager:
-    return Pager(SERVICE, Request(endpoint="/x", path="/x"), BASE)
+def pager() -> PageGuard:
+    return PageGuard(SERVICE, Request(endpoint="/x", path="/x"), BASE)
 
 
-def linking(address: str) -> Answer:
-    return Answer(status=200, address=BASE, headers={"link": f'<{address}>; rel="next"'})
+def linking(address: str) -> HttpResponse:
+    return HttpResponse(status=200, address=BASE, headers={"link": f'<{address}>; rel="next"'})
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_an_error_is_read_whatever_its_shape(body: object, expected: str) -> Non
 def test_a_403_is_a_limit_only_if_it_says_so() -> None:
     def status(**headers: str) -> int:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return plain_status(Answer(status=403, address="x", headers=named))
+        return plain_status(HttpResponse(status=403, address="x", headers=named))
 
     assert status() == 403
     assert status(x_ratelimit_remaining="12") == 403
@@ -128,7 +128,8 @@ def test_known_answers_are_bounded() -> None:
     def keep(name: str, *, content: bytes | None = None, **headers: str) -> None:
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         known.keep(
-            Answer(status=200, address=name, headers=named, body=name), content or b'"%s"' % name.encode()
+            HttpResponse(status=200, address=name, headers=named, body=name),
+            content or b'"%s"' % name.encode(),
         )
 
     keep("a", etag="1")
@@ -162,12 +163,12 @@ async def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer(
 
     asked: list[str] = []
 
-    async def reply(request: Request) -> Answer:
+    async def reply(request: Request) -> HttpResponse:
         await anyio.lowlevel.checkpoint()
         asked.append(request.address(BASE))
         if request.endpoint == "/b":
             raise SERVICE.bad_pagination(request, "odd")
-        return Answer(status=200, address=BASE, body=7)
+        return HttpResponse(status=200, address=BASE, body=7)
 
     assert await run_flow(flow(), reply) == "Service, pages of /b: odd"
     assert asked == [f"{BASE}/a?q=1+2", f"{BASE}/b/7?x=1&y=2"]
@@ -189,9 +190,9 @@ async def test_a_pause_of_a_flow_lets_others_work_and_asks_nothing() -> None:
             done.append("other")
             await anyio.lowlevel.checkpoint()
 
-    async def reply(request: Request) -> Answer:
+    async def reply(request: Request) -> HttpResponse:
         await anyio.lowlevel.checkpoint()
-        return Answer(status=200, address=BASE, body=request.endpoint)
+        return HttpResponse(status=200, address=BASE, body=request.endpoint)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(other)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from symphony.domain import Category, ServiceError
-from symphony.http import Answer, Purpose, RateLimiter, RateLimiters, Request, ServiceProfile
+from symphony.http import HttpResponse, Purpose, RateLimiter, RateLimiters, Request, ServiceProfile
 from symphony.http.rate_limit import LONGEST_GAP_MS, LONGEST_WAIT_MS, server_time_s, wait_ms
 from symphony.trackers.base import TrackerError
 
@@ -22,14 +22,14 @@ class Time:
         return self.now
 
 
-def told(remaining: int, *, limit: int = 1_000, reset_s: int = 1_800, resource: str = "core") -> Answer:
+def told(remaining: int, *, limit: int = 1_000, reset_s: int = 1_800, resource: str = "core") -> HttpResponse:
     headers = {
         "x-ratelimit-limit": str(limit),
         "x-ratelimit-remaining": str(remaining),
         "x-ratelimit-reset": str(reset_s),
         "x-ratelimit-resource": resource,
     }
-    return Answer(status=200, address="https://x/", headers=headers)
+    return HttpResponse(status=200, address="https://x/", headers=headers)
 
 
 def refused(limiter: RateLimiter) -> set[Purpose]:
@@ -94,14 +94,14 @@ def test_headers_that_say_nothing_are_ignored(odd: dict[str, str]) -> None:
     limiter = RateLimiter(now_ms=Time())
     base = {"x-ratelimit-limit": "9", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}
     headers = {**base, **odd} if odd else {}
-    limiter.learn(SERVICE, Answer(status=200, address="https://x/", headers=headers))
+    limiter.learn(SERVICE, HttpResponse(status=200, address="https://x/", headers=headers))
     assert limiter.quota() == ()
 
 
 def test_pauses_without_a_time_grow_until_an_answer_is_sound() -> None:
     time = Time()
     limiter = RateLimiter(now_ms=time)
-    bare = Answer(status=429, address="https://x/")
+    bare = HttpResponse(status=429, address="https://x/")
 
     def pause() -> int:
         failure = limiter.throttle(SERVICE, bare).failure
@@ -116,7 +116,7 @@ def test_pauses_without_a_time_grow_until_an_answer_is_sound() -> None:
 def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
     limiter = RateLimiter(now_ms=Time())
     for seconds in ("600", "5"):
-        limiter.throttle(SERVICE, Answer(status=429, address="x", headers={"retry-after": seconds}))
+        limiter.throttle(SERVICE, HttpResponse(status=429, address="x", headers={"retry-after": seconds}))
     assert limiter.paused_ms() == 600_000
 
 
@@ -135,7 +135,7 @@ def test_polls_are_spread_over_what_is_left() -> None:
 def test_a_credential_is_tried_less_and_less_often() -> None:
     time = Time()
     limiter = RateLimiter(now_ms=time)
-    error = limiter.throttle(SERVICE, Answer(status=429, address="x"))
+    error = limiter.throttle(SERVICE, HttpResponse(status=429, address="x"))
     time.now += HOUR_MS
     waits = []
     for _ in range(8):
@@ -151,7 +151,7 @@ def test_a_rejected_credential_is_a_failure_of_the_one_that_asks() -> None:
     forge = replace(SERVICE, category=Category.FORGE)
     for asked, told_by in ((SERVICE, forge), (forge, SERVICE)):
         limiter = RateLimiter(now_ms=Time())
-        limiter.trip(told_by.refused(Request(endpoint="/user"), Answer(status=401, address="x"), 401))
+        limiter.trip(told_by.refused(Request(endpoint="/user"), HttpResponse(status=401, address="x"), 401))
         with pytest.raises(ServiceError) as caught:
             limiter.check(asked, Purpose.POLL)
         assert caught.value.failure.category is (asked.category or Category.TRACKER_STATUS)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from symphony.http.exchange import Answer, Request
+from symphony.http.exchange import HttpResponse, Request
 from symphony.http.service import ServiceProfile
 
 GITHUB = ServiceProfile(name="GitHub", credential_key="tracker.provider.token", scope_key="repo")
 
 
 def hint(status: int, message: str) -> str:
-    answer = Answer(status=status, address="https://h/", body={"message": message})
+    answer = HttpResponse(status=status, address="https://h/", body={"message": message})
     found = GITHUB.refused(Request(endpoint="/repos/{}/comments", method="POST"), answer, status).failure.hint
     assert found is not None
     return found

@@ -29,7 +29,7 @@ from symphony.journal.recorder import (
     INTERRUPTED,
     PAUSED,
     REMOTE_WORKSPACES,
-    Start,
+    DaemonStart,
     StepRecorder,
     recovered_event,
 )
@@ -410,7 +410,7 @@ def _next_life(story: RecordedStory) -> RecordedStory:
     remembered = story.ledger.remembered()
     anew = RecordedStory(recorder=StepRecorder(US, left=remembered.live_runs))
     anew.ledger = story.ledger
-    start = Start(now_ms=anew.now, wall_ms=anew.wall, today="2026-01-01", max_wait_ms=10**9)
+    start = DaemonStart(now_ms=anew.now, wall_ms=anew.wall, today="2026-01-01", max_wait_ms=10**9)
     anew.tell(recovered_event(remembered, start))
     return anew
 
@@ -462,7 +462,7 @@ def test_where_workspaces_are_is_recorded_and_survives_a_restart() -> None:
     assert isinstance(record, SettingRecord)
     assert record.name == REMOTE_WORKSPACES
     assert _steps(moved, state) == (SettingRecord(name=REMOTE_WORKSPACES, value=None),)
-    start = Start(now_ms=0, wall_ms=WALL_MS, today="2026-01-01", max_wait_ms=1)
+    start = DaemonStart(now_ms=0, wall_ms=WALL_MS, today="2026-01-01", max_wait_ms=1)
     left = RecoveredState(settings={REMOTE_WORKSPACES: record.value or ""})
     assert recovered_event(left, start).remote_workspaces == there
     unreadable = RecoveredState(settings={REMOTE_WORKSPACES: "[]"})

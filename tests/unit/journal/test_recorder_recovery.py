@@ -11,7 +11,14 @@ from harness.scheduling import make_issue, make_settings
 from kit.simulator import run_schedule
 from symphony.domain import Cost, Tokens
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
-from symphony.journal.recorder import BUDGET_WAIVERS, PAUSED, USAGE, Start, StepRecorder, recovered_event
+from symphony.journal.recorder import (
+    BUDGET_WAIVERS,
+    PAUSED,
+    USAGE,
+    DaemonStart,
+    StepRecorder,
+    recovered_event,
+)
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     Blocked,
@@ -34,7 +41,7 @@ from symphony.scheduler import (
 
 US = Identity(boot_id="b", pid=7, started=1.5)
 WALL_MS = 1_700_000_000_000
-START = Start(now_ms=500, wall_ms=WALL_MS, today="2026-01-02", max_wait_ms=300_000)
+START = DaemonStart(now_ms=500, wall_ms=WALL_MS, today="2026-01-02", max_wait_ms=300_000)
 CLAIM = ClaimRecord(issue=make_issue("1"), kind=ClaimKind.RUNNING, owner=US, since_wall_ms=0, run_id="r")
 RUN = RunRecord(
     run_id="r",
@@ -50,7 +57,7 @@ RUN = RunRecord(
 )
 
 
-def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: Start = START) -> RecoveredClaim:
+def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: DaemonStart = START) -> RecoveredClaim:
     (found,) = recovered_event(RecoveredState(claims=(claim,), live_runs=runs), start).claims
     return found
 
@@ -241,7 +248,7 @@ def test_after_any_step_a_new_daemon_recovers_the_same_claims(seed: int, cut: fl
             ledger.take(recorder.step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
         anew = Ledger()
         anew.take(recorder.snapshot(now_ms=now_ms, wall_ms=WALL_MS + now_ms) or ())
-        start = Start(now_ms=now_ms, wall_ms=WALL_MS + now_ms, today="2026-01-02", max_wait_ms=10**9)
+        start = DaemonStart(now_ms=now_ms, wall_ms=WALL_MS + now_ms, today="2026-01-02", max_wait_ms=10**9)
         entries = _entries(state)
         overdue = {
             key: replace(entry, due_ms=now_ms)

@@ -25,9 +25,9 @@ from symphony.journal.jobs import JobDone
 from symphony.journal.model import (
     ClaimReleased,
     DayRecord,
-    Health,
     HealthState,
     IssueSpent,
+    JournalStatus,
     Record,
     RecoveredState,
     SettingRecord,
@@ -68,7 +68,7 @@ async def test_records_are_recovered_by_the_next_start(tmp_path: Path) -> None:
     first.put(comment(), skills(9, SkillUse(name="s", path="p", sha256=None, listed=True)))
     first.put(pull_request(7), pull_request(8), full_pull_request(8))
     await first.close()
-    assert first.health == Health(state=HealthState.OK)
+    assert first.health == JournalStatus(state=HealthState.OK)
 
     second = await opened(path)
     assert second.recovered_state == RecoveredState(

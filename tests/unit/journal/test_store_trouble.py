@@ -14,7 +14,7 @@ import pytest
 from harness.journalling import claim, event, opened, run
 from symphony.journal import store
 from symphony.journal.database import Database
-from symphony.journal.model import ClaimReleased, Health, HealthState, Retention, TrimResult
+from symphony.journal.model import ClaimReleased, HealthState, JournalStatus, Retention, TrimResult
 from symphony.journal.reader import open_reader
 from symphony.journal.store import Backlog, Journal
 
@@ -63,7 +63,7 @@ async def test_writing_is_retried_and_the_health_reported(tmp_path: Path) -> Non
     path = tmp_path / "journal.db"
     states: asyncio.Queue[HealthState] = asyncio.Queue()
 
-    def tell(health: Health) -> None:
+    def tell(health: JournalStatus) -> None:
         states.put_nowait(health.state)
 
     journal = await opened(path, retry_s=0.01, on_health=tell)

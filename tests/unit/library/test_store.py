@@ -13,24 +13,24 @@ from msgspec import structs
 
 from symphony.library.model import (
     MAX_CONTENT_BYTES,
-    Change,
-    Draft,
+    Authorship,
     Evidence,
-    Feedback,
     Learned,
     LearningState,
     LibraryError,
     Origin,
     ProposalState,
     Rating,
+    SkillDraft,
     SkillText,
     StaleVersionError,
+    StoredFeedback,
     TargetKind,
 )
 from symphony.library.store import VERSION, Library, check, library_path
 from symphony.skills import MAX_FIELD
 
-ME = Change(author="ada", reason="tests")
+ME = Authorship(author="ada", reason="tests")
 
 
 def text(name: str = "greeting", **changed: str) -> SkillText:
@@ -344,7 +344,7 @@ def test_the_file_is_in_the_state_directory_unless_a_path_is_set(tmp_path: Path)
 # --- feedback ---
 
 
-def rated(library: Library, *, off: str | None = None) -> Feedback:
+def rated(library: Library, *, off: str | None = None) -> StoredFeedback:
     rating = Rating(
         workflow="w", issue_id="1", issue_identifier="SYM-1", run_ids=("run-1",), stars=2, author="operator"
     )
@@ -373,7 +373,7 @@ def test_proposals_of_a_learning_run_are_made_all_at_once_and_once(library: Libr
     number = rated(library).id
     library.begin_learning(number)
     learned = Learned(run_id="learn-1", created=("greeting",))
-    good, bad = Draft(text=text(), base_version=0), Draft(text=text(name="No Name"), base_version=0)
+    good, bad = SkillDraft(text=text(), base_version=0), SkillDraft(text=text(name="No Name"), base_version=0)
     with pytest.raises(LibraryError):
         library.end_learning(number, learned, (good, bad), Evidence(run_id="learn-1"))
     assert (library.proposals(), len(library.pending_feedback("w"))) == ((), 1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from symphony.library.model import (
-    Change,
+    Authorship,
     Evidence,
     LibraryError,
     Origin,
@@ -21,8 +21,8 @@ from symphony.library.model import (
 from symphony.library.provenance import is_learned, marked, provenance
 from symphony.library.store import Library
 
-ADA = Change(author="ada")
-AGENT = Change(author="codex", run_id="run-1")
+ADA = Authorship(author="ada")
+AGENT = Authorship(author="codex", run_id="run-1")
 RUN = Evidence(run_id="run-1")
 MARK = provenance(run_id="run-1", agent="codex", model="some-model")
 
@@ -51,7 +51,7 @@ def library(tmp_path: Path, clock: Clock) -> Library:
     return Library(tmp_path / "library.db", now_ms=clock)
 
 
-def edit(library: Library, content: str, change: Change, name: str = "style") -> None:
+def edit(library: Library, content: str, change: Authorship, name: str = "style") -> None:
     library.edit(skill(name, content), change, base_version=library.skill(name).version)
 
 
@@ -260,7 +260,7 @@ def test_a_purge_removes_learned_skills_and_takes_others_back_and_keeps_history(
         reverted=(Reverted(name="style", before=3, version=4, text_of=1),),
         rejected=(waits.id,),
     )
-    by = Change(author="ada", reason="poisoned")
+    by = Authorship(author="ada", reason="poisoned")
     assert library.purge(2_000, by, dry_run=True) == expected
     assert (library.skill("style").version, library.skill("late").version) == (3, 1)
     assert library.purge(2_000, by) == expected

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from symphony.library.model import Change, Evidence, LibraryError, Origin, ProposalState, SkillText
+from symphony.library.model import Authorship, Evidence, LibraryError, Origin, ProposalState, SkillText
 from symphony.library.store import Library
 from symphony.library.sync import (
     CollectedSkills,
@@ -21,8 +21,8 @@ from symphony.library.sync import (
 from symphony.library.workspace import WrittenSkills, read_written, write_skills
 
 DIRECTORY = ".agents/skills"
-ANN = Change(author="ann")
-BY_AGENT = Change(author="codex", run_id="r1")
+ANN = Authorship(author="ann")
+BY_AGENT = Authorship(author="codex", run_id="r1")
 RUN = Evidence(run_id="r1", issue_id="1", issue_identifier="ACME-1")
 
 
@@ -52,7 +52,7 @@ class Bench:
         file.write_text(text)
         return file
 
-    def sync(self, *, change: Change | None = None, tracked: tuple[str, ...] = ()) -> Synced:
+    def sync(self, *, change: Authorship | None = None, tracked: tuple[str, ...] = ()) -> Synced:
         how: Any = {"evidence": RUN, "change": change, "metadata": {"symphony-origin": "learned"}}
         if self.far:
             collected = collect_skills(self.workspace, self.record, tracked=tracked)
@@ -363,7 +363,7 @@ _edits = st.lists(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=_edits, change=st.sampled_from([None, ANN]))
 def test_a_second_sync_makes_nothing(
-    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, str]], change: Change | None
+    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, str]], change: Authorship | None
 ) -> None:
     bench = Bench(tmp_path_factory.mktemp("sync"))
     bench.library.add(_skill("style"), ANN)

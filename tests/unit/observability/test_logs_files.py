@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from symphony.domain import Redaction
-from symphony.observability.logs import BACKUPS, MAX_BYTES, LogFile, configure
+from symphony.observability.logs import BACKUPS, MAX_BYTES, RotatedLogFile, configure
 
 SECRET = "correct-horse-battery"
 
@@ -25,13 +25,15 @@ def shown() -> io.StringIO:
     return io.StringIO()
 
 
-def logger(file: LogFile, shown: io.StringIO, *, as_json: bool = False) -> structlog.stdlib.BoundLogger:
+def logger(
+    file: RotatedLogFile, shown: io.StringIO, *, as_json: bool = False
+) -> structlog.stdlib.BoundLogger:
     configure(stream=shown, as_json=as_json, redaction=Redaction([SECRET]), file=file)
     made: structlog.stdlib.BoundLogger = structlog.get_logger("test")
     return made
 
 
-def lines(file: LogFile) -> list[dict[str, object]]:
+def lines(file: RotatedLogFile) -> list[dict[str, object]]:
     return [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -39,7 +41,7 @@ def lines(file: LogFile) -> list[dict[str, object]]:
 def test_the_file_stands_below_the_root_and_nothing_is_made_before_the_first_line(
     tmp_path: Path, shown: io.StringIO
 ) -> None:
-    file = LogFile(tmp_path / "deep" / "root")
+    file = RotatedLogFile(tmp_path / "deep" / "root")
     log = logger(file, shown)
     assert not (tmp_path / "deep").exists()
     log.info("hello", n=1)
@@ -52,7 +54,7 @@ def test_the_file_stands_below_the_root_and_nothing_is_made_before_the_first_lin
 
 
 def test_a_record_is_one_line_whatever_it_holds(tmp_path: Path, shown: io.StringIO) -> None:
-    file = LogFile(tmp_path)
+    file = RotatedLogFile(tmp_path)
     log = logger(file, shown)
     try:
         raise ValueError(f"a\nb {SECRET}")  # noqa: TRY301 - the stack of it is wanted
@@ -70,7 +72,7 @@ def test_a_record_is_one_line_whatever_it_holds(tmp_path: Path, shown: io.String
 @pytest.mark.conformance("L-4")
 def test_the_file_is_rotated_and_five_old_ones_are_kept(tmp_path: Path, shown: io.StringIO) -> None:
     assert (MAX_BYTES, BACKUPS) == (10 * 1024 * 1024, 5)
-    file = LogFile(tmp_path, max_bytes=300)
+    file = RotatedLogFile(tmp_path, max_bytes=300)
     log = logger(file, shown)
     for number in range(40):
         log.info("line", number=number, filler="x" * 80)
@@ -86,7 +88,7 @@ def test_a_file_that_cannot_be_written_is_told_once_to_what_remains(
     tmp_path: Path, shown: io.StringIO
 ) -> None:
     (tmp_path / "log").write_text("a file stands in the way")
-    file = LogFile(tmp_path)
+    file = RotatedLogFile(tmp_path)
     log = logger(file, shown, as_json=True)
     for number in range(3):
         log.info("line", number=number)
@@ -102,7 +104,7 @@ def test_a_file_that_cannot_be_opened_is_told_as_well(
     tmp_path: Path, shown: io.StringIO, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "log" / "symphony.log").mkdir(parents=True)
-    file = LogFile(tmp_path)
+    file = RotatedLogFile(tmp_path)
     logger(file, shown, as_json=True).info("line")
     told = [json.loads(line) for line in shown.getvalue().splitlines()]
     assert [line["event"] for line in told] == ["line", "log_sink_failed"]
@@ -114,7 +116,7 @@ def test_a_file_that_cannot_be_opened_is_told_as_well(
 def test_a_file_that_can_be_written_again_is_used_again(tmp_path: Path, shown: io.StringIO) -> None:
     blocker = tmp_path / "log"
     blocker.write_text("in the way")
-    file = LogFile(tmp_path)
+    file = RotatedLogFile(tmp_path)
     log = logger(file, shown, as_json=True)
     log.info("lost")
     blocker.unlink()
@@ -131,7 +133,7 @@ def test_a_file_that_can_be_written_again_is_used_again(tmp_path: Path, shown: i
 
 @pytest.mark.conformance("O-3")
 def test_a_dead_stream_does_not_keep_lines_from_the_file(tmp_path: Path, shown: io.StringIO) -> None:
-    file = LogFile(tmp_path)
+    file = RotatedLogFile(tmp_path)
     log = logger(file, shown)
     shown.close()
     log.info("hello")

@@ -43,27 +43,27 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
-    Thread,
+    ReviewThread,
 )
 from symphony.scheduler import (
     COMMENT_MARKER,
     MAX_LANDINGS,
     MAX_REMARKS,
-    Ended,
-    Feedback,
     FeedbackKind,
+    FeedbackTurn,
     ForgePolicy,
     IssueResult,
-    Land,
+    MergeHead,
     NeedsYou,
     NeedsYouCode,
     PullBlock,
     PullLedger,
+    PullRequestEnded,
     PullRequestJudged,
-    Remark,
+    ReadyForPerson,
     ResultStatus,
-    Settled,
-    Told,
+    ReviewRemark,
+    ToldFeedback,
     Verdict,
     Wait,
     WaitCode,
@@ -81,8 +81,8 @@ from symphony.scheduler import (
 )
 
 
-def told(kind: str, *ids: str, head: str = HEAD, names: tuple[str, ...] = ()) -> Told:
-    return Told(kind=FeedbackKind(kind), head=head, ids=ids, at_ms=NOW - 8 * MINUTE, names=names)
+def told(kind: str, *ids: str, head: str = HEAD, names: tuple[str, ...] = ()) -> ToldFeedback:
+    return ToldFeedback(kind=FeedbackKind(kind), head=head, ids=ids, at_ms=NOW - 8 * MINUTE, names=names)
 
 
 def code(outcome: Verdict) -> str:
@@ -90,12 +90,14 @@ def code(outcome: Verdict) -> str:
         case Wait(code=reason) | NeedsYou(code=reason):
             assert outcome.message
             return reason.value
-        case Feedback(kinds=kinds):
+        case FeedbackTurn(kinds=kinds):
             return "feedback " + " ".join(kinds)
-        case Ended(merged=merged):
+        case PullRequestEnded(merged=merged):
             return "merged" if merged else "closed"
-        case _:
-            return type(outcome).__name__.lower()
+        case MergeHead():
+            return "land"
+        case ReadyForPerson():
+            return "settled"
 
 
 def judge(seen: PullRequest, *, policy: ForgePolicy = POLICY, now: int = NOW, **known: Any) -> str:
@@ -113,7 +115,7 @@ ASKS = review("changes_requested", body="Not like this")
 def test_the_agent_gets_the_check_with_its_step_and_log_not_only_a_link() -> None:
     failed = check(state="failed", summary="Run tests", log="/jobs/1/logs")
     outcome = judge_pull(pull(checks=(failed,)), ledger(), POLICY, NOW)
-    assert isinstance(outcome, Feedback)
+    assert isinstance(outcome, FeedbackTurn)
     assert outcome.checks == (failed,)
 
 
@@ -138,7 +140,7 @@ def test_a_thread_that_a_push_resolved_is_told_while_its_author_requests_changes
     outcome = judge_pull(
         pull(threads=(resolved,), reviews=(review("changes_requested"),)), ledger(), POLICY, NOW
     )
-    assert isinstance(outcome, Feedback)
+    assert isinstance(outcome, FeedbackTurn)
     assert [(each.path, each.line, each.thread_id) for each in outcome.remarks] == [("src/a.py", 3, "t1")]
 
 
@@ -220,19 +222,24 @@ def test_a_landing_that_fails_ends_after_some_attempts() -> None:
     ("news", "expected"),
     [
         ({"conflict": "main", "checks": (check(),)}, "conflicts"),
-        ({"checks": (check(),), "remarks": (Remark(id="c1", author=ANN, body="Why?"),)}, "checks_failed"),
-        ({"remarks": (Remark(id="c1", author=ANN, body="Why?"),)}, "comments"),
+        (
+            {"checks": (check(),), "remarks": (ReviewRemark(id="c1", author=ANN, body="Why?"),)},
+            "checks_failed",
+        ),
+        ({"remarks": (ReviewRemark(id="c1", author=ANN, body="Why?"),)}, "comments"),
     ],
 )
 def test_what_nobody_works_on_any_more_is_left_to_people(news: dict[str, Any], expected: str) -> None:
-    assert left_to_people(Feedback(head=HEAD, **news)).code == expected
+    assert left_to_people(FeedbackTurn(head=HEAD, **news)).code == expected
 
 
 @pytest.mark.parametrize("state", ["merged", "closed"])
 def test_the_end_comes_before_everything(state: str) -> None:
     seen = pull(state=PullState(state), conflicts=True, checks=(FAILED,), head_sha=OLD, head_repo=None)
     assert judge(seen, working=True, needs_you=NeedsYouCode.TURNS_USED) == state
-    assert not must_disarm(replace(seen, armed=True), ledger(landed_ms=NOW - HOUR), Ended(merged=False))
+    assert not must_disarm(
+        replace(seen, armed=True), ledger(landed_ms=NOW - HOUR), PullRequestEnded(merged=False)
+    )
 
 
 def test_a_wait_for_a_person_does_not_fall_through_as_good() -> None:
@@ -335,7 +342,7 @@ def test_what_this_daemon_obeys_is_protected_by_its_name_or_path(name: str) -> N
 
 def test_a_good_one_is_settled_and_landed_only_if_that_is_on() -> None:
     assert judge(pull()) == "settled"
-    assert judge_pull(pull(), ledger(), LAND, NOW) == Land(HEAD)
+    assert judge_pull(pull(), ledger(), LAND, NOW) == MergeHead(HEAD)
 
 
 def test_nothing_is_decided_while_an_agent_works() -> None:
@@ -537,7 +544,7 @@ def test_what_is_no_longer_good_is_disarmed_if_we_armed_it() -> None:
     assert must_disarm(pull(queued=True), ours, bad)
     assert not must_disarm(pull(), ours, bad)
     assert not must_disarm(pull(armed=True), ledger(), bad)
-    assert not must_disarm(pull(armed=True), ours, Land(HEAD))
+    assert not must_disarm(pull(armed=True), ours, MergeHead(HEAD))
     assert not must_disarm(pull(armed=True), ours, Wait(WaitCode.LANDING, "soon"))
 
 
@@ -578,7 +585,7 @@ def test_green_checks_on_another_head_count_turns_from_zero(checks: tuple[Check,
 def test_feedback_is_recorded_before_it_is_given() -> None:
     seen = pull(checks=(FAILED,), comments=(comment(),), conflicts=True)
     outcome = judge_pull(seen, ledger(), POLICY, NOW)
-    assert isinstance(outcome, Feedback)
+    assert isinstance(outcome, FeedbackTurn)
     after = ledger_after_verdict(ledger(needs_you=NeedsYouCode.QUIET), outcome, NOW)
     assert [(each.kind, each.ids, each.names) for each in after.told] == [
         (FeedbackKind.CONFLICT, ("main",), ()),
@@ -592,10 +599,10 @@ def test_feedback_is_recorded_before_it_is_given() -> None:
 
 def test_what_other_verdicts_record() -> None:
     asked = ledger(needs_you=NeedsYouCode.QUIET)
-    assert ledger_after_verdict(asked, Land(HEAD), NOW).landings == (HEAD,)
+    assert ledger_after_verdict(asked, MergeHead(HEAD), NOW).landings == (HEAD,)
     assert ledger_after_verdict(ledger(), NeedsYou(NeedsYouCode.QUIET, "quiet"), NOW) == asked
-    assert ledger_after_verdict(asked, Settled(), NOW) == ledger()
-    assert ledger_after_verdict(asked, Ended(merged=True), NOW) == ledger()
+    assert ledger_after_verdict(asked, ReadyForPerson(), NOW) == ledger()
+    assert ledger_after_verdict(asked, PullRequestEnded(merged=True), NOW) == ledger()
     assert ledger_after_verdict(asked, Wait(WaitCode.CHECKS_PENDING, "running"), NOW) == asked
 
 
@@ -629,11 +636,11 @@ def test_long_lists_of_hostile_names_become_short_lines() -> None:
 def test_many_comments_are_told_in_several_turns() -> None:
     many = tuple(comment(id=str(number)) for number in range(MAX_REMARKS + 5))
     first = judge_pull(pull(comments=many), ledger(), POLICY, NOW)
-    assert isinstance(first, Feedback)
+    assert isinstance(first, FeedbackTurn)
     assert len(first.remarks) == MAX_REMARKS
     later = replace(ledger_after_verdict(ledger(), first, NOW), working=False)
     second = judge_pull(pull(comments=many), later, POLICY, NOW)
-    assert isinstance(second, Feedback)
+    assert isinstance(second, FeedbackTurn)
     assert len(second.remarks) == 5
 
 
@@ -646,7 +653,7 @@ def test_what_was_offered_waits_until_it_is_taken_or_the_branch_moves_on() -> No
     before = ledger(told=(told("ci", "id-test", head=OLD),), turns={FeedbackKind.CI: 1})
     seen = pull(checks=(FAILED,), comments=(comment(),))
     outcome = judge_pull(seen, before, POLICY, NOW)
-    assert isinstance(outcome, Feedback)
+    assert isinstance(outcome, FeedbackTurn)
     offer = outcome.offer("It failed.")
     assert (offer.head, offer.text) == (HEAD, "It failed.")
     offered = replace(ledger_after_verdict(before, outcome, NOW), offered=offer)
@@ -701,7 +708,7 @@ _REVIEWS = st.builds(
     at=st.one_of(st.none(), _TIMES),
 )
 _THREADS = st.builds(
-    Thread, id=_IDS, resolved=st.booleans(), comments=st.lists(_COMMENTS, max_size=2).map(tuple)
+    ReviewThread, id=_IDS, resolved=st.booleans(), comments=st.lists(_COMMENTS, max_size=2).map(tuple)
 )
 
 
@@ -764,7 +771,7 @@ def test_nothing_is_landed_that_is_not_known_to_be_good(
     seen = pull(**changes)
     outcome = judge_pull(seen, known, policy, NOW)
     must_disarm(seen, known, outcome)
-    if not isinstance(outcome, Land):
+    if not isinstance(outcome, MergeHead):
         return
     assert policy.land
     assert outcome.head == seen.head_sha == known.pushed_head
@@ -794,7 +801,7 @@ def test_nothing_is_told_twice_and_no_turn_goes_beyond_the_bounds(
         known = ledger_after_push(replace(known, working=False), seen.head_sha, now - HOUR)
         known = ledger_after_snapshot(known, seen, policy, now)
         outcome = judge_pull(seen, known, policy, now + 5 * MINUTE)
-        if isinstance(outcome, Feedback):
+        if isinstance(outcome, FeedbackTurn):
             assert set(outcome.kinds) <= policy.feedback
             for kind in outcome.kinds:
                 assert known.turns.get(kind, 0) < policy.max_turns[kind]
@@ -821,8 +828,8 @@ def _block(made: Verdict, *, result: IssueResult | None = None, **known: Any) ->
 @pytest.mark.parametrize(
     ("made", "category", "key"),
     [
-        (Ended(merged=False), Category.PULL_REQUEST_CLOSED, "closed 7"),
-        (Ended(merged=False, gone=True), Category.PULL_REQUEST_CLOSED, "closed 7"),
+        (PullRequestEnded(merged=False), Category.PULL_REQUEST_CLOSED, "closed 7"),
+        (PullRequestEnded(merged=False, gone=True), Category.PULL_REQUEST_CLOSED, "closed 7"),
         (
             NeedsYou(NeedsYouCode.TURNS_USED, "three turns were in vain"),
             Category.PULL_REQUEST_NEEDS_YOU,
@@ -841,7 +848,12 @@ def test_what_needs_a_person_is_told_once_and_again_once_it_is_over(
     assert _block(made, result=_result(pull_block=found.block)) is None
     assert _block(made, result=_result(lifted=key)) is None
     over = PullRequestJudged(issue_id="1")
-    for good in (Settled(), Land(HEAD), Ended(merged=True), Wait(WaitCode.CHECKS_PENDING, "running")):
+    for good in (
+        ReadyForPerson(),
+        MergeHead(HEAD),
+        PullRequestEnded(merged=True),
+        Wait(WaitCode.CHECKS_PENDING, "running"),
+    ):
         assert _block(good) is None
         assert _block(good, result=_result(pull_block=found.block)) == over
         assert _block(good, result=_result(lifted=key)) == over

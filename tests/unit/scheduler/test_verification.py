@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain import Category, CheckRun, Verdict, Verification
+from symphony.domain import Category, CheckRun, Verification, VerificationStatus
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
@@ -150,7 +150,7 @@ def test_what_fails_on_the_base_too_is_ready_and_no_pass() -> None:
     result = story.state.results["1"]
     assert result.status is ResultStatus.READY
     assert result.verification is not None
-    assert result.verification.verdict is Verdict.BASE_FAILED
+    assert result.verification.status is VerificationStatus.BASE_FAILED
     assert "Not verified at" in story.said(PostComment)[-1].body
 
 
@@ -256,7 +256,9 @@ def test_a_new_commit_makes_the_former_result_stale() -> None:
 
 
 def test_what_checks_the_work_is_named_where_the_change_touches_it() -> None:
-    told = Verification(head="abc", protected_changes=("tests/a.py",), weakened=("tests/a.py: test_b is gone",))
+    told = Verification(
+        head="abc", protected_changes=("tests/a.py",), weakened=("tests/a.py: test_b is gone",)
+    )
     story = verified(handing_over(), told).advance(2_000)
     body = story.said(PostComment)[-1].body
     assert "tests/a.py" in body

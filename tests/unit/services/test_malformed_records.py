@@ -12,7 +12,7 @@ from contract.forges import ForgeDesk
 from contract.repository import STRANGER, WRITER
 from contract.vendor import Vendor
 from symphony.domain import Category, CheckState, ReviewState, ServiceError
-from symphony.http import RateLimiters, Reply, Send
+from symphony.http import RateLimiters, RawResponse, Send
 from symphony.services.forges import FORGES
 from symphony.services.pulls import Forge
 
@@ -44,7 +44,7 @@ class Spoiling:
 
             async def send(
                 method: str, address: str, headers: Mapping[str, str], content: bytes | None
-            ) -> Reply:
+            ) -> RawResponse:
                 reply = await own(method, address, headers, content)
                 body = spoiled(json.loads(reply.content)) if reply.content else None
                 return replace(reply, content=json.dumps(body).encode() if body is not None else b"")

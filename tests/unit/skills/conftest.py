@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import Block, Problem, Severity, SkillOptions, SkillSet, load, render
+from symphony.skills import CatalogBlock, Problem, Severity, SkillOptions, SkillSet, load, render
 
 
 class Shelf:
@@ -33,7 +33,7 @@ class Shelf:
     def load(self, **options: object) -> SkillSet:
         return load(self.workspace, SkillOptions(**options))  # type: ignore[arg-type]
 
-    def render(self, **options: object) -> Block:
+    def render(self, **options: object) -> CatalogBlock:
         chosen = SkillOptions(**options)  # type: ignore[arg-type]
         return render(load(self.workspace, chosen), chosen)
 

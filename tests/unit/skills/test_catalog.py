@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills import Block, DropReason, Format, Skill, SkillOptions, SkillSet, render
+from symphony.skills import CatalogBlock, DropReason, Format, Skill, SkillOptions, SkillSet, render
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def test_for_any_skills_the_block_keeps_its_budget_its_lines_and_its_form(
     assert len(block.listed) <= cap
     assert (block.text is None) == (not block.listed)
     if block.text is None:
-        assert block == Block(text=None, dropped=block.dropped)
+        assert block == CatalogBlock(text=None, dropped=block.dropped)
         return
     assert len(block.text) <= chars
     assert len(block.text.splitlines()) == len(block.listed) + (6 if form is Format.XML else 4)

@@ -12,7 +12,7 @@ from symphony.skills import (
     ActivationMode,
     ActivationStatus,
     AvailableSkills,
-    Block,
+    CatalogBlock,
     DropReason,
     Format,
     SkillOptions,
@@ -206,4 +206,7 @@ class TestActivating:
 
 def test_nothing_is_offered_where_nothing_is_listed() -> None:
     nothing = SkillSet(root=Path("/r"))
-    assert AvailableSkills.of(nothing, Block(text=None), workspace=Path("/w"), options=SkillOptions()) is None
+    assert (
+        AvailableSkills.of(nothing, CatalogBlock(text=None), workspace=Path("/w"), options=SkillOptions())
+        is None
+    )

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import assert_type
 
 from symphony.skills import (
-    Block,
+    CatalogBlock,
     Code,
     Dropped,
     DropReason,
@@ -39,7 +39,7 @@ def test_the_public_api_has_these_types(tmp_path: Path) -> None:
     assert_type(found.roots, tuple[Root, ...])
     assert_type(found.shadowed, tuple[Shadowed, ...])
     block = render(found, options)
-    assert_type(block, Block)
+    assert_type(block, CatalogBlock)
     assert_type(block.text, str | None)
     assert_type(block.listed, tuple[str, ...])
     assert_type(block.dropped, tuple[Dropped, ...])

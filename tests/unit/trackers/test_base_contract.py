@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from symphony.domain import Category, Issue, template_view
 from symphony.trackers.base import Comment, Tracker, TrackerError, skipped_by
-from symphony.trackers.comments import Outcome, upsert_comment
+from symphony.trackers.comments import UpsertOutcome, upsert_comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.memory import MemoryTracker
 from symphony.trackers.registry import tracker_kind
@@ -358,7 +358,7 @@ async def test_the_daemons_comment_is_made_once_and_edited_in_place(desk: Desk) 
     desk.put("SYM-1")
     await desk.comment("SYM-1", "a person wrote this")
 
-    async def upsert(fingerprint: str) -> Outcome:
+    async def upsert(fingerprint: str) -> UpsertOutcome:
         done = await upsert_comment(
             desk.tracker,
             "SYM-1",
@@ -370,10 +370,10 @@ async def test_the_daemons_comment_is_made_once_and_edited_in_place(desk: Desk) 
         return done.outcome
 
     assert [await upsert(of) for of in ("a", "a", "b", "b")] == [
-        Outcome.CREATED,
-        Outcome.UNCHANGED,
-        Outcome.EDITED,
-        Outcome.UNCHANGED,
+        UpsertOutcome.CREATED,
+        UpsertOutcome.UNCHANGED,
+        UpsertOutcome.EDITED,
+        UpsertOutcome.UNCHANGED,
     ]
     listed = await desk.tracker.list_comments("SYM-1")
     assert sorted((comment.mine, comment.body.splitlines()[-1]) for comment in listed) == [

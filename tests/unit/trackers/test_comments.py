@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.trackers.base import Comment
-from symphony.trackers.comments import MAX_BODY_CHARS, Outcome, Upserted, revise_comment, upsert_comment
+from symphony.trackers.comments import MAX_BODY_CHARS, Upserted, UpsertOutcome, revise_comment, upsert_comment
 
 pytestmark = pytest.mark.asyncio
 
@@ -43,7 +43,7 @@ async def upsert(
 @pytest.mark.conformance("T-12")
 async def test_the_first_time_a_comment_is_created() -> None:
     thread = Thread()
-    assert await upsert(thread) == Upserted(comment_id="c0", outcome=Outcome.CREATED)
+    assert await upsert(thread) == Upserted(comment_id="c0", outcome=UpsertOutcome.CREATED)
     marker, text = thread.comments["c0"].body.split("\n", 1)
     assert marker.startswith("<!-- symphony:skills v1 key=")
     assert text == "text"
@@ -53,7 +53,7 @@ async def test_the_first_time_a_comment_is_created() -> None:
 async def test_the_same_fingerprint_writes_nothing() -> None:
     thread = Thread()
     await upsert(thread)
-    assert (await upsert(thread, body="else")).outcome is Outcome.UNCHANGED
+    assert (await upsert(thread, body="else")).outcome is UpsertOutcome.UNCHANGED
     assert thread.writes == 1
 
 
@@ -61,7 +61,7 @@ async def test_the_same_fingerprint_writes_nothing() -> None:
 async def test_another_fingerprint_edits_the_same_comment() -> None:
     thread = Thread()
     await upsert(thread)
-    assert await upsert(thread, "new", "g") == Upserted(comment_id="c0", outcome=Outcome.EDITED)
+    assert await upsert(thread, "new", "g") == Upserted(comment_id="c0", outcome=UpsertOutcome.EDITED)
     assert thread.comments["c0"].body.endswith("\nnew")
     assert len(thread.comments) == 1
 
@@ -71,7 +71,7 @@ async def test_a_pasted_marker_is_not_ours() -> None:
     await upsert(thread)
     pasted = thread.comments.pop("c0").body
     thread.comments["p"] = Comment(id="p", body=pasted, mine=False)
-    assert await upsert(thread) == Upserted(comment_id="c1", outcome=Outcome.CREATED)
+    assert await upsert(thread) == Upserted(comment_id="c1", outcome=UpsertOutcome.CREATED)
     assert thread.comments["p"].body == pasted
 
 
@@ -80,7 +80,7 @@ async def test_our_marker_must_stand_in_the_first_line() -> None:
     await upsert(thread)
     quoted = "> quoted\n" + thread.comments.pop("c0").body
     thread.comments["q"] = Comment(id="q", body=quoted, mine=True)
-    assert (await upsert(thread)).outcome is Outcome.CREATED
+    assert (await upsert(thread)).outcome is UpsertOutcome.CREATED
 
 
 async def test_kind_and_scope_keep_comments_apart() -> None:
@@ -96,16 +96,16 @@ async def test_kind_and_scope_keep_comments_apart() -> None:
 async def test_the_marker_is_found_behind_any_number_of_comments() -> None:
     thread = Thread({f"x{index}": Comment(id=f"x{index}", body="hm", mine=True) for index in range(500)})
     await upsert(thread)
-    assert (await upsert(thread)).outcome is Outcome.UNCHANGED
+    assert (await upsert(thread)).outcome is UpsertOutcome.UNCHANGED
 
 
 @pytest.mark.conformance("T-12")
 async def test_two_of_ours_become_one_and_the_oldest_stays() -> None:
     thread = Thread(racing=["rival"])
-    assert await upsert(thread) == Upserted(comment_id="rival", outcome=Outcome.CREATED)
+    assert await upsert(thread) == Upserted(comment_id="rival", outcome=UpsertOutcome.CREATED)
     assert "posted twice" in thread.comments["c0"].body
-    assert (await upsert(thread)).outcome is Outcome.UNCHANGED
-    assert await upsert(thread, "new", "g") == Upserted(comment_id="rival", outcome=Outcome.EDITED)
+    assert (await upsert(thread)).outcome is UpsertOutcome.UNCHANGED
+    assert await upsert(thread, "new", "g") == Upserted(comment_id="rival", outcome=UpsertOutcome.EDITED)
 
 
 async def test_nothing_in_the_arguments_can_close_the_marker() -> None:
@@ -156,7 +156,7 @@ async def test_a_revision_edits_what_stands_and_creates_nothing() -> None:
     assert thread.comments == {}
     await upsert(thread)
     assert await revise(thread, body="mended", fingerprint="g") == Upserted(
-        comment_id="c0", outcome=Outcome.EDITED
+        comment_id="c0", outcome=UpsertOutcome.EDITED
     )
     assert thread.comments["c0"].body.endswith("\nmended")
 

@@ -9,7 +9,14 @@ from typing_extensions import override
 from symphony.config import Secret, TrackerSettings
 from symphony.domain import Category
 from symphony.trackers.base import TrackerConfigError
-from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
+from symphony.trackers.provider import (
+    Address,
+    Credential,
+    ProviderSettings,
+    ServiceAccess,
+    StandInVariable,
+    matches,
+)
 
 ENVIRONMENT = {"TOKEN": "secret-1", "OTHER": "secret-2", "EMPTY": "", "WHO": "ann"}
 DEFAULT = "https://default.example.test"
@@ -19,16 +26,16 @@ class Example(ProviderSettings):
     kind = "example"
     closed_states = ("closed",)
 
-    token: Annotated[Credential, Variable("TOKEN")]
-    needed: Annotated[str, Variable("WHO"), matches("[a-z]+", "be letters")]
+    token: Annotated[Credential, StandInVariable("TOKEN")]
+    needed: Annotated[str, StandInVariable("WHO"), matches("[a-z]+", "be letters")]
     text: str = "z"
     address: Address = DEFAULT
     flag: bool = False
 
     @property
     @override
-    def access(self) -> Access:
-        return Access(base=self.address, credential=self.token.reveal(), headers={})
+    def access(self) -> ServiceAccess:
+        return ServiceAccess(base=self.address, credential=self.token.reveal(), headers={})
 
 
 def read(

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from contract.asana import AsanaDesk
 from contract.jira import JiraDesk
 from symphony.domain import ToolResult
-from symphony.http import Answer, Request, run_flow
+from symphony.http import HttpResponse, Request, run_flow
 from symphony.trackers.asana import from_story
 from symphony.trackers.comments import AGENT_MARK, is_marked
 from symphony.trackers.jira import PROPERTY
 from symphony.trackers.raw_tools import (
+    RawToolScope,
     Reach,
     RestCall,
-    Scope,
     graphql_call,
     mark_body,
     rest_call,
@@ -103,7 +103,7 @@ def test_a_scope_keeps_the_tool_below_its_paths() -> None:
     def objection(path: str) -> str | None:
         found = call(path)
         assert isinstance(found, RestCall)
-        return scope_problem(found, reach, Scope.ISSUE)
+        return scope_problem(found, reach, RawToolScope.ISSUE)
 
     for inside in ("/repos/o/r/issues/12", "/repos/O/R/issues/12/comments", "/repos/o/r/issues/%31%32?x=1"):
         assert objection(inside) is None, inside
@@ -129,11 +129,11 @@ def test_a_refusal_of_the_service_is_an_answer() -> None:
     found = call("/x")
     assert isinstance(found, RestCall)
 
-    async def reply(request: Request) -> Answer:
+    async def reply(request: Request) -> HttpResponse:
         await anyio.lowlevel.checkpoint()
         assert {404, 422} <= request.accept
         assert not request.accept & {401, 429, 500}
-        return Answer(status=422, address="x", body={"message": "no"})
+        return HttpResponse(status=422, address="x", body={"message": "no"})
 
     async def ask() -> ToolResult:
         return await run_flow(rest_flow(found, "tool"), reply)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from symphony.trackers.registry import tracker_kind
-from symphony.trackers.webhooks import Delivery, WebhookRejectedError, WebhookScheme
+from symphony.trackers.webhooks import WebhookDelivery, WebhookRejectedError, WebhookScheme
 
 SECRET = "correct-horse-battery"
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -46,12 +46,12 @@ class Vendor:
     event: str | None = None
     secret: str = SECRET
 
-    def send(self, content: Any, *, event: str = "", **headers: str) -> Delivery:
+    def send(self, content: Any, *, event: str = "", **headers: str) -> WebhookDelivery:
         body = json.dumps(content).encode()
         named = {self.event: event} if self.event else {}
         return self.take(body, {**self.sign(body), **named, **headers})
 
-    def take(self, body: bytes, headers: Mapping[str, str]) -> Delivery:
+    def take(self, body: bytes, headers: Mapping[str, str]) -> WebhookDelivery:
         scheme = scheme_of(self.kind)
         scheme.require_signature(headers)
         return scheme.verify(headers, body, secret=self.secret, now_ms=NOW_MS)

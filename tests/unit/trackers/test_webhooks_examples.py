@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.real import absent
-from symphony.trackers.webhooks import GITHUB, Delivery
+from symphony.trackers.webhooks import GITHUB, WebhookDelivery
 
 SECRET = "correct-horse-battery"
 
@@ -27,7 +27,7 @@ def examples() -> dict[str, list[dict[str, Any]]]:
     return {kind["name"]: kind["examples"] for kind in kinds}
 
 
-def taken(event: str, content: Any) -> Delivery:
+def taken(event: str, content: Any) -> WebhookDelivery:
     body = json.dumps(content, ensure_ascii=False, indent=2).encode()
     mac = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
     headers = {

@@ -6,34 +6,25 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import override
 
 from symphony import to_thread
+from symphony.agents import base
 from symphony.agents.acp import protocol
-from symphony.agents.acp.preflight import check
 from symphony.agents.acp.profiles import PROFILES, AcpProfile, command_of, profile_of
-from symphony.agents.acp.session import AcpSession, Agent
+from symphony.agents.acp.session import AcpAgent, AcpSession, initialize, open_session, select
 from symphony.agents.backend import LaunchOptions, ProcessBackend
-from symphony.agents.base import (
-    AgentSkillRoots,
-    BackendContext,
-    Capabilities,
-    Preflight,
-    Program,
-    SessionRequest,
-    SettingIssue,
-    SettingIssues,
-    cannot_list_skills,
-    resolve_workspace,
-)
 from symphony.agents.environment import private_home, write_home_file
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import redact
+from symphony.agents.json_fields import Json
 from symphony.agents.mcp.server import ToolServer, tool_server
-from symphony.agents.preflight import scratch_directory
+from symphony.agents.preflight import preflight_failure, scratch_directory
+from symphony.agents.wire import Connection, Message, ServerRequest
 from symphony.config import AcpSettings
+from symphony.domain import Blame, Category
 
 _BYPASSES: Final = ("--yolo", "-y", "--dangerously-skip-permissions", "--approval-mode=yolo")
 _HINT: Final = "set workspace.isolation: bwrap"
@@ -47,11 +38,11 @@ class AcpBackend(ProcessBackend[AcpSettings]):
     """
 
     settings_type = AcpSettings
-    capabilities = Capabilities(
+    capabilities = base.Capabilities(
         system_block_at_start=False, client_tools=True, absolute_usage=False, sandbox=False, resume=True
     )
 
-    def __init__(self, *, settings: AcpSettings, context: BackendContext, name: str = "acp") -> None:
+    def __init__(self, *, settings: AcpSettings, context: base.BackendContext, name: str = "acp") -> None:
         self.profile = profile_of(settings) or AcpProfile()
         super().__init__(settings=settings, context=context, name=name)
         if self.home is not None:
@@ -69,11 +60,11 @@ class AcpBackend(ProcessBackend[AcpSettings]):
             resume=profile.load,
         )
         home = self.environ.get("HOME")
-        self.skill_roots = AgentSkillRoots(
+        self.skill_roots = base.AgentSkillRoots(
             workspace=self.skill_places(settings),
             host=tuple(Path(home) / path for path in profile.host_skills) if home else (),
         )
-        self._checked: Agent | None = None
+        self._checked: AcpAgent | None = None
 
     @override
     @classmethod
@@ -82,7 +73,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @classmethod
-    def program(cls, settings: AcpSettings, section: str) -> Program | None:
+    def program(cls, settings: AcpSettings, section: str) -> base.Program | None:
         profile = profile_of(settings)
         if profile is None:
             return None
@@ -90,22 +81,22 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @classmethod
-    def check_settings(cls, settings: AcpSettings, *, isolated: bool) -> SettingIssues:
+    def check_settings(cls, settings: AcpSettings, *, isolated: bool) -> base.SettingIssues:
         profile = profile_of(settings)
         if profile is None:
             near = get_close_matches(settings.profile, PROFILES, n=1)
             known = f"known profiles: {', '.join(sorted(PROFILES))}"
-            issue = SettingIssue(
+            issue = base.SettingIssue(
                 key="profile",
                 problem=f"is {redact(repr(settings.profile), 60)}, which is not known",
                 hint=f"did you mean {near[0]}? {known}" if near else known,
             )
-            return SettingIssues(errors=(issue,))
-        errors: tuple[SettingIssue, ...] = ()
+            return base.SettingIssues(errors=(issue,))
+        errors: tuple[base.SettingIssue, ...] = ()
         if command_of(settings, profile) is None:
             problem = f"is needed where the profile is {settings.profile}"
-            errors = (SettingIssue(key="command", problem=problem, hint=profile.install_hint),)
-        return SettingIssues(
+            errors = (base.SettingIssue(key="command", problem=problem, hint=profile.install_hint),)
+        return base.SettingIssues(
             errors=errors, no_sandbox=None if isolated else _missing_sandbox(settings, profile)
         )
 
@@ -121,7 +112,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
             write_home_file(home, name, text)
 
     @override
-    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> base.Preflight:
         """Check program, protocol, login, mode and model; see `preflight.check`."""
         context = self.context
         async with scratch_directory(context.host, context.environ, workspace_root) as scratch:
@@ -133,14 +124,17 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @asynccontextmanager
-    async def open(self, request: SessionRequest) -> AsyncIterator[AcpSession]:
+    async def open(self, request: base.SessionRequest) -> AsyncIterator[AcpSession]:
         """Start the agent and its session; leaving the context stops it.
 
         Raises:
             AgentError: `invalid_workspace_cwd`, `agent_not_found`, `agent_auth`, `response_timeout`,
                 `response_error` or `port_exit`; no process is left.
         """
-        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_list_skills)
+        cwd, briefing = (
+            await base.resolve_workspace(request.cwd),
+            await request.briefing(base.cannot_list_skills),
+        )
         events = EventQueue()
         async with AsyncExitStack() as stack:
             writable: tuple[Path, ...] = ()
@@ -200,7 +194,7 @@ async def _write_envelope(stack: AsyncExitStack, envelope: str) -> Path:
     return file
 
 
-def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> SettingIssue | None:
+def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> base.SettingIssue | None:
     """Return why nothing would confine sessions, or None.
 
     The protocol has no sandbox to ask for. What remains is that the agent asks before it acts, and is
@@ -208,15 +202,60 @@ def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> SettingIssue
     """
     if settings.on_approval == "accept":
         problem = "accept lets sessions do whatever they ask for, and no sandbox holds them"
-        return SettingIssue(key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}")
+        return base.SettingIssue(
+            key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}"
+        )
     for bypass in _BYPASSES:
         if settings.command is not None and bypass in settings.command.split():
             problem = f"holds {bypass}: sessions do not ask, and no sandbox holds them"
-            return SettingIssue(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
+            return base.SettingIssue(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
     if settings.mode in profile.open_modes:
         problem = f"{settings.mode} lets sessions act without asking, and no sandbox holds them"
-        return SettingIssue(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
+        return base.SettingIssue(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
     if not profile.asks:
         problem = f"{settings.profile} cannot tell whether the agent asks first, and no sandbox holds it"
-        return SettingIssue(key="profile", problem=problem, hint=_HINT)
+        return base.SettingIssue(key="profile", problem=problem, hint=_HINT)
     return None
+
+
+async def check(
+    backend: ProcessBackend[AcpSettings], profile: AcpProfile, options: LaunchOptions
+) -> tuple[base.Preflight, AcpAgent]:
+    """Open a session as a run would, in `options.cwd`; also return the agent that answered.
+
+    Raises:
+        AgentError: `agent_not_found`, `agent_auth` or `agent_preflight`, with a hint.
+    """
+    settings = backend.settings
+    async with backend.running(options) as process:
+        connection = Connection(
+            process, read_timeout_ms=settings.read_timeout_ms, dialect=protocol.dialect(profile)
+        )
+        try:
+            agent = await _open(connection, settings, profile, options.cwd)
+        except base.AgentError as error:
+            failure = error.failure
+            if failure.category in {Category.AGENT_NOT_FOUND, Category.AGENT_AUTH}:
+                raise
+            hint = failure.hint or f"try the command by hand; {profile.install_hint}"
+            raise preflight_failure(failure.message, hint=hint, blame=Blame.CONFIG) from error
+    notices: tuple[str, ...] = ()
+    if profile.load and agent.resume_method is None:
+        notices = (f"{agent.name} cannot continue earlier sessions: every run starts a new one",)
+    return base.Preflight(agent=agent.name, version=agent.version, notices=notices), agent
+
+
+async def _open(connection: Connection, settings: AcpSettings, profile: AcpProfile, cwd: Path) -> AcpAgent:
+    limit_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
+
+    async def handle(message: Message) -> None:
+        if isinstance(message, ServerRequest):
+            await connection.refuse(message, "only a check is running")
+
+    async def call(method: str, params: Json) -> dict[str, Any]:
+        return await connection.call(method, params, handle, timeout_ms=limit_ms)
+
+    agent = await initialize(call)
+    opened = await open_session(call, params=lambda _: protocol.session(cwd=cwd))
+    await select(call, settings, opened, model_in_command=bool(profile.model_argument))
+    return agent

@@ -129,7 +129,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         host_skills=(".gemini/skills", ".agents/skills"),
         observed="Gemini CLI 0.61.0",
         broken=(
-            "A session cannot be gone on with: `session/load` fails, so every run starts anew.",
+            "A session cannot be continued: `session/load` fails, so every run starts a new one.",
             "It has no system-level text to add to: the envelope stands in front of the first prompt.",
             "Starting it takes several seconds.",
             "A rate limit is tried again in silence for minutes; `acp.stall_timeout_ms` ends that.",

@@ -16,14 +16,14 @@ from symphony.agents.events import (
     MAX_CHANGES,
     MAX_PLAN_STEPS,
     AgentEvent,
-    FileChange,
+    FileEdit,
     ItemFinished,
     ItemStarted,
     PlanStep,
     PlanUpdated,
     Reasoning,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
     line_changes,
@@ -31,7 +31,7 @@ from symphony.agents.events import (
 )
 from symphony.agents.json_fields import Json, as_text, count_in, decode_json, object_in, objects_in, text_in
 from symphony.agents.outages import OUTAGE
-from symphony.agents.wire import JsonRpcDialect, Refusal
+from symphony.agents.wire import ErrorResponse, JsonRpcDialect
 from symphony.domain import Blame, Category, Failure, Tokens
 
 # --- params of requests ------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def dialect(profile: AcpProfile) -> JsonRpcDialect:
     )
 
 
-def refusal_failure(refusal: Refusal, profile: AcpProfile) -> Failure:
+def refusal_failure(refusal: ErrorResponse, profile: AcpProfile) -> Failure:
     """Return the failure of a JSON-RPC error: of the turn for a prompt, else of the request.
 
     Most agents put the cause into texts of `data`.
@@ -217,7 +217,7 @@ def _texts(node: object, depth: int) -> list[str]:
     return [text for child in children for text in _texts(child, depth - 1)]
 
 
-def turn_end(stop_reason: object) -> TurnEnded:
+def turn_end(stop_reason: object) -> TurnEnd:
     """Return the end of a turn by its `stopReason`.
 
     `max_turn_requests` completes the turn: the agent paused after many calls of its model, and the next turn
@@ -225,7 +225,7 @@ def turn_end(stop_reason: object) -> TurnEnded:
     """
     match stop_reason:
         case "end_turn" | "max_turn_requests":
-            return TurnEnded(status=TurnStatus.COMPLETED)
+            return TurnEnd(status=TurnStatus.COMPLETED)
         case "cancelled":
             status, category, text = TurnStatus.INTERRUPTED, Category.TURN_CANCELLED, "the turn was cancelled"
         case "refusal":
@@ -236,7 +236,7 @@ def turn_end(stop_reason: object) -> TurnEnded:
         case _:
             status, category = TurnStatus.FAILED, Category.TURN_FAILED
             text = f"the turn ended with the unknown stop reason {redact(repr(stop_reason), 100)}"
-    return TurnEnded(status=status, failure=Failure(category=category, blame=Blame.AGENT, message=text))
+    return TurnEnd(status=status, failure=Failure(category=category, blame=Blame.AGENT, message=text))
 
 
 # --- tokens ------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ class _ToolCall:
     raw_input: str = ""
     paths: str = ""
     output: str = ""
-    changes: tuple[FileChange, ...] = ()
+    changes: tuple[FileEdit, ...] = ()
     reported: bool = False
 
     @property
@@ -467,14 +467,14 @@ def _output(update: Json) -> str:
     return "" if raw is None else as_text(raw)
 
 
-def _changes(update: Json) -> tuple[FileChange, ...]:
+def _changes(update: Json) -> tuple[FileEdit, ...]:
     """Return the changed files of a tool call. A new file has no old text."""
     found = []
     for part in objects_in(update, "content")[:MAX_CHANGES]:
         if part.get("type") == "diff":
             added, removed = line_changes(text_in(part, "oldText"), text_in(part, "newText"))
             change = "add" if part.get("oldText") is None else "update"
-            found.append(FileChange(path=text_in(part, "path"), change=change, added=added, removed=removed))
+            found.append(FileEdit(path=text_in(part, "path"), change=change, added=added, removed=removed))
     return tuple(found)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from symphony.agents import wire
 from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.acp.protocol import Updates
@@ -26,7 +27,7 @@ from symphony.agents.events import (
     Notice,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     redact,
 )
@@ -42,27 +43,11 @@ from symphony.agents.session import (
     question_asked,
     request_key,
 )
-from symphony.agents.wire import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Answer,
-    Connection,
-    MalformedLine,
-    Message,
-    Notification,
-    PlainLine,
-    Refusal,
-    RefusedError,
-    Response,
-    ServerRequest,
-    line_event,
-    response_error,
-)
 from symphony.config import AcpSettings
 from symphony.domain import Blame, Category, Failure, session_id
 
 
-class AcpSession(StreamSession[Message]):
+class AcpSession(StreamSession[wire.Message]):
     """An `AgentSession` over the Agent Client Protocol, for one task: cancel its turn before `stop`."""
 
     def __init__(
@@ -76,9 +61,9 @@ class AcpSession(StreamSession[Message]):
         cwd: Path,
         events: EventQueue,
         server: ToolServer | None = None,
-        checked: "Agent | None" = None,
+        checked: "AcpAgent | None" = None,
     ) -> None:
-        self._connection = Connection(
+        self._connection = wire.Connection(
             process, read_timeout_ms=settings.read_timeout_ms, dialect=protocol.dialect(profile)
         )
         super().__init__(
@@ -117,7 +102,7 @@ class AcpSession(StreamSession[Message]):
         self._open = True
         self._updates.forget()
 
-    async def _open_session(self, agent: "Agent") -> "OpenedSession":
+    async def _open_session(self, agent: "AcpAgent") -> "OpenedSession":
         envelope, profile = self._briefing.envelope, self._profile
         extra: Json = {}
         if envelope is not None and profile.system_text == "meta":
@@ -153,28 +138,28 @@ class AcpSession(StreamSession[Message]):
         return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)
 
     @override
-    async def _handle(self, message: Message) -> None:
-        if isinstance(message, ServerRequest):
+    async def _handle(self, message: wire.Message) -> None:
+        if isinstance(message, wire.ServerRequest):
             await self._answer(message)
         else:
             self._absorb(message)
 
     @override
-    def _absorb(self, message: Message) -> None:
+    def _absorb(self, message: wire.Message) -> None:
         match message:
-            case Notification(method="session/update"):
+            case wire.ServerNotification(method="session/update"):
                 self._update(message)
-            case Response() | Refusal() if message.id == self._prompt_id:
+            case wire.Response() | wire.ErrorResponse() if message.id == self._prompt_id:
                 self._prompt_id = None
                 self._end_turn(message)
-            case PlainLine() | MalformedLine():
-                self._emit(line_event(message))
-            case ServerRequest():
+            case wire.PlainLine() | wire.MalformedLine():
+                self._emit(wire.line_event(message))
+            case wire.ServerRequest():
                 pass
             case _:
                 self._events.count()
 
-    def _update(self, message: Notification) -> None:
+    def _update(self, message: wire.ServerNotification) -> None:
         """Report an update. One that comes before the session is open replays an earlier process."""
         try:
             params = decode_object(message.params)
@@ -188,14 +173,14 @@ class AcpSession(StreamSession[Message]):
         for event in events:
             self._emit(event)
 
-    def _end_turn(self, answer: Response | Refusal) -> None:
+    def _end_turn(self, answer: wire.Response | wire.ErrorResponse) -> None:
         """Report the answer to the prompt: the last message, the tokens, and how the turn ended."""
         message = self._updates.pending_message
         for event in self._updates.flush():
             self._emit(event)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, wire.ErrorResponse):
             failure = protocol.refusal_failure(answer, self._profile)
-            self._emit(TurnEnded(status=TurnStatus.FAILED, failure=failure))
+            self._emit(TurnEnd(status=TurnStatus.FAILED, failure=failure))
             return
         try:
             result = decode_object(answer.result)
@@ -213,10 +198,10 @@ class AcpSession(StreamSession[Message]):
         unused = usage is None or usage.tokens.total_tokens == 0
         if self._profile.errors_as_messages and unused and ended.status is TurnStatus.COMPLETED:
             failure = protocol.message_failure(redact(message), self._profile)
-            ended = TurnEnded(status=TurnStatus.FAILED, failure=failure)
+            ended = TurnEnd(status=TurnStatus.FAILED, failure=failure)
         self._emit(ended)
 
-    async def _answer(self, request: ServerRequest) -> None:
+    async def _answer(self, request: wire.ServerRequest) -> None:
         own_tool = request.method == "session/request_permission" and self._report_call(request)
         answer = decide(
             request,
@@ -230,7 +215,7 @@ class AcpSession(StreamSession[Message]):
         if answer.event is not None:
             self._emit(answer.event)
 
-    def _report_call(self, request: ServerRequest) -> bool:
+    def _report_call(self, request: wire.ServerRequest) -> bool:
         """Report the tool call that needs permission; return whether it is one of the daemon's tools."""
         try:
             call = object_in(decode_object(request.params), "toolCall")
@@ -270,13 +255,13 @@ class AcpSession(StreamSession[Message]):
 # --- opening a session, as the preflight does too ----------------------------------------------------------
 
 Call = Callable[[str, Json], Awaitable[dict[str, Any]]]
-"""Sends a request and returns its result; raises `RefusedError` if the agent refuses it."""
+"""Sends a request and returns its result; raises `RpcError` if the agent refuses it."""
 
 _MAX_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AcpAgent:
     """The agent's own name and version, and the method that resumes a session, or None."""
 
     name: str
@@ -301,7 +286,7 @@ class OpenedSession:
     refused: Failure | None = None
 
 
-async def initialize(call: Call) -> Agent:
+async def initialize(call: Call) -> AcpAgent:
     """Do the handshake.
 
     Raises:
@@ -323,7 +308,7 @@ async def initialize(call: Call) -> Agent:
     resume_method = "session/load" if capabilities.get("loadSession") is True else None
     if isinstance(object_in(capabilities, "sessionCapabilities").get("resume"), dict):
         resume_method = "session/resume"  # does not replay the conversation, as session/load does
-    return Agent(
+    return AcpAgent(
         name=redact(str(info.get("name") or "unknown"), 100),
         version=redact(str(info.get("version") or "unknown"), 100),
         resume_method=resume_method,
@@ -354,12 +339,12 @@ async def open_session(
             return OpenedSession(
                 session_id=session, details=await call(method, params(session)), resumed=True
             )
-        except RefusedError as error:
+        except wire.RpcError as error:
             refused = error.failure
     details = await call("session/new", params(None))
     session = text_in(details, "sessionId")
     if not 0 < len(session) <= MAX_ID_CHARS:
-        raise response_error("the answer of the agent names no session")
+        raise wire.response_error("the answer of the agent names no session")
     return OpenedSession(session_id=session, details=details, refused=refused)
 
 
@@ -477,32 +462,36 @@ def is_own_tool(title: str, tools: Collection[str]) -> bool:
 
 
 def decide(
-    request: ServerRequest,
+    request: wire.ServerRequest,
     on_approval: OnApproval,
     decisions: Mapping[str, bool] = NO_DECISIONS,
     *,
     stopping: bool = False,
-) -> Answer:
+) -> wire.RequestAnswer:
     """Return the answer to a request of the agent; never raises. While `stopping` no permission is given."""
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return Answer(error=(INVALID_PARAMS, redact(str(error))))
+        return wire.RequestAnswer(error=(wire.INVALID_PARAMS, redact(str(error))))
     match request.method:
         case "session/request_permission":
-            return Answer(result=_CANCELLED) if stopping else _permission(params, on_approval, decisions)
+            return (
+                wire.RequestAnswer(result=_CANCELLED)
+                if stopping
+                else _permission(params, on_approval, decisions)
+            )
         case "elicitation/create":
             text = text_in(params, "message")
             event = question_asked([text] if text.strip() else [])
-            return Answer(result={"action": "decline"}, event=event)
+            return wire.RequestAnswer(result={"action": "decline"}, event=event)
         case method:
             text = redact(f"unsupported request {method}", 200)
             notice = Notice(level="warning", message=f"{text} was refused")
             expected = method.startswith(_NOT_OFFERED)
-            return Answer(error=(METHOD_NOT_FOUND, text), event=None if expected else notice)
+            return wire.RequestAnswer(error=(wire.METHOD_NOT_FOUND, text), event=None if expected else notice)
 
 
-def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, bool]) -> Answer:
+def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, bool]) -> wire.RequestAnswer:
     call = object_in(params, "toolCall")
     kind = str(call.get("kind") or "other")[:40]
     texts = [shown_command(object_in(call, "rawInput").get("command")), text_in(call, "title")]
@@ -512,12 +501,14 @@ def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, b
     key = request_key(kind, [details[-1:], what]) if what else None
     verdict = answer_to(key, decisions, on_approval)
     if verdict == "block":
-        return Answer(result=_CANCELLED, event=approval_required(kind, details[:1], key))
+        return wire.RequestAnswer(result=_CANCELLED, event=approval_required(kind, details[:1], key))
     options = objects_in(params, "options")
     for option_kind in _OPTION_KINDS[verdict]:
         for option in options:
             if option.get("kind") == option_kind and option.get("optionId") is not None:
                 outcome = {"outcome": "selected", "optionId": option["optionId"]}
                 event: AgentEvent = ApprovalAnswered(kind=kind, decision=verdict, subject=subject)
-                return Answer(result={"outcome": outcome}, event=event)
-    return Answer(result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline", subject=subject))
+                return wire.RequestAnswer(result={"outcome": outcome}, event=event)
+    return wire.RequestAnswer(
+        result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline", subject=subject)
+    )

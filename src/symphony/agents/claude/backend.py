@@ -11,20 +11,8 @@ from typing import Final
 import anyio
 from typing_extensions import override
 
+from symphony.agents import base
 from symphony.agents.backend import LaunchOptions, ProcessBackend
-from symphony.agents.base import (
-    AgentError,
-    AgentSkillRoots,
-    BackendContext,
-    Briefing,
-    Capabilities,
-    Preflight,
-    SessionRequest,
-    SettingIssue,
-    SettingIssues,
-    cannot_list_skills,
-    resolve_workspace,
-)
 from symphony.agents.claude.preflight import check
 from symphony.agents.claude.protocol import EFFORTS, INSTALL_HINT, session_arguments
 from symphony.agents.claude.session import ClaudeSession
@@ -76,7 +64,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
     install_hint = INSTALL_HINT
     variables = CLAUDE_VARIABLES
     folders = CLAUDE_FOLDERS
-    capabilities = Capabilities(
+    capabilities = base.Capabilities(
         system_block_at_start=True,
         system_block_on_resume=True,
         client_tools=True,
@@ -85,7 +73,9 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         resume=True,
     )
 
-    def __init__(self, *, settings: ClaudeSettings, context: BackendContext, name: str = "claude") -> None:
+    def __init__(
+        self, *, settings: ClaudeSettings, context: base.BackendContext, name: str = "claude"
+    ) -> None:
         super().__init__(settings=settings, context=context, name=name)
         variables = {name: value for name, value in FIXED_VARIABLES.items() if name not in settings.env}
         if context.isolation is not None:
@@ -93,12 +83,14 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         self.fixed_variables = variables
         directory = config_directory(context.environ)
         if directory is not None and ATTACHMENTS in settings.env and self.home is None:
-            self.skill_roots = AgentSkillRoots(host=(directory / "skills",))  # attachments list skills too
+            self.skill_roots = base.AgentSkillRoots(
+                host=(directory / "skills",)
+            )  # attachments list skills too
 
     @override
     @classmethod
-    def check_settings(cls, settings: ClaudeSettings, *, isolated: bool) -> SettingIssues:
-        return SettingIssues(
+    def check_settings(cls, settings: ClaudeSettings, *, isolated: bool) -> base.SettingIssues:
+        return base.SettingIssues(
             warnings=_effort_warnings(settings), no_sandbox=None if isolated else _missing_sandbox(settings)
         )
 
@@ -107,20 +99,23 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         return {"CLAUDE_CONFIG_DIR": str(home)}
 
     @override
-    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> base.Preflight:
         """Check program, version, control channel and login; see `preflight.check`."""
         return await check(self, workspace_root, run_id=run_id)
 
     @override
     @asynccontextmanager
-    async def open(self, request: SessionRequest) -> AsyncIterator[ClaudeSession]:
+    async def open(self, request: base.SessionRequest) -> AsyncIterator[ClaudeSession]:
         """Start the agent on its conversation; leaving the context stops it.
 
         Raises:
             AgentError: `invalid_workspace_cwd`, `agent_not_found`, `state_directory`, `response_timeout`,
                 `response_error` or `port_exit`; no process is left.
         """
-        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_list_skills)
+        cwd, briefing = (
+            await base.resolve_workspace(request.cwd),
+            await request.briefing(base.cannot_list_skills),
+        )
         events = EventQueue()
         async with AsyncExitStack() as stack:
             server: ToolServer | None = None
@@ -133,8 +128,8 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
 
     async def _resume_or_start(
         self,
-        request: SessionRequest,
-        briefing: Briefing,
+        request: base.SessionRequest,
+        briefing: base.Briefing,
         cwd: Path,
         events: EventQueue,
         server: ToolServer | None,
@@ -185,7 +180,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         if request.resume is not None:
             try:
                 return await start(request.resume.thread_id, resumed=True)
-            except AgentError as error:
+            except base.AgentError as error:
                 if error.failure.category not in _CANNOT_RESUME:
                     raise
                 refused = error.failure
@@ -199,24 +194,24 @@ def config_directory(env: Mapping[str, str]) -> Path | None:
     return Path(env["HOME"]) / ".claude" if env.get("HOME") else None
 
 
-def _missing_sandbox(settings: ClaudeSettings) -> SettingIssue | None:
+def _missing_sandbox(settings: ClaudeSettings) -> base.SettingIssue | None:
     """Return why nothing would confine sessions, or None: permissions are all that Claude Code has."""
     for bypass in _BYPASSES:
         if bypass in settings.command:
             problem = f"holds {bypass}, which takes the guards away"
-            return SettingIssue(key="command", problem=problem, hint=_HINT)
+            return base.SettingIssue(key="command", problem=problem, hint=_HINT)
     if settings.permission_mode == "bypassPermissions":
         problem = "is bypassPermissions: sessions run whatever they like"
-        return SettingIssue(key="permission_mode", problem=problem, hint=_HINT)
+        return base.SettingIssue(key="permission_mode", problem=problem, hint=_HINT)
     if settings.on_approval == "accept":
         problem = "is accept: sessions run whatever they ask for"
-        return SettingIssue(key="on_approval", problem=problem, hint=_HINT)
+        return base.SettingIssue(key="on_approval", problem=problem, hint=_HINT)
     return None
 
 
-def _effort_warnings(settings: ClaudeSettings) -> tuple[SettingIssue, ...]:
+def _effort_warnings(settings: ClaudeSettings) -> tuple[base.SettingIssue, ...]:
     """Warn of an effort that Claude Code 2.1 does not know and ignores."""
     if settings.effort is None or settings.effort in EFFORTS:
         return ()
     problem = f"{settings.effort[:60]!r} is unknown to Claude Code 2.1, which then uses its default"
-    return (SettingIssue(key="effort", problem=problem, hint=f"write one of {', '.join(EFFORTS)}"),)
+    return (base.SettingIssue(key="effort", problem=problem, hint=f"write one of {', '.join(EFFORTS)}"),)

@@ -12,13 +12,7 @@ from typing import Any, Final
 
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import AgentError, Preflight
-from symphony.agents.claude.protocol import (
-    INSTALL_HINT,
-    ControlRequest,
-    Message,
-    login_hint,
-    session_arguments,
-)
+from symphony.agents.claude import protocol
 from symphony.agents.claude.session import Channel
 from symphony.agents.events import redact
 from symphony.agents.json_fields import Json, object_in
@@ -52,7 +46,7 @@ async def check(backend: ProcessBackend[ClaudeSettings], workspace_root: Path, *
             blame=Blame.CONFIG,
             message="Claude Code is not logged in",
             retryable=False,
-            hint=login_hint(backend.home),
+            hint=protocol.login_hint(backend.home),
         )
         raise AgentError(failure)
     notices: tuple[str, ...] = ()
@@ -82,20 +76,20 @@ async def _version(backend: ProcessBackend[ClaudeSettings], run_id: str) -> tupl
     if version is not None and version < _OLDEST_VERSION:
         oldest = _dotted(_OLDEST_VERSION)
         text = f"Claude Code {_dotted(version)} is too old: {oldest} is the oldest that can work"
-        raise preflight_failure(text, hint=INSTALL_HINT)
+        raise preflight_failure(text, hint=protocol.INSTALL_HINT)
     return version
 
 
 async def _greeting(backend: ProcessBackend[ClaudeSettings], scratch: Path, run_id: str) -> dict[str, Any]:
     """Return the answer to `initialize`."""
     settings = backend.settings
-    arguments = session_arguments(settings, cwd=scratch, thread_id=str(uuid.uuid4()))
+    arguments = protocol.session_arguments(settings, cwd=scratch, thread_id=str(uuid.uuid4()))
     options = replace(LaunchOptions.for_check(run_id, scratch), arguments=arguments)
     async with backend.running(options) as process:
         channel = Channel(process, read_timeout_ms=settings.read_timeout_ms)
 
-        async def handle(message: Message) -> None:
-            if isinstance(message, ControlRequest):
+        async def handle(message: protocol.Message) -> None:
+            if isinstance(message, protocol.ControlRequest):
                 await channel.refuse(message, "only a check is running")
 
         try:
@@ -105,7 +99,11 @@ async def _greeting(backend: ProcessBackend[ClaudeSettings], scratch: Path, run_
             if error.failure.category is Category.AGENT_NOT_FOUND:
                 raise
             text = f"claude.command does not open the control channel of Claude Code: {message}"
-            hint = _ROOT_HINT if _ROOT_REFUSED in message else f"try the command by hand; {INSTALL_HINT}"
+            hint = (
+                _ROOT_HINT
+                if _ROOT_REFUSED in message
+                else f"try the command by hand; {protocol.INSTALL_HINT}"
+            )
             raise preflight_failure(text, hint=hint) from error
 
 
@@ -128,6 +126,6 @@ def _not_found(message: str) -> AgentError:
         blame=Blame.CONFIG,
         message=redact(message),
         retryable=False,
-        hint=INSTALL_HINT,
+        hint=protocol.INSTALL_HINT,
     )
     return AgentError(failure)

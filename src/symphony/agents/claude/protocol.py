@@ -18,27 +18,8 @@ from typing import Any, Final
 import msgspec
 from cachetools import FIFOCache
 
+from symphony.agents import events, wire
 from symphony.agents.event_queue import fits_one_turn
-from symphony.agents.events import (
-    MAX_PLAN_STEPS,
-    AgentEvent,
-    ContextCompacted,
-    FileChange,
-    ItemFinished,
-    ItemStarted,
-    Malformed,
-    Notice,
-    PlanStep,
-    PlanUpdated,
-    RateLimits,
-    Reasoning,
-    Text,
-    TurnEnded,
-    TurnStatus,
-    Usage,
-    line_changes,
-    redact,
-)
 from symphony.agents.json_fields import (
     MAX_ID_CHARS,
     Json,
@@ -50,15 +31,6 @@ from symphony.agents.json_fields import (
 )
 from symphony.agents.mcp.server import SERVER_NAME
 from symphony.agents.outages import OUTAGE, is_outage
-from symphony.agents.wire import (
-    EXCERPT_CHARS,
-    Lines,
-    MalformedLine,
-    PlainLine,
-    encode_line,
-    excerpt,
-    unreadable,
-)
 from symphony.config import ClaudeSettings
 from symphony.domain import DECODE_ERRORS, MAX_COUNT, NO_TOKENS, Blame, Category, Failure, Tokens
 
@@ -128,7 +100,7 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 _KEEP_ALIVES: Final = frozenset({"stream_event", "keep_alive"})
 
 
-class Event(msgspec.Struct, frozen=True):
+class ClaudeEvent(msgspec.Struct, frozen=True):
     """Something happened; `raw` is the whole line."""
 
     type: str
@@ -158,7 +130,7 @@ class KeepAlive(msgspec.Struct, frozen=True):
     pieces: list[bytes] = []
 
 
-Message = Event | ControlRequest | ControlResponse | KeepAlive | PlainLine | MalformedLine
+Message = ClaudeEvent | ControlRequest | ControlResponse | KeepAlive | wire.PlainLine | wire.MalformedLine
 
 
 class _Line(msgspec.Struct):
@@ -200,7 +172,7 @@ class ClaudeCodec:
     """Both directions of one stream. Events stay undecoded, and pieces of messages are only counted."""
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = wire.Lines()
         self._last_id = 0
 
     def request(self, subtype: str, **fields: Any) -> tuple[str, bytes]:
@@ -208,25 +180,27 @@ class ClaudeCodec:
         self._last_id += 1
         request_id = f"symphony-{self._last_id}"
         body = {"subtype": subtype, **fields}
-        return request_id, encode_line({"type": "control_request", "request_id": request_id, "request": body})
+        return request_id, wire.encode_line(
+            {"type": "control_request", "request_id": request_id, "request": body}
+        )
 
     @staticmethod
     def user(text: str) -> bytes:
         """Return the line that starts a turn."""
         message = {"role": "user", "content": [{"type": "text", "text": text}]}
-        return encode_line({"type": "user", "message": message})
+        return wire.encode_line({"type": "user", "message": message})
 
     @staticmethod
     def answer(request_id: str, response: Json) -> bytes:
         """Return the line that answers a control request."""
         body = {"subtype": "success", "request_id": request_id, "response": response}
-        return encode_line({"type": "control_response", "response": body})
+        return wire.encode_line({"type": "control_response", "response": body})
 
     @staticmethod
     def refuse(request_id: str, error: str) -> bytes:
         """Return the line that answers a control request with an error."""
         body = {"subtype": "error", "request_id": request_id, "error": error}
-        return encode_line({"type": "control_response", "response": body})
+        return wire.encode_line({"type": "control_response", "response": body})
 
     def receive(self, data: bytes) -> list[Message]:
         """Return the messages that `data` completes; an unfinished last line is kept for the next call."""
@@ -237,11 +211,11 @@ class ClaudeCodec:
         return _decode(self._lines.close())
 
 
-def _decode(lines: list[bytes | MalformedLine]) -> list[Message]:
+def _decode(lines: list[bytes | wire.MalformedLine]) -> list[Message]:
     """Return the messages of lines; keep-alives in a row become one."""
     found: list[Message] = []
     for line in lines:
-        message = line if isinstance(line, MalformedLine) else _message(line)
+        message = line if isinstance(line, wire.MalformedLine) else _message(line)
         if isinstance(message, KeepAlive) and found and isinstance(last := found[-1], KeepAlive):
             last.pieces.extend(message.pieces)
             found[-1] = KeepAlive(last.count + message.count, last.pieces)
@@ -258,13 +232,13 @@ def _message(line: bytes) -> Message | None:
             error = (body.error or "no reason given") if body.subtype == "error" else None
             return ControlResponse(body.request_id, body.response, error)
     except DECODE_ERRORS:
-        return unreadable(line)
+        return wire.unreadable(line)
     if head.type in _KEEP_ALIVES and _OF_MESSAGE not in line:
         return KeepAlive(1, [line] if _TEXT_DELTA in line else [])
     if head.type != "control_request":
-        return Event(head.type, head.subtype, msgspec.Raw(line))
+        return ClaudeEvent(head.type, head.subtype, msgspec.Raw(line))
     if not head.request_id:
-        return MalformedLine(excerpt(line)[:EXCERPT_CHARS])
+        return wire.MalformedLine(wire.excerpt(line)[: wire.EXCERPT_CHARS])
     return ControlRequest(head.request_id, head.request)
 
 
@@ -322,7 +296,7 @@ def turn_failure(result: Json, error_name: str | None) -> Failure:
     return Failure(
         category=category,
         blame=Blame.CONFIG if unknown_model else Blame.AGENT,
-        message=redact(text),
+        message=events.redact(text),
         retryable=category is not Category.AGENT_AUTH and not unknown_model,
         hint=_MODEL_HINT if unknown_model else hints.get(category),
         retry_after_ms=None if resets_at is None else max(0, int((int(resets_at[1]) - time.time()) * 1000)),
@@ -378,11 +352,11 @@ class TokenCounter:
         self._streams: dict[str, Json] = {}
         self._cost_usd = 0.0
 
-    def message(self, message: Json) -> Usage | None:
+    def message(self, message: Json) -> events.Usage | None:
         """Count a message of the model, which comes once for each block of its content."""
         return self._count(message, object_in(message, "usage"))
 
-    def streamed(self, event: Json, caller: str) -> Usage | None:
+    def streamed(self, event: Json, caller: str) -> events.Usage | None:
         """Count what the end of a message's stream adds to its estimate.
 
         `caller` is the tool call whose sub-agent the message is of; empty for the agent itself.
@@ -396,7 +370,7 @@ class TokenCounter:
             return self._count(self._streams[caller], object_in(event, "usage"))
         return None
 
-    def _count(self, message: Json, usage: Json) -> Usage | None:
+    def _count(self, message: Json, usage: Json) -> events.Usage | None:
         """Count by how much the usage of a message exceeds what was counted of it."""
         message_id = str(message.get("id"))[:MAX_ID_CHARS]
         before = self._messages.pop(message_id, NO_TOKENS)
@@ -405,7 +379,7 @@ class TokenCounter:
         model = text_in(message, "model")[:MAX_ID_CHARS]
         return self._report(new, model=None if model == _NO_MODEL else model or None)
 
-    def result(self, result: Json) -> Usage | None:
+    def result(self, result: Json) -> events.Usage | None:
         """Count what the end of a turn adds."""
         models, totals = object_in(result, "modelUsage"), NO_TOKENS
         for name in models:
@@ -432,13 +406,13 @@ class TokenCounter:
         cost, self._cost_usd = total - self._cost_usd, float(total)
         return cost
 
-    def _report(self, new: Tokens, *, model: str | None = None) -> Usage | None:
+    def _report(self, new: Tokens, *, model: str | None = None) -> events.Usage | None:
         total = new.input_tokens + new.output_tokens  # not that of `new`: an estimate may exceed one count
         if total == 0:
             return None
         if fits_one_turn(total):  # else it will be refused, and must not hide what follows
             self._reported = self._reported.plus(new)
-        return Usage(absolute=False, tokens=replace(new, total_tokens=total), model=model)
+        return events.Usage(absolute=False, tokens=replace(new, total_tokens=total), model=model)
 
 
 def _tokens(usage: Json, keys: tuple[str, ...]) -> Tokens:
@@ -470,13 +444,13 @@ _SUMMARY_KEYS: Final = (
 _EXIT_CODE: Final = re.compile(r"Exit code (\d{1,10})\b", re.ASCII)
 
 
-def item_started(block: Json) -> ItemStarted:
+def item_started(block: Json) -> events.ItemStarted:
     """Return the event of a `tool_use` block."""
     name, arguments = str(block.get("name") or "unknown"), object_in(block, "input")
     if name.startswith(_MCP_PREFIX):
         kind, summary = "mcpToolCall", name.removeprefix(_MCP_PREFIX).replace("__", ".", 1)
     else:
-        kind = _KINDS.get(name, redact(name, 100))
+        kind = _KINDS.get(name, events.redact(name, 100))
         key = next((key for key in _SUMMARY_KEYS if isinstance(arguments.get(key), str)), "")
         summary = text_in(arguments, key)
         summary = summary.rsplit("/", 1)[-1] if key.endswith("_path") else summary
@@ -484,9 +458,9 @@ def item_started(block: Json) -> ItemStarted:
         text = str(arguments.get("command", ""))
     else:
         text = json.dumps(arguments, ensure_ascii=False) if arguments else ""
-    return ItemStarted(
+    return events.ItemStarted(
         kind=kind,
-        summary=redact(summary, _SUMMARY_CHARS),
+        summary=events.redact(summary, _SUMMARY_CHARS),
         arguments=text[:_ARGUMENT_CHARS],
         item_id=text_in(block, "id")[:MAX_ID_CHARS],
         input=text,
@@ -494,22 +468,24 @@ def item_started(block: Json) -> ItemStarted:
     )
 
 
-def _changes(tool: str, arguments: Json) -> tuple[FileChange, ...]:
+def _changes(tool: str, arguments: Json) -> tuple[events.FileEdit, ...]:
     """Return the file that a tool writes; a written file counts as new."""
     path = text_in(arguments, "file_path") or text_in(arguments, "notebook_path")
     if tool == "Write":
         lines = len(text_in(arguments, "content").splitlines())
-        return (FileChange(path=path, change="write", added=lines),)
+        return (events.FileEdit(path=path, change="write", added=lines),)
     edits: list[Json] = [*objects_in(arguments, "edits")] or [arguments]
     counts = [
-        line_changes(text_in(edit, "old_string"), text_in(edit, "new_string") or text_in(edit, "new_source"))
+        events.line_changes(
+            text_in(edit, "old_string"), text_in(edit, "new_string") or text_in(edit, "new_source")
+        )
         for edit in edits
     ]
     added, removed = (sum(numbers) for numbers in zip(*counts, strict=True))
-    return (FileChange(path=path, change="update", added=added, removed=removed),)
+    return (events.FileEdit(path=path, change="update", added=added, removed=removed),)
 
 
-def item_finished(item: ItemStarted, block: Json) -> ItemFinished:
+def item_finished(item: events.ItemStarted, block: Json) -> events.ItemFinished:
     """Return the event of the `tool_result` block of a call, whose content is text or a list of parts."""
     failed = block.get("is_error") is True
     texts = [text_in(part, "text") for part in objects_in(block, "content")]
@@ -518,7 +494,7 @@ def item_finished(item: ItemStarted, block: Json) -> ItemFinished:
     if item.kind == "commandExecution":
         found = _EXIT_CODE.match(text)
         code = int(found[1]) if found is not None else None if failed else 0
-    return ItemFinished(
+    return events.ItemFinished(
         kind=item.kind,
         summary=item.summary,
         status="failed" if failed else "completed",
@@ -528,12 +504,12 @@ def item_finished(item: ItemStarted, block: Json) -> ItemFinished:
     )
 
 
-def _plan(arguments: Json) -> PlanUpdated:
+def _plan(arguments: Json) -> events.PlanUpdated:
     """Return the plan in the arguments of `TodoWrite`."""
-    return PlanUpdated(
+    return events.PlanUpdated(
         steps=tuple(
-            PlanStep(text=text_in(todo, "content"), status=text_in(todo, "status"))
-            for todo in objects_in(arguments, "todos")[:MAX_PLAN_STEPS]
+            events.PlanStep(text=text_in(todo, "content"), status=text_in(todo, "status"))
+            for todo in objects_in(arguments, "todos")[: events.MAX_PLAN_STEPS]
         )
     )
 
@@ -544,7 +520,7 @@ _MAX_OPEN_CALLS: Final = 1_000
 
 
 class Translator:
-    """Turns the events of one process into ours.
+    """Turns the events of one process into `AgentEvent`s.
 
     A result names its call only by an id, and totals are those of the process. An event that is not
     understood only shows that the agent is alive.
@@ -552,10 +528,10 @@ class Translator:
 
     def __init__(self) -> None:
         self._tokens = TokenCounter()
-        self._open_calls: dict[str, ItemStarted] = {}
+        self._open_calls: dict[str, events.ItemStarted] = {}
         self._error_name: str | None = None
         self._warned = False
-        self._handlers: Mapping[tuple[str, str], Callable[[Json], Iterator[AgentEvent]]] = {
+        self._handlers: Mapping[tuple[str, str], Callable[[Json], Iterator[events.AgentEvent]]] = {
             ("assistant", ""): self._assistant,
             ("user", ""): self._user,
             ("result", ""): self._result,
@@ -566,7 +542,7 @@ class Translator:
             ("system", "compact_boundary"): _compacted,
         }
 
-    def translate(self, event: Event) -> tuple[AgentEvent, ...]:
+    def translate(self, event: ClaudeEvent) -> tuple[events.AgentEvent, ...]:
         """Return the meaning of one event, empty if it has none; never raises."""
         handler = self._handlers.get((event.type, event.subtype if event.type == "system" else ""))
         if handler is None:
@@ -574,10 +550,14 @@ class Translator:
         try:
             body = decode_object(event.raw)
         except ValueError:
-            return (Malformed(excerpt=f"{event.type}: {excerpt(bytes(event.raw))}"[:EXCERPT_CHARS]),)
+            return (
+                events.Malformed(
+                    excerpt=f"{event.type}: {wire.excerpt(bytes(event.raw))}"[: wire.EXCERPT_CHARS]
+                ),
+            )
         return tuple(handler(body))
 
-    def _assistant(self, body: Json) -> Iterator[AgentEvent]:
+    def _assistant(self, body: Json) -> Iterator[events.AgentEvent]:
         message = object_in(body, "message")
         self._error_name = text_in(body, "error") or None
         usage = self._tokens.message(message)
@@ -587,9 +567,9 @@ class Translator:
         for block in objects_in(message, "content"):
             match block.get("type"):
                 case "text" if shown and (text := text_in(block, "text")).strip():
-                    yield Text(message=text)
+                    yield events.Text(message=text)
                 case "thinking" if shown and (text := text_in(block, "thinking")).strip():
-                    yield Reasoning(text=text)
+                    yield events.Reasoning(text=text)
                 case "tool_use":
                     item = item_started(block)
                     if block.get("name") == "TodoWrite" and shown:
@@ -600,18 +580,18 @@ class Translator:
                 case _:
                     pass
 
-    def _streamed(self, body: Json) -> Iterator[AgentEvent]:
+    def _streamed(self, body: Json) -> Iterator[events.AgentEvent]:
         usage = self._tokens.streamed(object_in(body, "event"), text_in(body, "parent_tool_use_id"))
         if usage is not None:
             yield usage
 
-    def _user(self, body: Json) -> Iterator[AgentEvent]:
+    def _user(self, body: Json) -> Iterator[events.AgentEvent]:
         for block in objects_in(object_in(body, "message"), "content"):
             item = self._open_calls.pop(str(block.get("tool_use_id"))[:MAX_ID_CHARS], None)
             if block.get("type") == "tool_result" and item is not None:
                 yield item_finished(item, block)
 
-    def _init(self, body: Json) -> Iterator[AgentEvent]:
+    def _init(self, body: Json) -> Iterator[events.AgentEvent]:
         """Warn once if the daemon's tools are not available; the event comes with every turn."""
         for server in objects_in(body, "mcp_servers"):
             status = server.get("status")
@@ -621,41 +601,43 @@ class Translator:
                 and not self._warned
             ):
                 self._warned = True
-                yield Notice(level="warning", message=f"the agent has no tools of Symphony: {status}")
+                yield events.Notice(level="warning", message=f"the agent has no tools of Symphony: {status}")
 
-    def _result(self, body: Json) -> Iterator[AgentEvent]:
+    def _result(self, body: Json) -> Iterator[events.AgentEvent]:
         usage, cost = self._tokens.result(body), self._tokens.cost_usd(body)
         self._open_calls.clear()
         if usage is not None:
             yield usage
         yield replace(self._turn_end(body), cost_usd=cost)
 
-    def _turn_end(self, body: Json) -> TurnEnded:
+    def _turn_end(self, body: Json) -> events.TurnEnd:
         reason, error_name = text_in(body, "terminal_reason"), self._error_name
         self._error_name = None
         if reason.startswith("aborted"):
-            message = f"the turn was interrupted ({redact(reason, 100)})"
+            message = f"the turn was interrupted ({events.redact(reason, 100)})"
             failure = Failure(category=Category.TURN_CANCELLED, blame=Blame.AGENT, message=message)
-            return TurnEnded(status=TurnStatus.INTERRUPTED, failure=failure)
+            return events.TurnEnd(status=events.TurnStatus.INTERRUPTED, failure=failure)
         if body.get("is_error") is not True and body.get("subtype") == "success":
-            return TurnEnded(status=TurnStatus.COMPLETED)
-        return TurnEnded(status=TurnStatus.FAILED, failure=turn_failure(body, error_name))
+            return events.TurnEnd(status=events.TurnStatus.COMPLETED)
+        return events.TurnEnd(status=events.TurnStatus.FAILED, failure=turn_failure(body, error_name))
 
 
-def _rate_limits(body: Json) -> Iterator[AgentEvent]:
+def _rate_limits(body: Json) -> Iterator[events.AgentEvent]:
     payload = object_in(body, "rate_limit_info")
     if payload:
-        yield RateLimits(payload=payload)
+        yield events.RateLimits(payload=payload)
 
 
-def _api_retry(body: Json) -> Iterator[AgentEvent]:
+def _api_retry(body: Json) -> Iterator[events.AgentEvent]:
     """A request to the model failed and is retried; `CLAUDE_CODE_MAX_RETRIES` limits the retries."""
-    status, error = body.get("error_status"), redact(text_in(body, "error") or "unknown", 100)
-    reason = error if status is None else f"{error} ({redact(str(status), 10)})"
-    tries = f"{redact(str(body.get('attempt')), 10)} of {redact(str(body.get('max_retries')), 10)}"
-    yield Notice(level="warning", message=f"the model could not be asked: {reason}; retry {tries}")
+    status, error = body.get("error_status"), events.redact(text_in(body, "error") or "unknown", 100)
+    reason = error if status is None else f"{error} ({events.redact(str(status), 10)})"
+    tries = (
+        f"{events.redact(str(body.get('attempt')), 10)} of {events.redact(str(body.get('max_retries')), 10)}"
+    )
+    yield events.Notice(level="warning", message=f"the model could not be asked: {reason}; retry {tries}")
 
 
-def _compacted(body: Json) -> Iterator[AgentEvent]:
+def _compacted(body: Json) -> Iterator[events.AgentEvent]:
     del body
-    yield ContextCompacted()
+    yield events.ContextCompacted()

@@ -11,60 +11,40 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from symphony.agents import session
 from symphony.agents.base import AgentError, SessionRequest, Turn, resumed_elsewhere
-from symphony.agents.claude.protocol import (
-    INSTALL_HINT,
-    OWN_TOOLS,
-    ClaudeCodec,
-    ControlRequest,
-    ControlResponse,
-    Event,
-    KeepAlive,
-    Message,
-    Translator,
-    message_piece,
-)
+from symphony.agents.claude import protocol
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
     Notice,
     SessionStarted,
-    TurnEnded,
+    TurnEnd,
     redact,
 )
 from symphony.agents.json_fields import Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.process import AgentProcess
-from symphony.agents.session import (
-    NO_DECISIONS,
-    OnApproval,
-    PendingMessage,
-    StreamSession,
-    answer_to,
-    approval_required,
-    question_asked,
-    request_key,
-)
 from symphony.agents.wire import MalformedLine, MessageStream, PlainLine, line_event, response_error
 from symphony.config import ClaudeSettings
 from symphony.domain import Category, Failure, session_id
 
 
-class Channel(MessageStream[Message]):
+class Channel(MessageStream[protocol.Message]):
     """A process that speaks the protocol of Claude Code."""
 
     def __init__(self, process: AgentProcess, *, read_timeout_ms: int) -> None:
-        self._codec = ClaudeCodec()
+        self._codec = protocol.ClaudeCodec()
         super().__init__(
             process,
             self._codec,
             read_timeout_ms=read_timeout_ms,
             not_found=Category.AGENT_NOT_FOUND,
-            install_hint=INSTALL_HINT,
+            install_hint=protocol.INSTALL_HINT,
         )
 
     async def call(
-        self, subtype: str, handle: Callable[[Message], Awaitable[None]], **fields: Any
+        self, subtype: str, handle: Callable[[protocol.Message], Awaitable[None]], **fields: Any
     ) -> dict[str, Any]:
         """Send a control request and return its response; `handle` gets every other message.
 
@@ -75,12 +55,12 @@ class Channel(MessageStream[Message]):
         request_id, line = self._codec.request(subtype, **fields)
         reply = await self._exchange(
             line,
-            lambda message: isinstance(message, ControlResponse) and message.id == request_id,
+            lambda message: isinstance(message, protocol.ControlResponse) and message.id == request_id,
             handle,
             what=subtype,
             timeout_ms=self._read_timeout_ms,
         )
-        if not isinstance(reply, ControlResponse):
+        if not isinstance(reply, protocol.ControlResponse):
             raise TypeError(reply)
         if reply.error is not None:
             raise response_error(f"{subtype} was refused: {reply.error}")
@@ -97,16 +77,16 @@ class Channel(MessageStream[Message]):
         """Start a turn."""
         await self._write(self._codec.user(text))
 
-    async def answer(self, request: ControlRequest, response: Json) -> None:
+    async def answer(self, request: protocol.ControlRequest, response: Json) -> None:
         """Answer a control request of the agent."""
         await self._write(self._codec.answer(request.id, response))
 
-    async def refuse(self, request: ControlRequest, error: str) -> None:
+    async def refuse(self, request: protocol.ControlRequest, error: str) -> None:
         """Answer a control request of the agent with an error."""
         await self._write(self._codec.refuse(request.id, error))
 
 
-class ClaudeSession(StreamSession[Message]):
+class ClaudeSession(session.StreamSession[protocol.Message]):
     """An `AgentSession` of Claude Code, for one task: cancel its turn before calling `stop`.
 
     Args:
@@ -146,8 +126,8 @@ class ClaudeSession(StreamSession[Message]):
         self._envelope = self._delivered = envelope
         self._relaunch = relaunch
         self._on_stopping = on_stopping
-        self._translator = Translator()
-        self._pending = PendingMessage(message_piece)
+        self._translator = protocol.Translator()
+        self._pending = session.PendingMessage(protocol.message_piece)
         self._title = ""
         self._named = self._resumed = resumed
         self._cwd = request.cwd
@@ -166,14 +146,14 @@ class ClaudeSession(StreamSession[Message]):
         await self._process.stop()
         self._process = await self._relaunch(self._delivered or "")
         self._stream = self._channel = Channel(self._process, read_timeout_ms=self._settings.read_timeout_ms)
-        self._translator = Translator()
+        self._translator = protocol.Translator()
         await self.start()
 
-    async def _handle_early(self, message: Message) -> None:
+    async def _handle_early(self, message: protocol.Message) -> None:
         """Handle a message before the first turn, where the end of a turn shows that there will be none."""
         await self._handle(message)
-        if isinstance(message, Event) and message.type == "result":
-            ended = [event for event in self._events.drain() if isinstance(event, TurnEnded)]
+        if isinstance(message, protocol.ClaudeEvent) and message.type == "result":
+            ended = [event for event in self._events.drain() if isinstance(event, TurnEnd)]
             if ended and ended[0].failure is not None:
                 raise AgentError(ended[0].failure)
             raise response_error("the agent ended a turn that was never started")
@@ -194,13 +174,13 @@ class ClaudeSession(StreamSession[Message]):
         )
 
     @override
-    async def _handle(self, message: Message) -> None:
-        if isinstance(message, ControlRequest):
+    async def _handle(self, message: protocol.Message) -> None:
+        if isinstance(message, protocol.ControlRequest):
             await self._answer(message)
             return
         self._absorb(message)
-        begun = isinstance(message, Event) and message.subtype == "init"
-        if self._resumed and isinstance(message, Event) and begun:
+        begun = isinstance(message, protocol.ClaudeEvent) and message.subtype == "init"
+        if self._resumed and isinstance(message, protocol.ClaudeEvent) and begun:
             told = text_in(decode_object(message.raw), "cwd")
             if (failure := await resumed_elsewhere(told, self._cwd)) is not None:
                 raise AgentError(failure)
@@ -209,27 +189,27 @@ class ClaudeSession(StreamSession[Message]):
             await self._channel.request("rename_session", title=self._title)
 
     @override
-    def _absorb(self, message: Message) -> None:
+    def _absorb(self, message: protocol.Message) -> None:
         match message:
-            case KeepAlive():
+            case protocol.KeepAlive():
                 self._events.count(message.count)
                 self._pending.add(message.pieces)
-            case Event():
+            case protocol.ClaudeEvent():
                 events = self._translator.translate(message)
                 if not events:
                     self._events.count()
                 for event in events:
-                    if isinstance(event, TurnEnded):
+                    if isinstance(event, TurnEnd):
                         self._turn_open = False
                     self._emit(event)
             case PlainLine() | MalformedLine():
                 self._emit(line_event(message))
-            case ControlRequest():
+            case protocol.ControlRequest():
                 pass
             case _:
                 self._events.count()
 
-    async def _answer(self, request: ControlRequest) -> None:
+    async def _answer(self, request: protocol.ControlRequest) -> None:
         if self._stopping:
             await self._channel.refuse(request, "the session is being stopped")
             return
@@ -275,7 +255,9 @@ class ControlAnswer:
 
 
 def decide(
-    request: ControlRequest, on_approval: OnApproval, decisions: Mapping[str, bool] = NO_DECISIONS
+    request: protocol.ControlRequest,
+    on_approval: session.OnApproval,
+    decisions: Mapping[str, bool] = session.NO_DECISIONS,
 ) -> ControlAnswer:
     """Return the answer to a control request; never raises. The daemon's own tools are always allowed."""
     try:
@@ -288,22 +270,24 @@ def decide(
     return ControlAnswer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
 
 
-def _tool_permission(body: Json, on_approval: OnApproval, decisions: Mapping[str, bool]) -> ControlAnswer:
+def _tool_permission(
+    body: Json, on_approval: session.OnApproval, decisions: Mapping[str, bool]
+) -> ControlAnswer:
     name, arguments = str(body.get("tool_name")), object_in(body, "input")
     allow = {"behavior": "allow", "updatedInput": arguments}
-    if name.startswith(OWN_TOOLS):
+    if name.startswith(protocol.OWN_TOOLS):
         return ControlAnswer(response=allow)
     if name == "AskUserQuestion":
         questions = [one for one in objects_in(arguments, "questions") if text_in(one, "question")]
-        event = question_asked(
+        event = session.question_asked(
             [one["question"] for one in questions], [_with_options(one) for one in questions]
         )
         return ControlAnswer(response=_deny("nobody is here to answer", interrupt=True), event=event)
     kind = redact(name, 100)
     details = [text for key in _APPROVAL_KEYS if (text := text_in(arguments, key))]
     subject = "\n".join(details)
-    key = request_key(name, {each: arguments[each] for each in arguments if each != "description"})
-    match answer_to(key, decisions, on_approval):
+    key = session.request_key(name, {each: arguments[each] for each in arguments if each != "description"})
+    match session.answer_to(key, decisions, on_approval):
         case "accept":
             accepted = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
             return ControlAnswer(response=allow, event=accepted)
@@ -311,7 +295,7 @@ def _tool_permission(body: Json, on_approval: OnApproval, decisions: Mapping[str
             declined = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
             return ControlAnswer(response=_deny(_UNATTENDED, interrupt=False), event=declined)
         case "block":
-            blocked = approval_required(kind, [*details, text_in(body, "decision_reason")], key)
+            blocked = session.approval_required(kind, [*details, text_in(body, "decision_reason")], key)
             return ControlAnswer(response=_deny(_UNATTENDED, interrupt=True), event=blocked)
 
 

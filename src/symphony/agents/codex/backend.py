@@ -11,17 +11,8 @@ from typing import ClassVar, Final
 from typing_extensions import override
 
 from symphony import to_thread
+from symphony.agents import base
 from symphony.agents.backend import LaunchOptions, ProcessBackend
-from symphony.agents.base import (
-    AgentSkillRoots,
-    BackendContext,
-    Capabilities,
-    Preflight,
-    SessionRequest,
-    SettingIssue,
-    SettingIssues,
-    resolve_workspace,
-)
 from symphony.agents.codex import protocol
 from symphony.agents.codex.preflight import check
 from symphony.agents.codex.session import CodexSession
@@ -59,7 +50,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
     install_hint = protocol.INSTALL_HINT
     variables = CODEX_VARIABLES
     folders = CODEX_FOLDERS
-    capabilities = Capabilities(
+    capabilities = base.Capabilities(
         system_block_at_start=True,
         system_block_on_resume=True,
         client_tools=True,
@@ -69,7 +60,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         resume=True,
     )
 
-    def __init__(self, *, settings: CodexSettings, context: BackendContext, name: str = "codex") -> None:
+    def __init__(self, *, settings: CodexSettings, context: base.BackendContext, name: str = "codex") -> None:
         super().__init__(settings=settings, context=context, name=name)
         self.skill_roots = codex_skill_roots(self.environ)
         self._checked_version: str | None = None
@@ -83,8 +74,8 @@ class CodexBackend(ProcessBackend[CodexSettings]):
 
     @override
     @classmethod
-    def check_settings(cls, settings: CodexSettings, *, isolated: bool) -> SettingIssues:
-        return SettingIssues(
+    def check_settings(cls, settings: CodexSettings, *, isolated: bool) -> base.SettingIssues:
+        return base.SettingIssues(
             warnings=(*_policy_warnings(settings), *_sandbox_warnings(settings)),
             no_sandbox=None if isolated else _missing_sandbox(settings),
         )
@@ -105,7 +96,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         write_home_file(home, "config.toml", _FIRST_CONFIG)
 
     @override
-    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> base.Preflight:
         """Check version, login, home, model and sandbox; see `preflight.check`."""
         found = await check(self, workspace_root, run_id=run_id)
         self._checked_version = found.version
@@ -113,14 +104,14 @@ class CodexBackend(ProcessBackend[CodexSettings]):
 
     @override
     @asynccontextmanager
-    async def open(self, request: SessionRequest) -> AsyncIterator[CodexSession]:
+    async def open(self, request: base.SessionRequest) -> AsyncIterator[CodexSession]:
         """Start the agent and its thread; leaving the context stops it.
 
         Raises:
             AgentError: `invalid_workspace_cwd`, `codex_not_found`, `response_timeout`, `response_error` or
                 `port_exit`; no process is left.
         """
-        cwd = await resolve_workspace(request.cwd)
+        cwd = await base.resolve_workspace(request.cwd)
         credentials = CREDENTIAL_VARIABLES | await self._read_providers()
         session = CodexSession(
             await self.start(LaunchOptions.for_session(request, cwd)),
@@ -153,7 +144,7 @@ def codex_home(env: Mapping[str, str]) -> Path | None:
     return Path(env["HOME"]) / ".codex" if env.get("HOME") else None
 
 
-def codex_skill_roots(env: Mapping[str, str]) -> AgentSkillRoots:
+def codex_skill_roots(env: Mapping[str, str]) -> base.AgentSkillRoots:
     """Return the directories that Codex scans, up to six levels deep, following links to directories.
 
     Skills that ship with Codex lie in a hidden directory of its home.
@@ -161,7 +152,7 @@ def codex_skill_roots(env: Mapping[str, str]) -> AgentSkillRoots:
     home = codex_home(env)
     user = (Path(env["HOME"]) / ".agents/skills",) if env.get("HOME") else ()
     own = () if home is None else (home / "skills",)
-    return AgentSkillRoots(workspace=_SKILL_PLACES, host=(*user, *own, Path("/etc/codex/skills")))
+    return base.AgentSkillRoots(workspace=_SKILL_PLACES, host=(*user, *own, Path("/etc/codex/skills")))
 
 
 def _read_config(file: Path) -> str:
@@ -198,7 +189,7 @@ def provider_variables(config: str) -> frozenset[str]:
     return frozenset(name for name in names if isinstance(name, str) and name)
 
 
-def _missing_sandbox(settings: CodexSettings) -> SettingIssue | None:
+def _missing_sandbox(settings: CodexSettings) -> base.SettingIssue | None:
     """Return why sessions would run without a sandbox, or None.
 
     An agent that may ask to leave the sandbox, and always gets permission, has none.
@@ -207,19 +198,19 @@ def _missing_sandbox(settings: CodexSettings) -> SettingIssue | None:
     for bypass in _BYPASSES:
         if bypass in settings.command.split() or f"={bypass}" in settings.command.replace('"', ""):
             problem = f"holds {bypass}, which takes the guards away"
-            return SettingIssue(key="command", problem=problem, hint=hint)
+            return base.SettingIssue(key="command", problem=problem, hint=hint)
     policy = protocol.turn_sandbox(settings, Path("/")) or {}
     mode = text_in(policy, "type").replace("-", "").replace("_", "").lower()
     if mode in {name.lower() for name in protocol.OPEN_SANDBOXES}:
         key = "thread_sandbox" if settings.turn_sandbox_policy is None else "turn_sandbox_policy"
-        return SettingIssue(key=key, problem="lets sessions run without a sandbox", hint=hint)
+        return base.SettingIssue(key=key, problem="lets sessions run without a sandbox", hint=hint)
     if settings.on_approval == "accept" and settings.approval_policy != "never":
         problem = "accept lets sessions leave the sandbox whenever they ask for it"
-        return SettingIssue(key="on_approval", problem=problem, hint="decline is the default")
+        return base.SettingIssue(key="on_approval", problem=problem, hint="decline is the default")
     return None
 
 
-def _policy_warnings(settings: CodexSettings) -> tuple[SettingIssue, ...]:
+def _policy_warnings(settings: CodexSettings) -> tuple[base.SettingIssue, ...]:
     """Warn of an approval policy that Codex 0.169 answers with an error; it is passed on all the same."""
     policy = settings.approval_policy
     if isinstance(policy, str):
@@ -229,7 +220,7 @@ def _policy_warnings(settings: CodexSettings) -> tuple[SettingIssue, ...]:
     if known:
         return ()
     names = ", ".join(_ACCEPTED_POLICIES)
-    issue = SettingIssue(
+    issue = base.SettingIssue(
         key="approval_policy",
         problem=f"{shown!r} is refused by Codex 0.169, and then no session starts",
         hint=f"write {names} or {{granular: …}}; `never` declines what an unattended session would ask for",
@@ -237,15 +228,15 @@ def _policy_warnings(settings: CodexSettings) -> tuple[SettingIssue, ...]:
     return (issue,)
 
 
-def _sandbox_warnings(settings: CodexSettings) -> Iterator[SettingIssue]:
+def _sandbox_warnings(settings: CodexSettings) -> Iterator[base.SettingIssue]:
     """Warn of sandboxes that Codex 0.169 answers with an error; they are passed on all the same."""
     refused = "is refused by Codex 0.169, and then no session starts"
     mode, policy = settings.thread_sandbox, settings.turn_sandbox_policy
     if mode not in _ACCEPTED_SANDBOXES:
         hint = f"write {', '.join(_ACCEPTED_SANDBOXES)}, or leave it out for workspace-write"
-        yield SettingIssue(key="thread_sandbox", problem=f"{mode[:60]!r} {refused}", hint=hint)
+        yield base.SettingIssue(key="thread_sandbox", problem=f"{mode[:60]!r} {refused}", hint=hint)
     if policy is not None and policy.get("type") not in _ACCEPTED_TYPES:
         given = text_in(policy, "type")
         problem = f"has the type {given[:60]!r}, which {refused}" if given else f"has no type, and {refused}"
         hint = f"write type: {', '.join(_ACCEPTED_TYPES)}, or leave the key out: then commits work"
-        yield SettingIssue(key="turn_sandbox_policy", problem=problem, hint=hint)
+        yield base.SettingIssue(key="turn_sandbox_policy", problem=problem, hint=hint)

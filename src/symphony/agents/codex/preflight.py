@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from symphony import to_thread
+from symphony.agents import wire
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import protocol
@@ -25,14 +26,6 @@ from symphony.agents.events import Notice, redact
 from symphony.agents.json_fields import Json, objects_in, text_in
 from symphony.agents.preflight import preflight_failure, scratch_directory
 from symphony.agents.process import AgentProcess
-from symphony.agents.wire import (
-    METHOD_NOT_FOUND,
-    Connection,
-    Message,
-    Notification,
-    RefusedError,
-    ServerRequest,
-)
 from symphony.config import CodexSettings
 from symphony.domain import Blame, Category, Failure, ToolSpec
 
@@ -81,7 +74,7 @@ class _Check:
         self._settings = backend.settings
         self._scratch = scratch
         self._sandbox = protocol.turn_sandbox(self._settings, scratch)
-        self._connection = Connection(
+        self._connection = wire.Connection(
             process, read_timeout_ms=self._settings.read_timeout_ms, dialect=protocol.DIALECT
         )
         self._notices: list[str] = []
@@ -193,16 +186,17 @@ class _Check:
             return await self._connection.call(method, params, self._handle, timeout_ms=timeout_ms)
         except AgentError as error:
             message = error.failure.message
-            if isinstance(error, RefusedError) and (
-                error.code == METHOD_NOT_FOUND or any(phrase in message.lower() for phrase in _UNKNOWN_METHOD)
+            if isinstance(error, wire.RpcError) and (
+                error.code == wire.METHOD_NOT_FOUND
+                or any(phrase in message.lower() for phrase in _UNKNOWN_METHOD)
             ):
                 return None
             raise preflight_failure(message, hint=_SANDBOX_HINT) from error
 
-    async def _handle(self, message: Message) -> None:
-        if isinstance(message, ServerRequest):
+    async def _handle(self, message: wire.Message) -> None:
+        if isinstance(message, wire.ServerRequest):
             await self._connection.refuse(message, "only a check is running")
-        elif isinstance(message, Notification):
+        elif isinstance(message, wire.ServerNotification):
             notices = [event for event in protocol.translate(message).events if isinstance(event, Notice)]
             self._notices.extend(notice.message for notice in notices if notice.level != "info")
 

@@ -23,7 +23,7 @@ from symphony.agents.events import (
     MAX_PLAN_STEPS,
     AgentEvent,
     ContextCompacted,
-    FileChange,
+    FileEdit,
     InputRequired,
     ItemFinished,
     ItemStarted,
@@ -34,14 +34,14 @@ from symphony.agents.events import (
     RateLimits,
     Reasoning,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
     redact,
 )
 from symphony.agents.json_fields import Json, as_text, count_in, decode_object, object_in, objects_in, text_in
 from symphony.agents.outages import OUTAGE, is_outage
-from symphony.agents.wire import EXCERPT_CHARS, JsonRpcDialect, Notification, Refusal, excerpt
+from symphony.agents.wire import EXCERPT_CHARS, ErrorResponse, JsonRpcDialect, ServerNotification, excerpt
 from symphony.config import CodexSettings
 from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, Tokens, ToolSpec
 
@@ -257,7 +257,7 @@ def login_hint(home: Path | None = None) -> str:
     return f"run `{command}` as the user of the daemon, or set OPENAI_API_KEY"
 
 
-def _refusal(refusal: Refusal) -> Failure:
+def _refusal(refusal: ErrorResponse) -> Failure:
     """Return the failure of a refused request. An invalid start will be refused again."""
     invalid = refusal.code in _INVALID_CODES and refusal.method in {"thread/start", "turn/start"}
     return Failure(
@@ -503,7 +503,7 @@ def _output(kind: str, item: Json) -> str:
     return "" if result is None else as_text(result)
 
 
-def _changes(item: Json) -> tuple[FileChange, ...]:
+def _changes(item: Json) -> tuple[FileEdit, ...]:
     """Return the changed files. A new or deleted file has its content instead of a diff."""
     found = []
     for change in objects_in(item, "changes")[:MAX_CHANGES]:
@@ -518,7 +518,7 @@ def _changes(item: Json) -> tuple[FileChange, ...]:
             added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
             removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
         found.append(
-            FileChange(path=text_in(change, "path"), change=name or "update", added=added, removed=removed)
+            FileEdit(path=text_in(change, "path"), change=name or "update", added=added, removed=removed)
         )
     return tuple(found)
 
@@ -597,7 +597,7 @@ _INPUT_FLAGS: Final = ("requiresInput", "needsInput", "inputRequired", "input_re
 _FIGURE_NAMES: Final = tuple(name.encode() for name in (*_LIMIT_NAMES, "total_token_usage", "tokenUsage"))
 
 
-def translate(message: Notification) -> Translation:
+def translate(message: ServerNotification) -> Translation:
     """Return the meaning of one notification; never raises."""
     method = message.method
     handler = _HANDLERS.get(method)
@@ -673,19 +673,19 @@ def _turn_cancelled(params: Json) -> Translation:
     return _translation(params, _turn_end("interrupted", {}))
 
 
-def _turn_end(status: str, error: Json) -> TurnEnded:
+def _turn_end(status: str, error: Json) -> TurnEnd:
     match status:
         case "completed":
-            return TurnEnded(status=TurnStatus.COMPLETED)
+            return TurnEnd(status=TurnStatus.COMPLETED)
         case "interrupted":
             message = describe_error(error) if error else "the turn was interrupted"
             failure = Failure(category=Category.TURN_CANCELLED, blame=Blame.AGENT, message=message)
-            return TurnEnded(status=TurnStatus.INTERRUPTED, failure=failure)
+            return TurnEnd(status=TurnStatus.INTERRUPTED, failure=failure)
         case "failed":
-            return TurnEnded(status=TurnStatus.FAILED, failure=turn_failure(error))
+            return TurnEnd(status=TurnStatus.FAILED, failure=turn_failure(error))
         case other:
             failure = turn_failure({"message": f"the turn ended with the unknown status {other!r}"})
-            return TurnEnded(status=TurnStatus.FAILED, failure=failure)
+            return TurnEnd(status=TurnStatus.FAILED, failure=failure)
 
 
 def _plan_updated(params: Json) -> Translation:

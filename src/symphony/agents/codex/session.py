@@ -11,6 +11,7 @@ import anyio
 from cachetools import FIFOCache
 from typing_extensions import override
 
+from symphony.agents import session, wire
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn, resumed_elsewhere
 from symphony.agents.codex import protocol
 from symphony.agents.codex.protocol import Translation
@@ -23,42 +24,12 @@ from symphony.agents.events import (
     Notice,
     SessionStarted,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     redact,
 )
 from symphony.agents.json_fields import MAX_ID_CHARS, Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.process import AgentProcess
-from symphony.agents.session import (
-    TOOL_TIMEOUT_MS,
-    OnApproval,
-    PendingMessage,
-    RefusedCall,
-    StreamSession,
-    ToolCall,
-    answer_to,
-    approval_required,
-    check_tool_call,
-    question_asked,
-    request_key,
-    run_tool,
-    unsupported_tool,
-)
-from symphony.agents.wire import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Answer,
-    Connection,
-    MalformedLine,
-    Message,
-    Notification,
-    PlainLine,
-    RefusedError,
-    ServerRequest,
-    Suppressed,
-    line_event,
-    response_error,
-)
 from symphony.config import CodexSettings
 from symphony.domain import Category, Failure, ToolResult, session_id
 
@@ -68,7 +39,7 @@ _MAX_EARLY_ENDS: Final = 64
 _MAX_CHANGED_ITEMS: Final = 16
 
 
-class CodexSession(StreamSession[Message]):
+class CodexSession(session.StreamSession[wire.Message]):
     """An `AgentSession` on the app-server, for one task: cancel its turn before calling `stop`."""
 
     def __init__(
@@ -81,9 +52,9 @@ class CodexSession(StreamSession[Message]):
         events: EventQueue,
         credentials: frozenset[str] = frozenset(),
         checked_version: str | None = None,
-        tool_timeout_ms: int = TOOL_TIMEOUT_MS,
+        tool_timeout_ms: int = session.TOOL_TIMEOUT_MS,
     ) -> None:
-        self._connection = Connection(
+        self._connection = wire.Connection(
             process, read_timeout_ms=settings.read_timeout_ms, dialect=protocol.DIALECT
         )
         super().__init__(
@@ -106,12 +77,12 @@ class CodexSession(StreamSession[Message]):
             decisions=request.decisions,
             changes=self._changes,
         )
-        self._pending = PendingMessage(lambda params: protocol.message_piece(params, self.thread_id))
+        self._pending = session.PendingMessage(lambda params: protocol.message_piece(params, self.thread_id))
         self._named = False
         self._turn_open = False
         self._turn_id: str | None = None
         self._model: str | None = None
-        self._early_ends: dict[str, TurnEnded] = {}
+        self._early_ends: dict[str, TurnEnd] = {}
         self._error: Failure | None = None
         self._error_deadline = math.inf
 
@@ -159,7 +130,7 @@ class CodexSession(StreamSession[Message]):
         )
         try:
             answer = await self._call("thread/resume", params)
-        except RefusedError as error:
+        except wire.RpcError as error:
             self.resume_refused = error.failure
             return False
         self.resume_refused = await resumed_elsewhere(text_in(answer, "cwd"), self._cwd)
@@ -183,7 +154,7 @@ class CodexSession(StreamSession[Message]):
         params = {"cwds": [str(self._cwd)]}
         try:
             answer = await self._connection.call("skills/list", params, self._handle, timeout_ms=limit_ms)
-        except RefusedError:
+        except wire.RpcError:
             return None  # an older version, which does not know the method
         except AgentError as error:
             if error.failure.category in {Category.RESPONSE_TIMEOUT, Category.RESPONSE_ERROR}:
@@ -227,23 +198,23 @@ class CodexSession(StreamSession[Message]):
         with anyio.move_on_at(self._error_deadline) as scope:
             await super()._read()
         if scope.cancelled_caught:
-            self._emit(TurnEnded(status=TurnStatus.FAILED, failure=self._error))
+            self._emit(TurnEnd(status=TurnStatus.FAILED, failure=self._error))
 
     @override
-    async def _handle(self, message: Message) -> None:
-        if isinstance(message, ServerRequest):
+    async def _handle(self, message: wire.Message) -> None:
+        if isinstance(message, wire.ServerRequest):
             await self._answer(message)
         else:
             self._absorb(message)
 
     @override
-    def _absorb(self, message: Message) -> None:
+    def _absorb(self, message: wire.Message) -> None:
         match message:
-            case Suppressed():
+            case wire.Suppressed():
                 self._error_deadline = math.inf
                 self._events.count(message.count)
                 self._pending.add(message.params)
-            case Notification():
+            case wire.ServerNotification():
                 if message.method.startswith(_PROGRESS_METHODS):
                     self._error_deadline = math.inf
                 if protocol.is_mere_activity(message.method):
@@ -251,14 +222,14 @@ class CodexSession(StreamSession[Message]):
                 if message.method == "item/started":
                     self._remember_changes(message)
                 self._apply(protocol.translate(message))
-            case PlainLine() | MalformedLine():
-                self._emit(line_event(message))
-            case ServerRequest():
+            case wire.PlainLine() | wire.MalformedLine():
+                self._emit(wire.line_event(message))
+            case wire.ServerRequest():
                 pass
             case _:
                 self._events.count()
 
-    def _remember_changes(self, message: Notification) -> None:
+    def _remember_changes(self, message: wire.ServerNotification) -> None:
         """Keep what an item changes: a request for its approval names the item only."""
         try:
             item = object_in(decode_object(message.params), "item")
@@ -277,7 +248,7 @@ class CodexSession(StreamSession[Message]):
         if translation.error is not None:
             self._expect_end(translation.error, fatal=translation.fatal)
         for event in translation.events:
-            if isinstance(event, TurnEnded):
+            if isinstance(event, TurnEnd):
                 self._end_turn(event, translation.turn_id)
             else:
                 self._emit(event)
@@ -298,7 +269,7 @@ class CodexSession(StreamSession[Message]):
             )
             self._error_deadline = anyio.current_time() + stall_ms / 1000
 
-    def _end_turn(self, event: TurnEnded, turn_id: str | None) -> None:
+    def _end_turn(self, event: TurnEnd, turn_id: str | None) -> None:
         if self._turn_open and self._turn_id is None and turn_id is not None:
             # The end of this turn or of an older one: the answer to turn/start will show which.
             if len(self._early_ends) < _MAX_EARLY_ENDS and len(turn_id) <= MAX_ID_CHARS:
@@ -312,13 +283,13 @@ class CodexSession(StreamSession[Message]):
             event = replace(event, failure=self._error)
         self._emit(event)
 
-    async def _answer(self, request: ServerRequest) -> None:
+    async def _answer(self, request: wire.ServerRequest) -> None:
         if self._stopping:
             await self._connection.refuse(request, "the session is being stopped", UNATTENDED)
             return
         answer = decide(request, self._policy)
-        if isinstance(answer, ToolCall):
-            result = await run_tool(answer, self._request.run_tool, timeout_ms=self._tool_timeout_ms)
+        if isinstance(answer, session.ToolCall):
+            result = await session.run_tool(answer, self._request.run_tool, timeout_ms=self._tool_timeout_ms)
             answer = tool_answer(answer.name, result)
         if isinstance(answer.event, InputRequired) and self._turn_is_running:
             await self._send_interrupt()  # before the answer, or the agent goes on without the person
@@ -346,7 +317,7 @@ def id_in(result: Json, key: str) -> str:
     identifier = text_in(object_in(result, key), "id")
     if 0 < len(identifier) <= MAX_ID_CHARS:
         return identifier
-    raise response_error(f"the answer of the agent names no {key}")
+    raise wire.response_error(f"the answer of the agent names no {key}")
 
 
 def listed_skills(result: Json) -> frozenset[Path] | None:
@@ -389,30 +360,30 @@ class Policy:
     """
 
     approval_policy: str | Mapping[str, Any]
-    on_approval: OnApproval
+    on_approval: session.OnApproval
     tool_names: frozenset[str]
     decisions: Mapping[str, bool] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def decide(request: ServerRequest, policy: Policy) -> Answer | ToolCall:
+def decide(request: wire.ServerRequest, policy: Policy) -> wire.RequestAnswer | session.ToolCall:
     """Return the answer to a request, or the tool call that has to be run for it; never raises."""
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return Answer(error=(INVALID_PARAMS, redact(str(error))))
+        return wire.RequestAnswer(error=(wire.INVALID_PARAMS, redact(str(error))))
     handler = _HANDLERS.get(request.method)
     if handler is not None:
         return handler(params, policy)
     text = redact(f"unsupported request {request.method}", 200)
-    return Answer(
-        error=(METHOD_NOT_FOUND, text), event=Notice(level="warning", message=f"{text} was refused")
+    return wire.RequestAnswer(
+        error=(wire.METHOD_NOT_FOUND, text), event=Notice(level="warning", message=f"{text} was refused")
     )
 
 
-def tool_answer(name: str, result: ToolResult) -> Answer:
+def tool_answer(name: str, result: ToolResult) -> wire.RequestAnswer:
     """Return the answer to a tool call, in the form of both protocol generations."""
-    return Answer(
+    return wire.RequestAnswer(
         result={
             "success": result.success,
             "output": result.text,
@@ -422,22 +393,22 @@ def tool_answer(name: str, result: ToolResult) -> Answer:
     )
 
 
-def _current_time(params: Json, policy: Policy) -> Answer:
+def _current_time(params: Json, policy: Policy) -> wire.RequestAnswer:
     del params, policy
-    return Answer(result={"currentTimeAt": int(time.time())})
+    return wire.RequestAnswer(result={"currentTimeAt": int(time.time())})
 
 
-def _tool_call(params: Json, policy: Policy) -> Answer | ToolCall:
+def _tool_call(params: Json, policy: Policy) -> wire.RequestAnswer | session.ToolCall:
     name = params.get("tool")
     if params.get("namespace"):
-        call: ToolCall | RefusedCall = unsupported_tool(name, policy.tool_names)
+        call: session.ToolCall | session.RefusedCall = session.unsupported_tool(name, policy.tool_names)
     else:
-        call = check_tool_call(name, params.get("arguments"), policy.tool_names)
-    return tool_answer(call.name, call.result) if isinstance(call, RefusedCall) else call
+        call = session.check_tool_call(name, params.get("arguments"), policy.tool_names)
+    return tool_answer(call.name, call.result) if isinstance(call, session.RefusedCall) else call
 
 
 def _current_approval(kind: str) -> "_Handler":
-    def handle(params: Json, policy: Policy) -> Answer:
+    def handle(params: Json, policy: Policy) -> wire.RequestAnswer:
         offered = params.get("availableDecisions")
         yes = (
             "accept"
@@ -458,7 +429,7 @@ def _current_approval(kind: str) -> "_Handler":
 
 
 def _legacy_approval(kind: str) -> "_Handler":
-    def handle(params: Json, policy: Policy) -> Answer:
+    def handle(params: Json, policy: Policy) -> wire.RequestAnswer:
         denied = {"denied": {"rejection": "this session runs unattended; nobody can approve it"}}
         return _approval(
             kind,
@@ -473,14 +444,14 @@ def _legacy_approval(kind: str) -> "_Handler":
     return handle
 
 
-def _permissions(params: Json, policy: Policy) -> Answer:
+def _permissions(params: Json, policy: Policy) -> wire.RequestAnswer:
     nothing = {"permissions": {}, "scope": "turn"}
     granted = {"permissions": object_in(params, "permissions"), "scope": "session"}
     once = {**granted, "scope": "turn"}
     return _approval("permissions", params, policy, yes=granted, once=once, no=nothing, stop=nothing)
 
 
-def _elicitation(params: Json, policy: Policy) -> Answer:
+def _elicitation(params: Json, policy: Policy) -> wire.RequestAnswer:
     """Answer an MCP server's request for input, which only a person could give, or an approval of its tool.
 
     Codex asks whether a tool of an MCP server may run in the form of an elicitation, and marks it as such.
@@ -494,12 +465,12 @@ def _elicitation(params: Json, policy: Policy) -> Answer:
         return _approval("mcpToolCall", asked, policy, yes=yes, once=yes, no=no, stop=no)
     text = params.get("message")
     reason = redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
-    return Answer(result=no, event=InputRequired(reason=f"MCP elicitation: {reason}"))
+    return wire.RequestAnswer(result=no, event=InputRequired(reason=f"MCP elicitation: {reason}"))
 
 
 def _approval(
     kind: str, params: Json, policy: Policy, *, yes: Json, once: Json, no: Json, stop: Json
-) -> Answer:
+) -> wire.RequestAnswer:
     """Answer a request for approval as a person decided, else as `on_approval` says.
 
     `once` allows nothing but this request. `stop` also ends the turn if possible.
@@ -507,15 +478,17 @@ def _approval(
     command = shown_command(params.get("command"))
     subject = str(command or params.get("reason") or "")
     key = _request_key(kind, params, policy)
-    match answer_to(key, policy.decisions, policy.on_approval):
+    match session.answer_to(key, policy.decisions, policy.on_approval):
         case "accept":
             event = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
-            return Answer(result=yes if policy.on_approval == "accept" else once, event=event)
+            return wire.RequestAnswer(result=yes if policy.on_approval == "accept" else once, event=event)
         case "decline":
             event = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
-            return Answer(result=no, event=event)
+            return wire.RequestAnswer(result=no, event=event)
         case "block":
-            return Answer(result=stop, event=approval_required(kind, [command, params.get("reason")], key))
+            return wire.RequestAnswer(
+                result=stop, event=session.approval_required(kind, [command, params.get("reason")], key)
+            )
 
 
 def _request_key(kind: str, params: Json, policy: Policy) -> str | None:
@@ -525,10 +498,10 @@ def _request_key(kind: str, params: Json, policy: Policy) -> str | None:
         what["changes"] = policy.changes.get(text_in(params, "itemId"))
         if what["changes"] is None:
             return None
-    return request_key(kind, what)
+    return session.request_key(kind, what)
 
 
-def _user_input(params: Json, policy: Policy) -> Answer:
+def _user_input(params: Json, policy: Policy) -> wire.RequestAnswer:
     """Approve MCP tool calls that `approval_policy: never` allows; any other question is for a person."""
     questions = objects_in(params, "questions")
     labels = {str(question.get("id")): _approving_label(question) for question in questions}
@@ -536,9 +509,11 @@ def _user_input(params: Json, policy: Policy) -> Answer:
     if labels and automatic and all(labels.values()):
         answers = {name: {"answers": [label]} for name, label in labels.items()}
         event: AgentEvent = ApprovalAnswered(kind="mcpToolCall", decision="accept")
-        return Answer(result={"answers": answers}, event=event)
+        return wire.RequestAnswer(result={"answers": answers}, event=event)
     texts = [text for question in questions if isinstance(text := question.get("question"), str)]
-    return Answer(error=(UNATTENDED, "nobody is here to answer"), event=question_asked(texts))
+    return wire.RequestAnswer(
+        error=(UNATTENDED, "nobody is here to answer"), event=session.question_asked(texts)
+    )
 
 
 def _approving_label(question: Json) -> str | None:
@@ -548,7 +523,7 @@ def _approving_label(question: Json) -> str | None:
     return next(iter([*preferred, *fitting]), None)
 
 
-_Handler = Callable[[Json, Policy], Answer | ToolCall]
+_Handler = Callable[[Json, Policy], wire.RequestAnswer | session.ToolCall]
 _HANDLERS: Final[Mapping[str, _Handler]] = {
     "currentTime/read": _current_time,
     "item/commandExecution/requestApproval": _current_approval("commandExecution"),

@@ -9,25 +9,9 @@ from typing import Final
 
 from typing_extensions import override
 
+from symphony.agents import base
 from symphony.agents.backend import LaunchOptions, ProcessBackend
-from symphony.agents.base import (
-    AgentError,
-    BackendContext,
-    Capabilities,
-    Preflight,
-    Program,
-    SessionRequest,
-    SettingIssue,
-    SettingIssues,
-    cannot_list_skills,
-    resolve_workspace,
-)
-from symphony.agents.command.placeholders import (
-    VARIABLES,
-    placeholder_problems,
-    shell_command,
-    used_placeholders,
-)
+from symphony.agents.command import placeholders
 from symphony.agents.command.profiles import PROFILES, CommandProfile, command_of, profile_of
 from symphony.agents.command.session import CommandSession, prompt_files
 from symphony.agents.events import redact
@@ -44,7 +28,7 @@ class CommandBackend(ProcessBackend[CommandSettings]):
     """Opens sessions of a program that does the work of a turn in one go."""
 
     settings_type = CommandSettings
-    capabilities = Capabilities(
+    capabilities = base.Capabilities(
         system_block_at_start=False,
         client_tools=False,
         absolute_usage=False,
@@ -55,18 +39,20 @@ class CommandBackend(ProcessBackend[CommandSettings]):
         resume=False,
     )
 
-    def __init__(self, *, settings: CommandSettings, context: BackendContext, name: str = "command") -> None:
+    def __init__(
+        self, *, settings: CommandSettings, context: base.BackendContext, name: str = "command"
+    ) -> None:
         super().__init__(settings=settings, context=context, name=name)
         self._profile = profile_of(settings) or CommandProfile()
         self.variables = self._profile.variables
         self.folders = self._profile.folders
-        separate_envelope = "envelope_file" in used_placeholders(self.command)
+        separate_envelope = "envelope_file" in placeholders.used_placeholders(self.command)
         self.capabilities = replace(self.capabilities, system_block_at_start=separate_envelope)
-        self.command = shell_command(self.command)
+        self.command = placeholders.shell_command(self.command)
 
     @override
     @classmethod
-    def program(cls, settings: CommandSettings, section: str) -> Program | None:
+    def program(cls, settings: CommandSettings, section: str) -> base.Program | None:
         profile = profile_of(settings)
         if profile is None:
             return None
@@ -74,17 +60,17 @@ class CommandBackend(ProcessBackend[CommandSettings]):
 
     @override
     @classmethod
-    def check_settings(cls, settings: CommandSettings, *, isolated: bool) -> SettingIssues:
+    def check_settings(cls, settings: CommandSettings, *, isolated: bool) -> base.SettingIssues:
         """A command acts with the rights of the daemon's user and never asks for approval."""
-        issue = SettingIssue(
+        issue = base.SettingIssue(
             key="profile" if settings.command is None else "command",
             problem="runs without a sandbox of Symphony, as the user of the daemon",
             hint="set workspace.isolation: bwrap",
         )
-        return SettingIssues(errors=_setting_errors(settings), no_sandbox=None if isolated else issue)
+        return base.SettingIssues(errors=_setting_errors(settings), no_sandbox=None if isolated else issue)
 
     @override
-    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> base.Preflight:
         """Look for the program as a session would, and ask for its version if the profile knows how.
 
         An unknown command cannot be tried: that would let it work.
@@ -98,11 +84,11 @@ class CommandBackend(ProcessBackend[CommandSettings]):
             environ = self.context.environ
             failure = await missing_program(wanted, host=self.context.host, environment=environ)
             if failure is not None:
-                raise AgentError(failure)
+                raise base.AgentError(failure)
             name = program_of(wanted.command)
         if name is not None and self._profile.version is not None:
             version = await self._version(f"{name} {self._profile.version}", run_id)
-        return Preflight(agent=name or "command", version=version)
+        return base.Preflight(agent=name or "command", version=version)
 
     async def _version(self, command: str, run_id: str) -> str:
         hint = "try the command by hand as the user of the daemon"
@@ -120,17 +106,20 @@ class CommandBackend(ProcessBackend[CommandSettings]):
 
     @override
     @asynccontextmanager
-    async def open(self, request: SessionRequest) -> AsyncIterator[CommandSession]:
+    async def open(self, request: base.SessionRequest) -> AsyncIterator[CommandSession]:
         """Open a session, whose first process starts with its first turn; leaving the context ends it.
 
         Raises:
             AgentError: `invalid_workspace_cwd`, `state_directory`.
         """
-        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_list_skills)
+        cwd, briefing = (
+            await base.resolve_workspace(request.cwd),
+            await request.briefing(base.cannot_list_skills),
+        )
         async with prompt_files() as files:
 
             async def start(values: Mapping[str, str]) -> AgentProcess:
-                variables = {VARIABLES[name]: value for name, value in values.items()}
+                variables = {placeholders.VARIABLES[name]: value for name, value in values.items()}
                 options = LaunchOptions.for_session(request, cwd)
                 return await self.start(
                     replace(
@@ -155,22 +144,22 @@ class CommandBackend(ProcessBackend[CommandSettings]):
                 await session.stop()
 
 
-def _setting_errors(settings: CommandSettings) -> tuple[SettingIssue, ...]:
+def _setting_errors(settings: CommandSettings) -> tuple[base.SettingIssue, ...]:
     """Return why no session could start, each with its key."""
     profile = profile_of(settings)
     if profile is None:
         problem, hint = f"{settings.profile[:60]!r} does not exist", f"known: {', '.join(sorted(PROFILES))}"
-        return (SettingIssue(key="profile", problem=problem, hint=hint),)
+        return (base.SettingIssue(key="profile", problem=problem, hint=hint),)
     command = command_of(settings, profile)
     if command is None:
         problem = f"is required with the profile {settings.profile}"
         hint = "write the shell command of one turn, such as `my-agent --task {prompt_file}`"
-        return (SettingIssue(key="command", problem=problem, hint=hint),)
+        return (base.SettingIssue(key="command", problem=problem, hint=hint),)
     found = [
-        SettingIssue(key="command", problem=one.problem, hint=one.hint)
-        for one in placeholder_problems(command)
+        base.SettingIssue(key="command", problem=one.problem, hint=one.hint)
+        for one in placeholders.placeholder_problems(command)
     ]
-    if settings.model is None and "model" in used_placeholders(command):
+    if settings.model is None and "model" in placeholders.used_placeholders(command):
         problem = "holds {model}, and there is none"
-        found.append(SettingIssue(key="command", problem=problem, hint="set model beside it"))
+        found.append(base.SettingIssue(key="command", problem=problem, hint="set model beside it"))
     return tuple(found)

@@ -9,7 +9,7 @@ import signal
 from typing import Final
 
 from symphony.agents.command.profiles import CommandProfile, FailurePattern
-from symphony.agents.events import Activity, AgentEvent, Text, TurnEnded, TurnStatus, redact
+from symphony.agents.events import Activity, AgentEvent, Text, TurnEnd, TurnStatus, redact
 from symphony.agents.wire import Lines, MalformedLine
 from symphony.domain import Blame, Category, Failure, mask_credentials, plain_text
 
@@ -35,11 +35,11 @@ class TurnOutput:
         """Return the events that the end leaves: an unfinished line counts as a whole one."""
         return self._events(self._lines.close())
 
-    def turn_end(self, exit_code: int, stderr_line: str) -> TurnEnded:
+    def turn_end(self, exit_code: int, stderr_line: str) -> TurnEnd:
         """Return the end of the turn by a line that showed a failure, else by the exit code."""
         failure = self._failure
         if failure is None and exit_code == 0:
-            return TurnEnded(status=TurnStatus.COMPLETED)
+            return TurnEnd(status=TurnStatus.COMPLETED)
         last_line = stderr_line or self._last_line
         details = f": {last_line}" if last_line else ""
         if failure is not None:
@@ -61,7 +61,7 @@ class TurnOutput:
         else:
             text = f"{_describe_exit(exit_code)}{details}"
             found = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message=redact(text))
-        return TurnEnded(status=TurnStatus.FAILED, failure=found)
+        return TurnEnd(status=TurnStatus.FAILED, failure=found)
 
     def _events(self, lines: list[bytes | MalformedLine]) -> list[AgentEvent]:
         texts = [text for line in lines if (text := _shown(line))]

@@ -166,7 +166,7 @@ class PromptFiles:
     envelope_file: Path
 
     async def write(self, *, prompt: str, envelope: str) -> None:
-        """Write both files anew.
+        """Write both files again.
 
         Raises:
             AgentError: `state_directory`.

@@ -30,21 +30,12 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from symphony import __version__, to_thread
+from symphony.agents import wire
 from symphony.agents.base import AgentError, BackendContext, SessionRequest, ToolRunner
 from symphony.agents.events import ToolCalled, redact
 from symphony.agents.json_fields import decode_object
 from symphony.agents.mcp import relay
 from symphony.agents.session import RefusedCall, ToolCall, check_tool_call, run_tool
-from symphony.agents.wire import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Answer,
-    JsonRpcCodec,
-    Message,
-    Notification,
-    RequestId,
-    ServerRequest,
-)
 from symphony.domain import Blame, Category, Failure, ToolResult, ToolSpec
 from symphony.processes.base import Host, Identity
 
@@ -65,7 +56,9 @@ _log = structlog.get_logger(__name__)
 # --- the protocol: tools and nothing else; no state, no I/O ------------------------------------------------
 
 
-def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolCall | RefusedCall:
+def respond(
+    request: wire.ServerRequest, tools: Sequence[ToolSpec]
+) -> wire.RequestAnswer | ToolCall | RefusedCall:
     """Return the answer to a request, or the call that has to be run for it; never raises.
 
     Each request is answered whatever came before it: a client that skips `initialize` gets its tools too.
@@ -74,11 +67,11 @@ def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolC
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return Answer(error=(INVALID_PARAMS, redact(str(error))))
+        return wire.RequestAnswer(error=(wire.INVALID_PARAMS, redact(str(error))))
     match request.method:
         case "initialize":
             version = params.get("protocolVersion")
-            return Answer(
+            return wire.RequestAnswer(
                 result={
                     "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
                     "capabilities": {"tools": {}},
@@ -86,26 +79,28 @@ def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolC
                 }
             )
         case "ping":
-            return Answer(result={})
+            return wire.RequestAnswer(result={})
         case "tools/list":
             listed = [
                 {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
                 for spec in tools
             ]
-            return Answer(result={"tools": listed})
+            return wire.RequestAnswer(result={"tools": listed})
         case "tools/call":
             return check_tool_call(params.get("name"), params.get("arguments"), [spec.name for spec in tools])
         case method:
-            return Answer(error=(METHOD_NOT_FOUND, redact(f"unsupported method {method}", 200)))
+            return wire.RequestAnswer(
+                error=(wire.METHOD_NOT_FOUND, redact(f"unsupported method {method}", 200))
+            )
 
 
-def tool_answer(result: ToolResult) -> Answer:
+def tool_answer(result: ToolResult) -> wire.RequestAnswer:
     """Return the answer to a tool call. A failure is a result too: the model reads it."""
     content = [{"type": "text", "text": result.text}]
-    return Answer(result={"content": content, "isError": not result.success})
+    return wire.RequestAnswer(result={"content": content, "isError": not result.success})
 
 
-def cancelled_request(message: Notification) -> RequestId | None:
+def cancelled_request(message: wire.ServerNotification) -> wire.RequestId | None:
     """Return the id of the request that a notification cancels; None for every other notification."""
     if message.method != "notifications/cancelled":
         return None
@@ -168,9 +163,9 @@ class ClientConnection:
         connected.settimeout(0)
         self._socket = connected
         self._calls = calls
-        self._codec = JsonRpcCodec(versioned=True)
+        self._codec = wire.JsonRpcCodec(versioned=True)
         self._send_lock = anyio.Lock()
-        self._open_calls: dict[RequestId, anyio.CancelScope] = {}
+        self._open_calls: dict[wire.RequestId, anyio.CancelScope] = {}
         self._call_slots = anyio.Semaphore(_MAX_OPEN_CALLS)
 
     async def serve(self) -> None:
@@ -183,22 +178,22 @@ class ClientConnection:
                 for message in self._codec.receive(data):
                     await self._handle(message, tasks)
 
-    async def _handle(self, message: Message, tasks: TaskGroup) -> None:
-        if isinstance(message, ServerRequest):
+    async def _handle(self, message: wire.Message, tasks: TaskGroup) -> None:
+        if isinstance(message, wire.ServerRequest):
             answer = respond(message, self._calls.tools)
-            if isinstance(answer, Answer):
+            if isinstance(answer, wire.RequestAnswer):
                 await self._send(message, answer)
             else:
                 await self._call_slots.acquire()
                 self._open_calls[message.id] = scope = anyio.CancelScope()
                 tasks.start_soon(self._run_call, message, answer, scope)
-        elif isinstance(message, Notification):
+        elif isinstance(message, wire.ServerNotification):
             cancelled = cancelled_request(message)
             if cancelled is not None and cancelled in self._open_calls:
                 self._open_calls[cancelled].cancel()
 
     async def _run_call(
-        self, request: ServerRequest, call: ToolCall | RefusedCall, scope: anyio.CancelScope
+        self, request: wire.ServerRequest, call: ToolCall | RefusedCall, scope: anyio.CancelScope
     ) -> None:
         """Run a call and answer it, unless the client cancels it."""
         result: ToolResult | None = None
@@ -223,7 +218,7 @@ class ClientConnection:
             except OSError:
                 return b""
 
-    async def _send(self, request: ServerRequest, answer: Answer) -> None:
+    async def _send(self, request: wire.ServerRequest, answer: wire.RequestAnswer) -> None:
         """Write an answer as a whole; a client that has disconnected is ignored."""
         async with self._send_lock:
             rest = memoryview(self._codec.answer(request.id, answer))

@@ -44,7 +44,7 @@ Examples:
   symphony init --acp gemini                         any agent of the Agent Client Protocol
   symphony init --command 'aider --yes --message-file {prompt_file}'
   symphony init --tracker linear --project billing-a1b2c3d4e5f6 --print
-  symphony init --from ../app/SORTIE.md              a file of the reference or of another program, as ours
+  symphony init --from ../app/SORTIE.md              convert a file of the reference or of another program
 
 Never overwrites a file, but for --from with --force; run it again to add what is missing. Writes no secrets:
 the file refers to variables, and the last lines of the output say which to set. Without --repo the remote

@@ -40,7 +40,7 @@ from symphony.trackers.markdown import (
     RESERVED_AUTHORS,
     Board,
     CommentStore,
-    Draft,
+    IssueDraft,
     StoredComment,
     author_name,
     doubtful_states,
@@ -114,7 +114,7 @@ def new(
         for doubt in doubtful_states(config, [*config.active, *config.terminal], board.all().issues):
             if doubt.state == state:
                 warn(doubt.message)
-    draft = Draft(
+    draft = IssueDraft(
         title=title,
         state=state,
         description=description or "",

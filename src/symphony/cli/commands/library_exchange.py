@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from symphony.api.interface import LibraryInUse
     from symphony.cli.documents import LibraryImported, LibraryPromoted
-    from symphony.library.model import Change, LibrarySkill, SkillText
+    from symphony.library.model import Authorship, LibrarySkill, SkillText
     from symphony.library.store import Library
     from symphony.skills import ImportCandidate
 
@@ -88,10 +88,10 @@ workflow is invalid.
 def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_json: bool) -> int:
     """Take all skills below a folder into the library."""
     from symphony.daemon.context import skill_options
-    from symphony.library.model import Change
+    from symphony.library.model import Authorship
     from symphony.skills import find_importable
 
-    change = Change(author=author(), reason=reason or f"imported from {directory.resolve().name}")
+    change = Authorship(author=author(), reason=reason or f"imported from {directory.resolve().name}")
     options = skill_options(library.settings.skills)
     found = find_importable(directory.absolute(), ((),), options)
     if not found:
@@ -106,7 +106,7 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
 
 
 def _import(
-    source: str, found: "Sequence[ImportCandidate]", library: "LibraryInUse", change: "Change"
+    source: str, found: "Sequence[ImportCandidate]", library: "LibraryInUse", change: "Authorship"
 ) -> "LibraryImported":
     from symphony.api.library import admitted
     from symphony.cli.documents import FailedFile, FileProblem, LibraryImported
@@ -163,7 +163,7 @@ def _print_imported(done: "LibraryImported") -> None:
     click.echo(", ".join((*counts, f"{len(done.failed)} failed")), err=True)
 
 
-def _imported(store: "Library", text: "SkillText", change: "Change") -> str:
+def _imported(store: "Library", text: "SkillText", change: "Authorship") -> str:
     """Add a skill or make its next version; what it did.
 
     Raises:
@@ -356,7 +356,7 @@ def _promoted(
             hint = "name another one with --branch, or delete it"
             raise CommandError.of(f"there is a branch {branch}", hint=hint)
     else:
-        verb = "Add" if there is None else "Change"
+        verb = "Add" if there is None else "Authorship"
         message = f"{verb} the skill {skill.name}\n\nVersion {skill.version} of the library of skills."
         tip = _committed(repository, start, path, data, message)
         repository.run("update-ref", f"refs/heads/{branch}", tip, "")  # fails if it is there by now

@@ -45,11 +45,11 @@ _FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z")
 def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as_json: bool) -> None:
     """Take all texts out of the library that agents wrote since a date, at once."""
     from symphony.cli.documents import LibraryPurged, LibraryReverted
-    from symphony.library.model import Change
+    from symphony.library.model import Authorship
 
     store, since_ms = library.in_use.store, max(round(since.timestamp() * 1_000), 0)
     reason = f"purge of what was learned since {since.isoformat()}"
-    change = Change(author="" if dry_run else author(), reason=reason)
+    change = Authorship(author="" if dry_run else author(), reason=reason)
     done = store.purge(since_ms, change, dry_run=True)
     found = len(done.removed) + len(done.reverted) + len(done.rejected)
     if found and not dry_run:

@@ -28,7 +28,7 @@ from symphony.cli.documents import (
 from symphony.cli.formatting import cell, console_for, plural, print_blocks, table
 from symphony.cli.skill_roots import SkillsContext
 from symphony.skills import (
-    Block,
+    CatalogBlock,
     ContentError,
     DropReason,
     Hit,
@@ -54,7 +54,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 def listing(
     found: SkillSet,
-    block: Block,
+    block: CatalogBlock,
     options: SkillOptions,
     *,
     uncommitted: Iterable[str],
@@ -72,7 +72,7 @@ def listing(
     )
 
 
-def _shown(skill: Skill, block: Block, options: SkillOptions, sha256: str | None) -> ShownSkill:
+def _shown(skill: Skill, block: CatalogBlock, options: SkillOptions, sha256: str | None) -> ShownSkill:
     included = not options.include or skill.name in options.include
     return ShownSkill.of(
         skill,
@@ -85,7 +85,7 @@ def _shown(skill: Skill, block: Block, options: SkillOptions, sha256: str | None
     )
 
 
-def block_document(found: SkillSet, block: Block) -> SkillBlock:
+def block_document(found: SkillSet, block: CatalogBlock) -> SkillBlock:
     """What goes into a prompt."""
     return SkillBlock(
         block=block.text,
@@ -97,7 +97,7 @@ def block_document(found: SkillSet, block: Block) -> SkillBlock:
 
 
 def detail(
-    workspace: Path, found: SkillSet, name: str, block: Block, options: SkillOptions
+    workspace: Path, found: SkillSet, name: str, block: CatalogBlock, options: SkillOptions
 ) -> SkillDetail | None:
     """One skill with what it hides, what is wrong with it, and its text; `None` where none has this name."""
     skill = next((one for one in found.skills if one.name == name), None)
@@ -124,7 +124,7 @@ def detail(
 def hits_document(
     query: str,
     hits: Iterable[Hit],
-    block: Block,
+    block: CatalogBlock,
     options: SkillOptions,
     *,
     digests: Mapping[str, str] = _NONE,
@@ -174,7 +174,7 @@ _REASONS = {
 }
 
 
-def print_listing(found: SkillSet, block: Block, place: SkillsContext) -> None:
+def print_listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) -> None:
     """A line per skill; below, what is wrong with files that are none."""
     if found.skills:
         print_blocks(console_for(), _listing(found, block, place))
@@ -188,7 +188,7 @@ def print_listing(found: SkillSet, block: Block, place: SkillsContext) -> None:
         click.echo(f"hint: kept for people: {names}; agent.skills.for_people: show lists them", err=True)
 
 
-def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:
+def _listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) -> Table:
     unseen = place.uncommitted()
     dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
     problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)

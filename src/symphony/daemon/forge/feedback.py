@@ -27,11 +27,11 @@ from symphony.domain import (
 )
 from symphony.scheduler import (
     COMMENT_MARKER,
-    Feedback,
-    Offer,
+    FeedbackTurn,
+    PendingFeedback,
     PullLedger,
-    Remark,
-    Reply,
+    ReviewRemark,
+    ThreadReply,
 )
 from symphony.services.pulls import Forge
 from symphony.trackers.base import ToolProvider
@@ -54,12 +54,12 @@ _log = structlog.get_logger(__name__)
 async def make_offer(
     forge: Forge,
     pull: PullRequest,
-    feedback: Feedback,
+    feedback: FeedbackTurn,
     redaction: Redaction,
     *,
     base: str | None = None,
     logs_s: float = LOGS_S,
-) -> Offer:
+) -> PendingFeedback:
     """The feedback in words, with the ends of the logs of failed checks, as far as they can be read.
 
     `base` is the commit of the base branch that it conflicts with, if every workspace has it.
@@ -81,7 +81,7 @@ async def make_offer(
 
 
 def _sections(
-    pull: PullRequest, feedback: Feedback, logs: Mapping[str, str], base: str | None
+    pull: PullRequest, feedback: FeedbackTurn, logs: Mapping[str, str], base: str | None
 ) -> Iterator[str]:
     yield (
         f"The work that you finished on this issue is in pull request {pull.number}, at commit "
@@ -133,7 +133,7 @@ def _check_sections(check: Check, log: str | None) -> Iterator[str]:
         yield f"The end of its log:\n\n{fence(cut)}"
 
 
-def _remark_section(remark: Remark) -> str:
+def _remark_section(remark: ReviewRemark) -> str:
     author = remark.author
     kind = "bot" if author.is_bot else "person"
     access = "may write to the repository" if author.can_write else "is listed as a reviewer"
@@ -198,7 +198,7 @@ class ReviewTools:
         tools: ToolProvider,
         *,
         threads: Callable[[], Sequence[str]],
-        on_reply: Callable[[Reply], None],
+        on_reply: Callable[[ThreadReply], None],
     ) -> None:
         self._tools = tools
         self._threads = threads
@@ -221,17 +221,17 @@ class ReviewTools:
             return ToolResult.error("you were not told of this thread", threads=list(self._threads()))
         if len(text) > _MAX_REPLY_CHARS:
             return ToolResult.error(f"the text may have {_MAX_REPLY_CHARS} characters")
-        self._on_reply(Reply(thread_id=thread, text=text, resolve=resolve is True))
+        self._on_reply(ThreadReply(thread_id=thread, text=text, resolve=resolve is True))
         return ToolResult.of({"posted": "once your work is pushed"})
 
 
-def with_reply(ledger: PullLedger, reply: Reply) -> tuple[Reply, ...]:
+def with_reply(ledger: PullLedger, reply: ThreadReply) -> tuple[ThreadReply, ...]:
     """The answers to post, where one replaces an earlier one to the same thread."""
     others = [each for each in ledger.replies if each.thread_id != reply.thread_id]
     return (*others, reply)[-_MAX_REPLIES:]
 
 
-async def post_reply(forge: Forge, pull: PullRequest, reply: Reply, mask: Callable[[str], str]) -> None:
+async def post_reply(forge: Forge, pull: PullRequest, reply: ThreadReply, mask: Callable[[str], str]) -> None:
     """Post an answer, unless the snapshot has it already, and resolve its thread if the agent asks for that.
 
     Raises:
@@ -247,7 +247,7 @@ async def post_reply(forge: Forge, pull: PullRequest, reply: Reply, mask: Callab
         await forge.resolve(pull, thread.id)
 
 
-def reply_marker(reply: Reply) -> str:
+def reply_marker(reply: ThreadReply) -> str:
     """The first line of a posted answer; the same answer is found again by it."""
     key = hashlib.sha256(f"{reply.thread_id}\0{reply.text}".encode(errors="replace")).hexdigest()[:32]
     return f"{COMMENT_MARKER}reply v1 key={key} -->"

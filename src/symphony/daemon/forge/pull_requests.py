@@ -18,10 +18,10 @@ from symphony.scheduler import (
     Command,
     Event,
     Recovered,
-    Reply,
     ResultStatus,
     SettingsChanged,
     State,
+    ThreadReply,
     WakeAsked,
 )
 from symphony.services.forges import connect_forge
@@ -145,7 +145,7 @@ class PullRequests:
         """The threads that the agent of an issue was told of and may answer."""
         return self._watcher.threads(issue_id)
 
-    def take_reply(self, issue_id: str, reply: Reply) -> None:
+    def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
         """Record what the agent answers in one of them; it is posted once its work is pushed."""
         self._watcher.take_reply(issue_id, reply)
 

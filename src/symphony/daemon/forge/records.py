@@ -16,8 +16,8 @@ from symphony.domain import (
     Failure,
     PullComment,
     PullRequest,
+    ReviewThread,
     SymphonyError,
-    Thread,
     one_line,
 )
 from symphony.journal.model import PullRequestRecord
@@ -159,7 +159,7 @@ def bounded(pull: PullRequest) -> PullRequest:
     def cut(comment: PullComment) -> PullComment:
         return replace(comment, body=comment.body[:_MAX_COMMENT_CHARS])
 
-    def cut_thread(thread: Thread) -> Thread:
+    def cut_thread(thread: ReviewThread) -> ReviewThread:
         return replace(thread, comments=tuple(cut(each) for each in thread.comments[-_MAX_LIST:]))
 
     lengths = [len(pull.checks), len(pull.reviews), len(pull.threads), len(pull.comments)]

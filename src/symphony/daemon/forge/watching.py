@@ -23,19 +23,19 @@ from symphony.daemon.forge.records import PullRequestRecords, about, bounded, fa
 from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
-    Ended,
     Event,
-    Feedback,
     FeedbackGiven,
     FeedbackKind,
+    FeedbackTurn,
     ForgePolicy,
-    Land,
+    MergeHead,
     NeedsYou,
     PullLedger,
-    Reply,
+    PullRequestEnded,
+    ReadyForPerson,
     ResultStatus,
-    Settled,
     State,
+    ThreadReply,
     Verdict,
     Wait,
     block_of,
@@ -172,7 +172,7 @@ class Watcher:
         _log.log(level, "pull_requests_not_observed", reason=failure.message, hint=failure.hint)
 
     def _gone(self, record: PullRequestRecord) -> None:
-        made = Ended(merged=False, gone=True)
+        made = PullRequestEnded(merged=False, gone=True)
         code, message = describe(made)
         gone = replace(record, code=code, message=message)
         if gone != record:
@@ -195,18 +195,18 @@ class Watcher:
             self._records.change(issue_id, ledger=replace(ledger, landed_ms=0))
             _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
         match made:
-            case Ended(merged=merged):
+            case PullRequestEnded(merged=merged):
                 if merged:
                     await self._ender.merged(forge, record, pull, settings)
                 if record.code != describe(made)[0]:
                     await self._ended(issue_id, made)
-            case Land():
+            case MergeHead():
                 await self._land(forge, record, settings)
-            case Feedback():
+            case FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
                 self._offer(issue_id)
-        if not isinstance(made, Ended):
+        if not isinstance(made, PullRequestEnded):
             await self._post_replies(forge, issue_id)
 
     async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
@@ -242,15 +242,15 @@ class Watcher:
         if kept != record.pull or ledger.head is None:
             ledger = ledger_after_snapshot(ledger, kept, policy, now_ms)
         made = judge_pull(kept, ledger, policy, now_ms)
-        if isinstance(made, Feedback) and not self._may_go_on(issue_id):
+        if isinstance(made, FeedbackTurn) and not self._may_go_on(issue_id):
             made = left_to_people(made)
-        if not isinstance(made, Feedback | Land):  # these are recorded when they are carried out
+        if not isinstance(made, FeedbackTurn | MergeHead):  # these are recorded when they are carried out
             ledger = ledger_after_verdict(ledger, made, now_ms)
         code, message = describe(made)
         issue = record.issue if result is None else result.issue
         text = record.text or (digest(pull.body) if record.ours else None)
         after = replace(record, issue=issue, pull=kept, ledger=ledger, text=text)
-        if not isinstance(made, Ended):  # this is said when it is carried out
+        if not isinstance(made, PullRequestEnded):  # this is said when it is carried out
             after = replace(after, code=code, message=message)
         self._records.put(after)
         if after.code != record.code:
@@ -273,7 +273,7 @@ class Watcher:
         record = self._records.get(issue_id)
         return () if record is None or record.ledger is None else record.ledger.threads
 
-    def take_reply(self, issue_id: str, reply: Reply) -> None:
+    def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
         """Record what the agent answers in one of them; it is posted once its work is pushed."""
         _, ledger = _observed(self._records[issue_id])
         self._records.change(issue_id, ledger=replace(ledger, replies=with_reply(ledger, reply)))
@@ -284,7 +284,7 @@ class Watcher:
         result = None if state is None else state.results.get(issue_id)
         return result is not None and result.status in {ResultStatus.OPEN, ResultStatus.READY}
 
-    async def _tell(self, forge: Forge, issue_id: str, made: Feedback) -> None:
+    async def _tell(self, forge: Forge, issue_id: str, made: FeedbackTurn) -> None:
         """Record feedback as told, then offer it to the scheduler."""
         pull, _ = _observed(self._records[issue_id])
         base = None if made.conflict is None else await self._fetch_base(made.conflict)
@@ -352,7 +352,7 @@ class Watcher:
         if pull is None:
             return
         made = await self._judge(self._records[record.issue.id], pull, settings)
-        if not isinstance(made, Land):
+        if not isinstance(made, MergeHead):
             return
         _, ledger = _observed(self._records[record.issue.id])
         self._records.change(record.issue.id, ledger=ledger_after_verdict(ledger, made, self._wall_ms()))
@@ -363,7 +363,7 @@ class Watcher:
         if done is Landing.MERGED:
             self.due_ms = 0
 
-    async def _ended(self, issue_id: str, made: Ended) -> None:
+    async def _ended(self, issue_id: str, made: PullRequestEnded) -> None:
         code, message = describe(made)
         record = self._records.change(issue_id, code=code, message=message)
         self._on_changed(record)
@@ -408,17 +408,17 @@ def policy_of(settings: ForgeSettings, workflow: Workflow, *, base: str | None) 
 def describe(made: Verdict) -> tuple[str, str]:
     """The stable code of a verdict, and what it says to people."""
     match made:
-        case Settled(message=message):
+        case ReadyForPerson(message=message):
             return "settled", message
         case Wait(code=code, message=message) | NeedsYou(code=code, message=message):
             return code.value, message
-        case Feedback(kinds=kinds):
+        case FeedbackTurn(kinds=kinds):
             return "feedback", f"there is news for the agent: {', '.join(kinds)}"
-        case Land():
+        case MergeHead():
             return "landing", "the forge is asked to merge it"
-        case Ended(merged=True):
+        case PullRequestEnded(merged=True):
             return "merged", "it is merged"
-        case Ended(gone=gone):
+        case PullRequestEnded(gone=gone):
             closed = "closed", "it was closed without being merged; a person decides about the issue"
             return ("gone", "the forge does not have it any more") if gone else closed
         case _:

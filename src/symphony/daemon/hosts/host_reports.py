@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from symphony.agents.event_queue import MAX_FIELD_CHARS, EventBounds
-from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnded, TurnStatus, Usage
+from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnd, TurnStatus, Usage
 from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
 from symphony.api.models import Instructions, Skills, SyncedSkills
 from symphony.daemon import frames
@@ -266,7 +266,7 @@ class HostReports:
             raise refused("a negative number")
         if self._bounds.check(Usage(absolute=True, tokens=Tokens.of(report))) is None:
             raise refused("more tokens than a turn can use")
-        cost = self._bounds.check(TurnEnded(status=TurnStatus.COMPLETED, cost_usd=report.cost_usd))
+        cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=report.cost_usd))
         self._turn_begun = self._turn_begun or report.turn_count >= self._turn
         self.latest = replace(
             report,
@@ -279,7 +279,7 @@ class HostReports:
             last_message=self._short(report.last_message),
             last_words=self._short(report.last_words),
             model=None if report.model is None else self._name(report.model),
-            cost_usd=cost.cost_usd if isinstance(cost, TurnEnded) else None,
+            cost_usd=cost.cost_usd if isinstance(cost, TurnEnd) else None,
             rate_limits=None,
         )
         return replace(self.latest, rate_limits=self._limits(report.rate_limits))

@@ -20,7 +20,7 @@ from typing import Final
 import anyio
 
 from symphony import to_thread
-from symphony.agents.checks import run_as_agent
+from symphony.agents.backend import run_as_agent
 from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext, build_context, scheduler_settings
 from symphony.daemon.journal_writer import JOURNAL_FILE
@@ -34,7 +34,7 @@ from symphony.journal.reader import open_reader
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import (
-    Change,
+    Authorship,
     LibraryError,
     NotInLibraryError,
     Origin,
@@ -77,7 +77,7 @@ _ALL_RUNS: Final = 100_000
 _SESSION_S: Final = 3_600.0
 _COPY_TIMEOUT_MS: Final = 300_000
 _PROBLEM_CHARS: Final = 300
-_CHANGE: Final = Change(author="evaluation")
+_CHANGE: Final = Authorship(author="evaluation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

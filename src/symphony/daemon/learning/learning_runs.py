@@ -26,7 +26,7 @@ from msgspec import structs
 
 from symphony import to_thread
 from symphony.agents.base import AgentSession, Briefing, ListAgentSkills, SessionRequest, Turn
-from symphony.agents.events import InputRequired, TurnEnded, TurnStatus, Usage
+from symphony.agents.events import InputRequired, TurnEnd, TurnStatus, Usage
 from symphony.agents.run_stats import Pricing, RunStats
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
@@ -36,16 +36,16 @@ from symphony.daemon.state_dir import StateDirectory, library_key
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal import transcripts
 from symphony.journal.model import RunRecord
-from symphony.library.drafts import Found, GivenSkill, read_drafts
+from symphony.library.drafts import FoundDrafts, GivenSkill, read_drafts
 from symphony.library.gate import needs_no_person
 from symphony.library.model import (
     LEARNING_RUN,
-    Draft,
     Evidence,
-    Feedback,
     Learned,
     LibraryError,
+    SkillDraft,
     SkillText,
+    StoredFeedback,
 )
 from symphony.library.provenance import is_learned, marked, provenance
 from symphony.library.store import Library
@@ -134,7 +134,7 @@ class Learner:
             with anyio.move_on_after(self._look_s):
                 await self._woken.wait()
 
-    async def _next(self) -> Feedback | None:
+    async def _next(self) -> StoredFeedback | None:
         """The oldest feedback whose issue has no run now; `None` if there is none, or nothing may start."""
         state, settings = self._state(), self._context().settings.agent.library
         if state is None or state.drain is not Drain.NO or state.paused or settings.learning == "off":
@@ -150,7 +150,7 @@ class Learner:
                 return feedback
         return None
 
-    def _pending(self) -> tuple[Feedback, ...]:
+    def _pending(self) -> tuple[StoredFeedback, ...]:
         if not self._library.path.exists():
             return ()
         return self._library.pending_feedback(self._workflow)
@@ -170,7 +170,7 @@ class Learner:
     def _workflow(self) -> str:
         return library_key(self._state_dir.path)
 
-    async def _learn(self, feedback: Feedback) -> None:
+    async def _learn(self, feedback: StoredFeedback) -> None:
         """Carry out one learning run, and wait if it is to be tried again."""
         most_tokens = await self._tokens_left()
         feedback = await to_thread.run_sync(self._library.begin_learning, feedback.id)
@@ -205,7 +205,7 @@ class Learner:
         if again:  # a model that is away is away for all feedback
             await anyio.sleep(self._look_s * _RETRY_FACTOR * feedback.attempts)
 
-    async def _stop(self, feedback: Feedback, reason: str, *, again: bool) -> None:
+    async def _stop(self, feedback: StoredFeedback, reason: str, *, again: bool) -> None:
         await to_thread.run_sync(partial(self._library.stop_learning, feedback.id, reason, again=again))
         _log.warning("learning_failed", feedback=feedback.id, reason=reason, again=again)
 
@@ -218,7 +218,7 @@ class Learner:
             with suppress(LibraryError):  # the next note, or the end of the run, tells it
                 await to_thread.run_sync(self._library.note_learning, run.feedback.id, run.learned())
 
-    async def _give_back(self, feedback: Feedback) -> None:
+    async def _give_back(self, feedback: StoredFeedback) -> None:
         """Let the next daemon learn from it; this attempt does not count."""
         try:
             await to_thread.run_sync(self._library.give_back, feedback.id)
@@ -296,7 +296,7 @@ class Learner:
         run: "_LearningRun",
         agent: str,
         given: Mapping[str, GivenSkill],
-        found: Found,
+        found: FoundDrafts,
         transcript_seq: int | None,
     ) -> None:
         """Make proposals of what the agent wrote, or versions, which ends the learning from the feedback."""
@@ -362,9 +362,9 @@ class Learner:
                 await self._note(run)
         await self._note(run)
         match last:
-            case TurnEnded(status=TurnStatus.COMPLETED):
+            case TurnEnd(status=TurnStatus.COMPLETED):
                 return
-            case TurnEnded(failure=Failure() as failure):
+            case TurnEnd(failure=Failure() as failure):
                 raise SymphonyError(failure)
             case InputRequired(reason=reason):
                 raise LibraryError(f"the agent asked a person, whom a learning run does not have: {reason}")
@@ -426,7 +426,7 @@ class Learner:
             refused.setdefault(name, f"the repository has a skill {name}")
         return given, refused
 
-    def _record(self, feedback: Feedback) -> "_Record":
+    def _record(self, feedback: StoredFeedback) -> "_Record":
         """The record of the latest run that the feedback is about; blocking."""
         run_id = next(iter(feedback.rating.run_ids), None)
         if run_id is None:
@@ -439,7 +439,7 @@ class Learner:
         return _Record(text=text[-_MAX_RECORD_CHARS:], last_seq=last)
 
 
-def _before(draft: Draft, given: Mapping[str, GivenSkill]) -> SkillText | None:
+def _before(draft: SkillDraft, given: Mapping[str, GivenSkill]) -> SkillText | None:
     """What the skill said when the agent got it; `None` for a new one."""
     name = draft.text.name
     return SkillText.of_file(given[name].data, name) if name in given else None
@@ -449,7 +449,7 @@ def _before(draft: Draft, given: Mapping[str, GivenSkill]) -> SkillText | None:
 class _LearningRun:
     """One learning run, as far as it is; `most_tokens` may be used."""
 
-    feedback: Feedback
+    feedback: StoredFeedback
     run_id: str
     most_tokens: int
     resumed: bool = False
@@ -490,7 +490,7 @@ async def _no_tool(name: str, _: object) -> ToolResult:
 # --- the prompt ------------------------------------------------------------------------------------------
 
 
-def learning_prompt(feedback: Feedback, record: str | None) -> str:
+def learning_prompt(feedback: StoredFeedback, record: str | None) -> str:
     """What the agent is asked to do.
 
     The comment of a person with write access is an instruction. Everything else is evidence between marks

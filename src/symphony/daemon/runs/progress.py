@@ -9,7 +9,7 @@ from symphony.agents.events import (
     AgentEvent,
     InputRequired,
     ItemStarted,
-    TurnEnded,
+    TurnEnd,
 )
 from symphony.agents.run_stats import Pricing, RunStats, unpriced
 from symphony.domain import Cost, Redaction, Tokens
@@ -17,7 +17,7 @@ from symphony.scheduler import RunReport, RunStage, Thread
 
 INTERVAL_S: Final = 0.25
 # Minutes of silence may follow the start of an item, so it is reported at once.
-_MILESTONES = (ItemStarted, TurnEnded, InputRequired)
+_MILESTONES = (ItemStarted, TurnEnd, InputRequired)
 # A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
 _URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING, RunStage.VERIFYING])
 

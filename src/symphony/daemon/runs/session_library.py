@@ -20,7 +20,7 @@ from symphony.daemon.runs.library_skills import (
     written_files,
 )
 from symphony.daemon.runs.skills import repository_skills
-from symphony.library.model import Change, Evidence
+from symphony.library.model import Authorship, Evidence
 from symphony.library.provenance import provenance
 from symphony.library.sync import CollectedSkills, Synced, collect_skills, sync_collected, sync_skills
 from symphony.library.workspace import write_skills
@@ -148,14 +148,14 @@ class _Terms(TypedDict):
     """Under which terms skills are kept; as in `sync_skills`."""
 
     evidence: Evidence
-    change: Change | None
+    change: Authorship | None
     metadata: Mapping[str, str]
     mask: Callable[[str], str]
 
 
 def _terms(context: RuntimeContext, command: StartRun) -> _Terms:
     model = context.workflow.agents[command.agent].settings.model
-    change = Change(author=command.agent, reason="sync after a run", run_id=command.run_id)
+    change = Authorship(author=command.agent, reason="sync after a run", run_id=command.run_id)
     return _Terms(
         evidence=Evidence(
             run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier

@@ -24,7 +24,7 @@ from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
     ContextCompacted,
-    FileChange,
+    FileEdit,
     InputRequired,
     ItemFinished,
     ItemStarted,
@@ -36,7 +36,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     Usage,
 )
 from symphony.daemon.clock import wall_ms
@@ -191,7 +191,7 @@ class RunTranscript:
 
     def _remember(self, event: Any) -> None:
         fits = len(self._pending) < _MAX_PENDING_EVENTS and self._pending_chars < _MAX_PENDING_CHARS
-        if fits or isinstance(event, TurnEnded | InputRequired):
+        if fits or isinstance(event, TurnEnd | InputRequired):
             self._pending.append((self._clock(), event))
             self._pending_chars += event_size(event)
         else:
@@ -293,7 +293,7 @@ class TranscriptFold:
                     total_tokens=event.total_tokens,
                     **self._head(),
                 )
-            case TurnEnded():
+            case TurnEnd():
                 yield from self._unfinished()
                 reason = None if event.failure is None else self._text(event.failure.line, 1_000)
                 yield TurnEntry(
@@ -344,7 +344,7 @@ class TranscriptFold:
             yield self._work(item, "unfinished", None, seq)
         self._open.clear()
 
-    def _file(self, change: FileChange) -> EditedFile:
+    def _file(self, change: FileEdit) -> EditedFile:
         path = posixpath.normpath(change.path) if change.path else ""
         below = (path[len(root) + 1 :] for root in self._workspace if path.startswith(f"{root}/"))
         return EditedFile(

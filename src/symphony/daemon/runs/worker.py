@@ -28,7 +28,7 @@ from symphony.agents.events import (
     ItemStarted,
     SessionStarted,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
 )
 from symphony.agents.run_stats import Pricing, unpriced
@@ -71,7 +71,14 @@ from symphony.scheduler import (
     Thread,
 )
 from symphony.skills import SkillSet
-from symphony.workspaces import Changes, Delivery, ProgressMark, Workspace, delivery_failure, vanished_failure
+from symphony.workspaces import (
+    ChangedFiles,
+    Delivery,
+    ProgressMark,
+    Workspace,
+    delivery_failure,
+    vanished_failure,
+)
 
 _HURRY_S = 5.0
 _SUMMARY_CHARS = 500
@@ -474,11 +481,11 @@ class Worker:
                     pass
             self._trace.on_event(event, opened)
         await self._skills.turn_ended()
-        status = last.status.value if isinstance(last, TurnEnded) else "input_required"
+        status = last.status.value if isinstance(last, TurnEnd) else "input_required"
         cost = self._progress.turn_cost
         _log.info("turn_ended", status=status, cost_usd=cost.usd, unpriced_tokens=cost.unpriced_tokens)
         match last:
-            case TurnEnded(status=TurnStatus.COMPLETED):
+            case TurnEnd(status=TurnStatus.COMPLETED):
                 return
             case InputRequired():
                 self._question = last.question or last.reason
@@ -487,14 +494,14 @@ class Worker:
                     last, self._context.workflow.agents[self._command.agent].section
                 )
                 raise SymphonyError(self._input_failure)
-            case TurnEnded(failure=Failure() as failure):
+            case TurnEnd(failure=Failure() as failure):
                 full = failure.category is Category.AGENT_CONTEXT_FULL
                 if full and not worked and turn.prompt == self._first_prompt:
                     size = f"its prompt of {len(turn.prompt):,} characters does not fit the model's context"
                     raise SymphonyError(issue_too_long_failure(size))
                 raise SymphonyError(failure)
             case _:
-                interrupted = isinstance(last, TurnEnded) and last.status is TurnStatus.INTERRUPTED
+                interrupted = isinstance(last, TurnEnd) and last.status is TurnStatus.INTERRUPTED
                 raise SymphonyError(
                     Failure(
                         category=Category.TURN_CANCELLED if interrupted else Category.TURN_FAILED,
@@ -603,7 +610,7 @@ class Worker:
             _log.warning("not_verified", reason=error.failure.line, hint=error.failure.hint)
             return replace(outcome, failure=error.failure)
         fault(FaultPoint.AFTER_VERIFY)
-        _log.info("verified", result=verification.verdict.value, reason=verification.line)
+        _log.info("verified", result=verification.status.value, reason=verification.line)
         return replace(outcome, verification=verification)
 
     async def _recheck_skills(self) -> None:
@@ -671,7 +678,7 @@ def delivered_branch(delivery: Delivery) -> DeliveredBranch | None:
     """The delivery for the scheduler; `None` if the branch has no commit of its own."""
     if delivery.branch is None or delivery.head is None or not (delivery.delivered and delivery.commits):
         return None
-    changes = delivery.changes or Changes()
+    changes = delivery.changes or ChangedFiles()
     return DeliveredBranch(
         branch=delivery.branch,
         head=delivery.head,

@@ -8,52 +8,42 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.http import Answer, Flow, Page, Pager, Query, Request, next_link
+from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, next_link
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, whole
+from symphony.services import issues
 from symphony.services.forgejo.profile import SERVICE, api_address
-from symphony.services.issues import (
-    REPO_RULE,
-    Prefix,
-    RepositoryFlows,
-    RepositorySettings,
-    StateSource,
-    is_pull_request,
-    label_names,
-    login_of,
-    number_of,
-)
 from symphony.trackers import webhooks
 from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.fields import Listing
-from symphony.trackers.provider import Access, Address, Credential, Variable
+from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable
 from symphony.trackers.remote import ListingCache, RemoteKind
 
 # --- settings --------------------------------------------------------------------------------------------
 
 
-class ForgejoStates(StateSource):
+class ForgejoStates(issues.StateSource):
     """Labels with a slash can be exclusive: then the server itself keeps one of them per issue."""
 
-    prefix: Prefix = "status/"
+    prefix: issues.Prefix = "status/"
 
 
-class ForgejoSettings(RepositorySettings):
+class ForgejoSettings(issues.RepositorySettings):
     """One repository; `url` is the address of the site or of its API."""
 
     kind = "forgejo"
     service_name: ClassVar[str] = SERVICE.name
     short_name: ClassVar[str] = "FJ"
 
-    url: Annotated[Address, Variable("FORGEJO_URL")]
-    repo: Annotated[str, REPO_RULE]
-    token: Annotated[Credential, Variable("FORGEJO_TOKEN")]
+    url: Annotated[Address, StandInVariable("FORGEJO_URL")]
+    repo: Annotated[str, issues.REPO_RULE]
+    token: Annotated[Credential, StandInVariable("FORGEJO_TOKEN")]
     states: ForgejoStates = ForgejoStates()
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> ServiceAccess:
         token = self.token.reveal()
-        return Access(base=api_address(self.url), credential=token, headers=SERVICE.headers(token))
+        return ServiceAccess(base=api_address(self.url), credential=token, headers=SERVICE.headers(token))
 
 
 class GiteaSettings(ForgejoSettings):
@@ -63,8 +53,8 @@ class GiteaSettings(ForgejoSettings):
     service_name = "Gitea"
     short_name = "GT"
 
-    url: Annotated[Address, Variable("GITEA_URL")]
-    token: Annotated[Credential, Variable("GITEA_TOKEN")]
+    url: Annotated[Address, StandInVariable("GITEA_URL")]
+    token: Annotated[Credential, StandInVariable("GITEA_TOKEN")]
 
 
 # --- from JSON to issues ---------------------------------------------------------------------------------
@@ -84,7 +74,7 @@ def label_ids(labels: Any) -> dict[str, int]:
 
 def _state_of(record: Any, settings: ForgejoSettings) -> tuple[str, str | None]:
     """The state, and why it is not clear. Raises `MalformedRecordError`."""
-    return settings.state_of(settings.own_state_of(record), label_names(record))
+    return settings.state_of(settings.own_state_of(record), issues.label_names(record))
 
 
 def updated_at(record: Any) -> datetime | None:
@@ -100,7 +90,7 @@ def issue_of(record: Any, settings: ForgejoSettings, blockers: Blockers) -> Issu
     """
     number, title = required(record, "number"), required(record, "title")
     state, unclear = _state_of(record, settings)
-    if is_pull_request(record):
+    if issues.is_pull_request(record):
         return None
     blocked_by = blockers.get(number, ())
     objection = unclear or settings.objection(blocked_by)
@@ -119,7 +109,7 @@ def issue_of(record: Any, settings: ForgejoSettings, blockers: Blockers) -> Issu
         description=text(record.get("body")),
         url=text(record.get("html_url")),
         assignee_id=text(dig(record, "assignee", "login")),
-        labels=normalise_labels(label_names(record)),
+        labels=normalise_labels(issues.label_names(record)),
         blocked_by=blocked_by,
         created_at=instant(record.get("created_at")),
         updated_at=updated_at(record),
@@ -128,7 +118,7 @@ def issue_of(record: Any, settings: ForgejoSettings, blockers: Blockers) -> Issu
 
 def blocker_of(record: Any, settings: ForgejoSettings) -> Blocker:
     """A dependency: empty if the token may not see it, with its repository if that is another one."""
-    number = number_of(record)
+    number = issues.number_of(record)
     if number is None:
         return Blocker()
     repo = text(dig(record, "repository", "full_name")) or settings.repo
@@ -170,7 +160,7 @@ class _Dependencies:
     blockers: tuple[Blocker, ...]
 
 
-class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
+class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
     """The flows of one repository."""
 
     tool_name = "forgejo_api"
@@ -214,7 +204,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         found = {
             number: at
             for record in self.service.list_of(answer.body, request)
-            if (number := number_of(record)) and (at := updated_at(record))
+            if (number := issues.number_of(record)) and (at := updated_at(record))
         }
         unchanged = last is not None and found == self._newest and next_link(answer.headers) is None
         if found:
@@ -235,8 +225,8 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
             yield self.request("/issues", query=[("limit", "1")])
         blockers = {}
         for record in records:
-            number_found = number_of(record)
-            if number_found is not None and not is_pull_request(record):
+            number_found = issues.number_of(record)
+            if number_found is not None and not issues.is_pull_request(record):
                 known = self._known_blockers(number_found, record)
                 blockers[number_found] = (
                     known if known == () else (yield from self._request_blockers(number_found, record))
@@ -247,12 +237,12 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         first = self.request("/issues", query=[*query, ("limit", str(PAGE)), ("page", "1")])
         page = 1
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             nonlocal page
             records = self.service.list_of(answer.body, first)
             if next_link(answer.headers) is None:
                 return records, None
-            pager.cursor(" ".join(number_of(record) or "-" for record in records))
+            pager.cursor(" ".join(issues.number_of(record) or "-" for record in records))
             page += 1
             paging = [("limit", str(PAGE)), ("page", str(page))]
             return records, replace(first, query=[*query, *paging])
@@ -279,7 +269,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         """What blocks the issues of a list, and whether all of it is known."""
         found: dict[str, tuple[Blocker, ...]] = {}
         requested, complete = 0, True
-        listed = {number: record for record in records if (number := number_of(record))}
+        listed = {number: record for record in records if (number := issues.number_of(record))}
         self._dependencies = {
             number: known for number, known in self._dependencies.items() if number in listed
         }
@@ -318,7 +308,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
             query = [("page", str(page)), ("limit", str(PAGE))]
             return self.of_issue(number, "/dependencies", query=query, accept=_GONE)
 
-        def read(answer: Answer, pager: Pager) -> Page:
+        def read(answer: HttpResponse, pager: PageGuard) -> Page:
             nonlocal page
             records = self.service.list_of(answer.body, request()) if answer.status == _OK else []
             before = len(found)
@@ -350,7 +340,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         """
         wanted = frozenset(author_keys) - {""}
         answer = yield self.of_issue(issue_id)
-        found = wanted & {login_of(answer.body)}
+        found = wanted & {issues.login_of(answer.body)}
         if found == wanted:
             return found
         answer = yield self.request("/assignees", accept=_NOT_TOLD)

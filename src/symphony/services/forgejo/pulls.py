@@ -23,7 +23,7 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
-    Thread,
+    ReviewThread,
     one_line,
 )
 from symphony.http import Flow, Query, Request
@@ -288,7 +288,7 @@ class ForgejoForge(RepositoryForge):
                 for each in votes
             ),
             threads=tuple(
-                Thread(
+                ReviewThread(
                     id=str(review_id),
                     resolved=remarks[0].resolver is not None,
                     comments=tuple(map(comment, sorted(remarks, key=lambda remark: remark.id))),

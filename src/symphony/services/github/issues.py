@@ -29,17 +29,17 @@ from symphony.services.issues import (
     login_of,
     number_of,
 )
+from symphony.trackers import provider
 from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.deciding_labels import graphql_label_request
 from symphony.trackers.fields import Listing
-from symphony.trackers.provider import Access, Address, Credential, SettingError, Variable, matches
 from symphony.trackers.raw_tools import RestCall, graphql_call
 from symphony.trackers.remote import RemoteKind, batches
 from symphony.trackers.webhooks import GITHUB
 
 # --- settings --------------------------------------------------------------------------------------------
 
-Name = Annotated[str, matches(r".*\S.*", "be a text")]
+Name = Annotated[str, provider.matches(r".*\S.*", "be a text")]
 
 
 class GithubStates(StateSource):
@@ -54,7 +54,7 @@ class GithubStates(StateSource):
     @model_validator(mode="after")
     def _has_project(self) -> "GithubStates":
         if self.source == "project" and self.project is None:
-            raise SettingError("needs `project`, the number in the project's address")
+            raise provider.SettingError("needs `project`, the number in the project's address")
         return self
 
 
@@ -63,17 +63,17 @@ class GithubSettings(RepositorySettings):
 
     kind = "github"
 
-    repo: Annotated[str, Variable("GITHUB_REPO"), REPO_RULE]
-    token: Annotated[Credential, Variable("GITHUB_TOKEN")]
-    api_url: Address = SERVICE.address
+    repo: Annotated[str, provider.StandInVariable("GITHUB_REPO"), REPO_RULE]
+    token: Annotated[provider.Credential, provider.StandInVariable("GITHUB_TOKEN")]
+    api_url: provider.Address = SERVICE.address
     states: GithubStates = GithubStates()
     wait_for_sub_issues: bool = False
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> provider.ServiceAccess:
         token = self.token.reveal()
-        return Access(base=self.api_url, credential=token, headers=SERVICE.headers(token))
+        return provider.ServiceAccess(base=self.api_url, credential=token, headers=SERVICE.headers(token))
 
     @property
     def graphql(self) -> str:

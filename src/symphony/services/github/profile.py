@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
-from symphony.http import FORBIDDEN, THROTTLED, Answer, ServiceProfile, plain_message, plain_status
+from symphony.http import FORBIDDEN, THROTTLED, HttpResponse, ServiceProfile, plain_message, plain_status
 from symphony.http.graphql import error_codes
 
 
@@ -22,7 +22,7 @@ def _headers(token: str) -> Mapping[str, str]:
     }
 
 
-def _status(answer: Answer) -> int:
+def _status(answer: HttpResponse) -> int:
     """429 also for a secondary rate limit, which may name no time and only says so in words."""
     if error_codes(answer) & {"rate_limited", "rate_limit"}:
         return THROTTLED

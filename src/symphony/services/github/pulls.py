@@ -24,11 +24,11 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
+    ReviewThread,
     ServiceError,
-    Thread,
     one_line,
 )
-from symphony.http import FORBIDDEN, Answer, Flow, Request
+from symphony.http import FORBIDDEN, Flow, HttpResponse, Request
 from symphony.http.fields import dig, items, texts
 from symphony.http.graphql import error_codes, graphql, operation
 from symphony.services.github.profile import SERVICE, graphql_address
@@ -302,7 +302,7 @@ _STATUSES = {"SUCCESS": CheckState.PASSED, "ERROR": CheckState.FAILED, "FAILURE"
 _REVIEWS = frozenset(state.name for state in ReviewState)
 
 
-def _status(answer: Answer) -> int:
+def _status(answer: HttpResponse) -> int:
     """The status that GraphQL hides behind 200, in the terms of the REST API."""
     codes = error_codes(answer)
     if codes & {"forbidden", "insufficient_scopes"}:
@@ -441,7 +441,10 @@ class GithubForge(RepositoryForge):
         """The records of a list of a pull request, the oldest first, and whether these are all."""
         nodes, complete = list[Any](), True
         for _ in range(MAX_PAGES):
-            found = _contexts(record) if name == "checks" else dig(record, name)
+            if name == "checks":
+                found = dig(_last_commit(record), "statusCheckRollup", "contexts")
+            else:
+                found = dig(record, name)
             if found is None:
                 return nodes, complete
             read, all_fit = self.read_each(shape, dig(found, "nodes"), request)
@@ -580,10 +583,6 @@ def _last_commit(record: Any) -> Any:
     return next((dig(node, "commit") for node in items(dig(record, "commits", "nodes"))), None)
 
 
-def _contexts(record: Any) -> Any:
-    return dig(_last_commit(record), "statusCheckRollup", "contexts")
-
-
 def _changed_files(files: Sequence[_File]) -> tuple[str, ...]:
     """Their paths; nothing if one was renamed, because GraphQL does not tell its old path."""
     if any(each.change_type == "RENAMED" for each in files):
@@ -595,8 +594,8 @@ def _comment(comment: _Comment, writers: frozenset[str]) -> PullComment:
     return PullComment(id=comment.id, author=comment.read(writers), body=comment.body, at=comment.updated_at)
 
 
-def _thread(thread: _Thread, writers: frozenset[str]) -> Thread:
-    return Thread(
+def _thread(thread: _Thread, writers: frozenset[str]) -> ReviewThread:
+    return ReviewThread(
         id=thread.id,
         resolved=thread.is_resolved,
         path=thread.path,

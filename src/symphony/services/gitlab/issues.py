@@ -12,33 +12,16 @@ from symphony.http import (
     Flow,
     Query,
     Request,
+    fields,
     without_requests,
 )
-from symphony.http.fields import (
-    dig,
-    instant,
-    items,
-    mapping,
-    required,
-    text,
-    texts,
-    whole,
-)
 from symphony.http.graphql import graphql, operation
+from symphony.services import issues
 from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
-from symphony.services.issues import (
-    CLOSED,
-    PAGE,
-    LabelledFlows,
-    LabelledSettings,
-    Prefix,
-    StateSource,
-    label_names,
-)
 from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.fields import Listing
-from symphony.trackers.provider import Access, Address, Credential, Variable, matches
-from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, mark_body
+from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable, matches
+from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall, mark_body
 from symphony.trackers.remote import RemoteKind, batches
 from symphony.trackers.webhooks import GITLAB
 
@@ -47,31 +30,33 @@ from symphony.trackers.webhooks import GITLAB
 _STEP = r"(?!\.{1,2}(?:/|$))[\w.+-]{1,255}"
 
 
-class GitlabStates(StateSource):
+class GitlabStates(issues.StateSource):
     """Labels are scoped by default: GitLab itself keeps one of a scope per issue."""
 
-    prefix: Prefix = "workflow::"
+    prefix: issues.Prefix = "workflow::"
 
 
-class GitlabSettings(LabelledSettings):
+class GitlabSettings(issues.LabelledSettings):
     """One project; `wait_for_blockers` holds back issues that others block."""
 
     kind = "gitlab"
     open_state = "opened"
 
-    api_key: Annotated[Credential, Variable("GITLAB_PAT")]
+    api_key: Annotated[Credential, StandInVariable("GITLAB_PAT")]
     api_url: Address = SERVICE.address
     project_path: Annotated[
-        str, Variable("GITLAB_PROJECT_PATH"), matches(f"{_STEP}(?:/{_STEP}){{1,20}}", "be group/project")
+        str,
+        StandInVariable("GITLAB_PROJECT_PATH"),
+        matches(f"{_STEP}(?:/{_STEP}){{1,20}}", "be group/project"),
     ]
     states: GitlabStates = GitlabStates()
     wait_for_blockers: bool = False
 
     @property
     @override
-    def access(self) -> Access:
+    def access(self) -> ServiceAccess:
         key = self.api_key.reveal()
-        return Access(base=self.api_url, credential=key, headers=SERVICE.headers(key))
+        return ServiceAccess(base=self.api_url, credential=key, headers=SERVICE.headers(key))
 
     @property
     @override
@@ -92,17 +77,21 @@ Blockers = Mapping[str, tuple[Blocker, ...]]
 
 def iid_of(record: Any) -> str | None:
     """The number of an issue within its project as text."""
-    iid = whole(dig(record, "iid"))
+    iid = fields.whole(fields.dig(record, "iid"))
     return str(iid) if iid is not None and iid > 0 else None
 
 
 def issue_of(record: Any, settings: GitlabSettings, blockers: Blockers) -> Issue:
     """One issue. Raises `MalformedRecordError`: it has no number, title or state."""
-    iid, title, own = required(record, "iid"), required(record, "title"), settings.own_state_of(record)
-    state, unclear = settings.state_of(own, label_names(record))
+    iid, title, own = (
+        fields.required(record, "iid"),
+        fields.required(record, "title"),
+        settings.own_state_of(record),
+    )
+    state, unclear = settings.state_of(own, issues.label_names(record))
     blocked_by = blockers.get(iid, ())
     objection = unclear or settings.objection(blocked_by)
-    assignee = next(iter(items(record.get("assignees"))), record.get("assignee"))
+    assignee = next(iter(fields.items(record.get("assignees"))), record.get("assignee"))
     return Issue(
         id=iid,
         identifier=f"GL-{iid}",
@@ -111,21 +100,23 @@ def issue_of(record: Any, settings: GitlabSettings, blockers: Blockers) -> Issue
         dispatchable=objection is None,
         not_dispatchable_reason=objection,
         native_ref={
-            "id": whole(record.get("id")),
-            "iid": whole(record.get("iid")),
-            "project_id": whole(record.get("project_id")),
+            "id": fields.whole(record.get("id")),
+            "iid": fields.whole(record.get("iid")),
+            "project_id": fields.whole(record.get("project_id")),
             "project_path": settings.project_path,
             "references": {
-                key: value for key, value in mapping(record.get("references")).items() if text(value)
+                key: value
+                for key, value in fields.mapping(record.get("references")).items()
+                if fields.text(value)
             },
         },
-        description=text(record.get("description")),
-        url=text(record.get("web_url")),
-        assignee_id=text(dig(assignee, "username")),
-        labels=normalise_labels(label_names(record)),
+        description=fields.text(record.get("description")),
+        url=fields.text(record.get("web_url")),
+        assignee_id=fields.text(fields.dig(assignee, "username")),
+        labels=normalise_labels(issues.label_names(record)),
         blocked_by=blocked_by,
-        created_at=instant(record.get("created_at")),
-        updated_at=instant(record.get("updated_at")),
+        created_at=fields.instant(record.get("created_at")),
+        updated_at=fields.instant(record.get("updated_at")),
     )
 
 
@@ -134,20 +125,20 @@ def blocker_of(link: Any, settings: GitlabSettings, project_id: int | None) -> B
 
     An issue of another project is named by its path, and its labels do not count.
     """
-    iid, state = iid_of(link), text(dig(link, "state"))
-    if dig(link, "link_type") != "is_blocked_by" or iid is None:
+    iid, state = iid_of(link), fields.text(fields.dig(link, "state"))
+    if fields.dig(link, "link_type") != "is_blocked_by" or iid is None:
         return None
-    if whole(link.get("project_id")) != project_id:
-        name = text(dig(link, "references", "full")) or text(link.get("web_url"))
+    if fields.whole(link.get("project_id")) != project_id:
+        name = fields.text(fields.dig(link, "references", "full")) or fields.text(link.get("web_url"))
         return Blocker(id=name, identifier=name, state=state)
     if state is not None:
-        state, _ = settings.state_of(state, label_names(link))
+        state, _ = settings.state_of(state, issues.label_names(link))
     return Blocker(id=iid, identifier=f"GL-{iid}", state=state)
 
 
 def may_answer(note: Any) -> bool | None:
     """False for access tokens of projects and groups, service accounts, and accounts of the server."""
-    name = text(dig(note, "author", "username"))
+    name = fields.text(fields.dig(note, "author", "username"))
     return False if name is None or is_bot(name) else None
 
 
@@ -187,7 +178,7 @@ _REQUEST = (
 )
 
 
-class GitlabFlows(LabelledFlows[GitlabSettings]):
+class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
     """The flows of one project."""
 
     service = SERVICE
@@ -213,7 +204,7 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
     @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
         records: list[Any] = []
-        for batch in batches(self.valid_ids(ids), PAGE):
+        for batch in batches(self.valid_ids(ids), issues.PAGE):
             records += yield from self._list_issues([("iids[]", iid) for iid in batch])
         blockers = yield from self._blockers(records)
         return self.snapshots(records, lambda record: issue_of(record, self.settings, blockers), ids)
@@ -230,22 +221,24 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
         is_open = {
             iid: record
             for record in records
-            if dig(record, "state") == self.settings.open_state and (iid := iid_of(record))
+            if fields.dig(record, "state") == self.settings.open_state and (iid := iid_of(record))
         }
-        for batch in batches(list(is_open), PAGE):
-            variables = {"path": self.settings.project_path, "iids": batch, "first": PAGE}
+        for batch in batches(list(is_open), issues.PAGE):
+            variables = {"path": self.settings.project_path, "iids": batch, "first": issues.PAGE}
             request = operation(BLOCKED, variables, path=self.settings.graphql)
             data = yield from graphql(self.service, request)
-            nodes = dig(data, "project", "issues", "nodes")
+            nodes = fields.dig(data, "project", "issues", "nodes")
             if not isinstance(nodes, list):
                 raise self.service.not_found(
                     f"project {self.settings.project_path} in GraphQL",
                     hint="check tracker.provider.project_path; wait_for_blockers needs GraphQL",
                 )
-            blocked = texts(dig(node, "iid") for node in nodes if dig(node, "blocked") is True)
+            blocked = fields.texts(
+                fields.dig(node, "iid") for node in nodes if fields.dig(node, "blocked") is True
+            )
             for iid in (iid for iid in batch if iid in blocked):
                 links = yield from self.linked(self.of_issue(iid, "/links"))
-                project_id = whole(is_open[iid].get("project_id"))
+                project_id = fields.whole(is_open[iid].get("project_id"))
                 known = (blocker_of(link, self.settings, project_id) for link in links)
                 found[iid] = tuple(blocker for blocker in known if blocker is not None)
         return found
@@ -260,7 +253,7 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
         """Id and name of the token's account; tokens of projects and groups have one too."""
         if self._user is None:
             body = (yield Request(endpoint="/user", path="/user", conditional=True)).body
-            user_id, name = whole(dig(body, "id")), text(dig(body, "username"))
+            user_id, name = fields.whole(fields.dig(body, "id")), fields.text(fields.dig(body, "username"))
             if user_id is None or name is None:
                 raise self.service.malformed("does not tell whose token this is")
             self._user = (user_id, name)
@@ -277,28 +270,28 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
         return tuple(
             Comment(
                 id=str(record["id"]),
-                body=text(record.get("body")) or "",
-                mine=whole(dig(record, "author", "id")) == me,
-                author=text(dig(record, "author", "username")) or "",
-                author_key=str(whole(dig(record, "author", "id")) or ""),
+                body=fields.text(record.get("body")) or "",
+                mine=fields.whole(fields.dig(record, "author", "id")) == me,
+                author=fields.text(fields.dig(record, "author", "username")) or "",
+                author_key=str(fields.whole(fields.dig(record, "author", "id")) or ""),
                 may_answer=may_answer(record),
-                created_at=instant(record.get("created_at")),
+                created_at=fields.instant(record.get("created_at")),
             )
             for record in records
-            if whole(dig(record, "id")) is not None and record.get("system") is not True
+            if fields.whole(fields.dig(record, "id")) is not None and record.get("system") is not True
         )
 
     @override
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
         """The author of the issue, and members who are developers or more."""
         answer = yield self.of_issue(issue_id, conditional=True)
-        author = str(whole(dig(answer.body, "author", "id")) or "")
+        author = str(fields.whole(fields.dig(answer.body, "author", "id")) or "")
         found = set(author_keys) & {author} - {""}
         for key in author_keys:
             if key and key != author:
                 path, member = "/members/all/{}", self.check_id(key)
                 answer = yield self.request(path, member, conditional=True, accept=_NO_MEMBER)
-                if (whole(dig(answer.body, "access_level")) or 0) >= DEVELOPER:
+                if (fields.whole(fields.dig(answer.body, "access_level")) or 0) >= DEVELOPER:
                     found.add(key)
         return frozenset(found)
 
@@ -313,7 +306,7 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
 
     def _write(self, request: Request, body: str) -> Flow[str]:
         answer = yield replace(request, body={"body": without_quick_actions(body)})
-        comment_id = whole(dig(answer.body, "id"))
+        comment_id = fields.whole(fields.dig(answer.body, "id"))
         if comment_id is None:
             raise self.service.malformed("answered no note to a note")
         return str(comment_id)
@@ -347,14 +340,14 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
         if label is None and wanted not in settings.own_states:
             raise self.service.no_such_state(state, settings.all_states)
         change = {}
-        is_open = dig(record, "state") == settings.open_state
-        if wanted == CLOSED and is_open:
+        is_open = fields.dig(record, "state") == settings.open_state
+        if wanted == issues.CLOSED and is_open:
             change["state_event"] = "close"
         elif wanted not in settings.over and not is_open:
             change["state_event"] = "reopen"
         if uses_labels:
             kept = (label or "").lower()
-            names = settings.status_labels(label_names(record))
+            names = settings.status_labels(issues.label_names(record))
             if label is not None:
                 change["add_labels"] = label
             if others := [name for name in names if name.lower() != kept]:
@@ -368,7 +361,7 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
     @override
     def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
         answer = yield self.request("/labels/{}", label_id, accept=_NO_MEMBER)
-        name = text(dig(answer.body, "name"))
+        name = fields.text(fields.dig(answer.body, "name"))
         return None if name is None else [name]
 
     @override
@@ -394,22 +387,22 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
     @override
     def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
         """The issue, or the project. Paths name the project by its path or by its number."""
-        number = whole(dig(issue.native_ref, "project_id"))
-        only_issue = self.settings.scope is Scope.ISSUE
+        number = fields.whole(fields.dig(issue.native_ref, "project_id"))
+        only_issue = self.settings.scope is RawToolScope.ISSUE
         reads: list[tuple[str, ...]] = []
-        writes: list[Write] = []
+        writes: list[AllowedWrite] = []
         for name in (self.settings.project_path, *([str(number)] if number is not None else [])):
             project = ("projects", name)
             one = (*project, "issues", issue.id if only_issue else NUMBERED)
             reads.append(one if only_issue else project)
-            writes += [Write("PUT", one, _EDITED), *_discussions(one)]
+            writes += [AllowedWrite("PUT", one, _EDITED), *_discussions(one)]
             if not only_issue:
                 request = (*project, "merge_requests", NUMBERED)
                 writes += [
-                    Write("POST", (*project, "issues"), _NAMED),
-                    Write("POST", (*project, "labels"), "name color description priority"),
-                    Write("POST", (*project, "merge_requests"), f"{_REQUEST} source_branch"),
-                    Write(
+                    AllowedWrite("POST", (*project, "issues"), _NAMED),
+                    AllowedWrite("POST", (*project, "labels"), "name color description priority"),
+                    AllowedWrite("POST", (*project, "merge_requests"), f"{_REQUEST} source_branch"),
+                    AllowedWrite(
                         "PUT", request, f"{_REQUEST} add_labels remove_labels state_event discussion_locked"
                     ),
                     *_discussions(request),
@@ -417,17 +410,17 @@ class GitlabFlows(LabelledFlows[GitlabSettings]):
         return without_requests(Reach(reads=tuple(reads), writes=tuple(writes)))
 
 
-def _discussions(of: tuple[str, ...]) -> tuple[Write, ...]:
+def _discussions(of: tuple[str, ...]) -> tuple[AllowedWrite, ...]:
     """Comments of an issue or a merge request, single or in threads."""
     thread = (*of, "discussions", NUMBERED)
     return (
-        Write("POST", (*of, "notes"), "body internal confidential"),
-        Write("PUT", (*of, "notes", NUMBERED), "body"),
-        Write("DELETE", (*of, "notes", NUMBERED)),
-        Write("POST", (*of, "discussions"), "body"),
-        Write("PUT", thread, "resolved"),
-        Write("POST", (*thread, "notes"), "body"),
-        Write("PUT", (*thread, "notes", NUMBERED), "body resolved"),
+        AllowedWrite("POST", (*of, "notes"), "body internal confidential"),
+        AllowedWrite("PUT", (*of, "notes", NUMBERED), "body"),
+        AllowedWrite("DELETE", (*of, "notes", NUMBERED)),
+        AllowedWrite("POST", (*of, "discussions"), "body"),
+        AllowedWrite("PUT", thread, "resolved"),
+        AllowedWrite("POST", (*thread, "notes"), "body"),
+        AllowedWrite("PUT", (*thread, "notes", NUMBERED), "body resolved"),
     )
 
 

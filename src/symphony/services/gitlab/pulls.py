@@ -22,7 +22,7 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
-    Thread,
+    ReviewThread,
     one_line,
 )
 from symphony.http import Flow, Query, Request
@@ -265,7 +265,7 @@ class GitlabForge(RemoteForge):
                 for user, state in voters
             ),
             threads=tuple(
-                Thread(
+                ReviewThread(
                     id=discussion_id,
                     resolved=all(note.resolved for note in notes if note.resolvable),
                     comments=tuple(map(comment, notes)),

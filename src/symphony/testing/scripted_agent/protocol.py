@@ -111,7 +111,7 @@ GARBAGE = (
 
 
 class ClientGoneError(Exception):
-    """Nobody will answer any more."""
+    """No answer will come any more."""
 
 
 class Wire:

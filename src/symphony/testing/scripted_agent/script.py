@@ -88,47 +88,47 @@ class ScriptError(ValueError):
     """The script is not what this module's description says; the message names the turn and the step."""
 
 
-class Say(NamedTuple):
+class SayStep(NamedTuple):
     """Say something to people."""
 
     text: str
 
 
-class Skill(NamedTuple):
+class SkillStep(NamedTuple):
     """Read a listed skill; remember the value of its line `value_of: …` (null: a usual key)."""
 
     name: str
     value_of: str | None = None
 
 
-class Write(NamedTuple):
+class WriteStep(NamedTuple):
     """Write a file of the workspace whole."""
 
     path: str
     text: str
 
 
-class Append(NamedTuple):
+class AppendStep(NamedTuple):
     """Add text to a file of the workspace unless it is already there."""
 
     path: str
     text: str
 
 
-class Run(NamedTuple):
+class RunStep(NamedTuple):
     """Run a command in the workspace."""
 
     argv: tuple[str, ...]
     may_fail: bool = False
 
 
-class Commit(NamedTuple):
+class CommitStep(NamedTuple):
     """Commit everything that changed."""
 
     message: str
 
 
-class Tool(NamedTuple):
+class ToolStep(NamedTuple):
     """Call a tool of the client."""
 
     name: str
@@ -136,56 +136,56 @@ class Tool(NamedTuple):
     may_fail: bool = False
 
 
-class AskApproval(NamedTuple):
+class ApprovalStep(NamedTuple):
     """Ask whether a command may run, and run it if so."""
 
     argv: tuple[str, ...]
 
 
-class AskInput(NamedTuple):
+class InputStep(NamedTuple):
     """Ask a person a question."""
 
     question: str
 
 
-class Sleep(NamedTuple):
+class SleepStep(NamedTuple):
     """Wait for a time."""
 
     duration_ms: int
 
 
-class WaitFor(NamedTuple):
+class WaitStep(NamedTuple):
     """Wait until a path exists."""
 
     path: str
 
 
-class Fail(NamedTuple):
+class FailStep(NamedTuple):
     """Fail the turn."""
 
     message: str
 
 
-class Exit(NamedTuple):
+class ExitStep(NamedTuple):
     """End the process at once."""
 
     code: int
 
 
 Step = (
-    Say
-    | Skill
-    | Write
-    | Append
-    | Run
-    | Commit
-    | Tool
-    | AskApproval
-    | AskInput
-    | Sleep
-    | WaitFor
-    | Fail
-    | Exit
+    SayStep
+    | SkillStep
+    | WriteStep
+    | AppendStep
+    | RunStep
+    | CommitStep
+    | ToolStep
+    | ApprovalStep
+    | InputStep
+    | SleepStep
+    | WaitStep
+    | FailStep
+    | ExitStep
 )
 Script = tuple[tuple[Step, ...], ...]
 _Json = Mapping[str, Any]
@@ -278,32 +278,35 @@ def _arguments(step: _Json) -> Mapping[str, Any]:
     return value
 
 
-def _skill(step: _Json) -> Skill:
+def _skill(step: _Json) -> SkillStep:
     value_of = _text(step, "value_of") if "value_of" in step else None
-    return Skill(name=_text(step, "skill"), value_of=value_of)
+    return SkillStep(name=_text(step, "skill"), value_of=value_of)
 
 
 _MAY_FAIL = frozenset({"may_fail"})
 _KINDS: Mapping[str, tuple[Callable[[_Json], Step], frozenset[str]]] = {
-    "say": (lambda step: Say(text=_text(step, "say")), frozenset()),
+    "say": (lambda step: SayStep(text=_text(step, "say")), frozenset()),
     "skill": (_skill, frozenset({"value_of"})),
-    "write": (lambda step: Write(path=_text(step, "write"), text=_text(step, "text")), frozenset({"text"})),
-    "append": (
-        lambda step: Append(path=_text(step, "append"), text=_text(step, "text")),
+    "write": (
+        lambda step: WriteStep(path=_text(step, "write"), text=_text(step, "text")),
         frozenset({"text"}),
     ),
-    "run": (lambda step: Run(argv=_argv(step, "run"), may_fail=_flag(step, "may_fail")), _MAY_FAIL),
-    "commit": (lambda step: Commit(message=_text(step, "commit")), frozenset()),
+    "append": (
+        lambda step: AppendStep(path=_text(step, "append"), text=_text(step, "text")),
+        frozenset({"text"}),
+    ),
+    "run": (lambda step: RunStep(argv=_argv(step, "run"), may_fail=_flag(step, "may_fail")), _MAY_FAIL),
+    "commit": (lambda step: CommitStep(message=_text(step, "commit")), frozenset()),
     "tool": (
-        lambda step: Tool(
+        lambda step: ToolStep(
             name=_text(step, "tool"), arguments=_arguments(step), may_fail=_flag(step, "may_fail")
         ),
         _MAY_FAIL | {"arguments"},
     ),
-    "ask_approval": (lambda step: AskApproval(argv=_argv(step, "ask_approval")), frozenset()),
-    "ask_input": (lambda step: AskInput(question=_text(step, "ask_input")), frozenset()),
-    "sleep_ms": (lambda step: Sleep(duration_ms=_number(step, "sleep_ms")), frozenset()),
-    "wait_for": (lambda step: WaitFor(path=_text(step, "wait_for")), frozenset()),
-    "fail": (lambda step: Fail(message=_text(step, "fail")), frozenset()),
-    "exit": (lambda step: Exit(code=_number(step, "exit")), frozenset()),
+    "ask_approval": (lambda step: ApprovalStep(argv=_argv(step, "ask_approval")), frozenset()),
+    "ask_input": (lambda step: InputStep(question=_text(step, "ask_input")), frozenset()),
+    "sleep_ms": (lambda step: SleepStep(duration_ms=_number(step, "sleep_ms")), frozenset()),
+    "wait_for": (lambda step: WaitStep(path=_text(step, "wait_for")), frozenset()),
+    "fail": (lambda step: FailStep(message=_text(step, "fail")), frozenset()),
+    "exit": (lambda step: ExitStep(code=_number(step, "exit")), frozenset()),
 }

@@ -13,9 +13,9 @@ from symphony.testing.scripted_agent.protocol import ClientGoneError, Faults, Wi
 from symphony.testing.scripted_agent.turn import (
     InterruptedTurnError,
     Memory,
+    ScriptedThread,
+    ScriptedTurn,
     StepFailedError,
-    Thread,
-    Turn,
     do,
     new_id,
 )
@@ -43,9 +43,9 @@ class Server:
         self._env = env
         self._initialized = False
         self._experimental = False
-        self._threads: dict[str, Thread] = {}
+        self._threads: dict[str, ScriptedThread] = {}
         self._memory = Memory(faults.threads)
-        self._turn: Turn | None = None
+        self._turn: ScriptedTurn | None = None
         self._worker: threading.Thread | None = None
 
     def handle(self, frame: object) -> None:
@@ -142,7 +142,7 @@ class Server:
     def _thread_start(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
         if params.get("dynamicTools") and not self._experimental:
             raise _RefusedError("thread/start.dynamicTools requires experimentalApi capability")
-        thread = Thread(
+        thread = ScriptedThread(
             params.get("threadId") or new_id(),
             Path(params.get("cwd") or Path.cwd()),
             instructions=params.get("developerInstructions") or params.get("systemText") or "",
@@ -171,7 +171,7 @@ class Server:
 
         return result, tell
 
-    def _opened(self, thread: Thread, params: _Params) -> tuple[_Params, Callable[[], None]]:
+    def _opened(self, thread: ScriptedThread, params: _Params) -> tuple[_Params, Callable[[], None]]:
         sandbox = protocol.sandbox_policy(params.get("sandbox", "workspace-write"))
         approval = params.get("approvalPolicy", "on-request")
         if sandbox is None:
@@ -191,7 +191,7 @@ class Server:
             return {"turn": protocol.turn(running.id, "inProgress")}, None
         inputs = params.get("input") or []
         prompt = "\n".join(part["text"] for part in inputs if part.get("type") == "text")
-        turn = self._turn = Turn(self._wire, thread, prompt, keep=self._memory.keep, env=self._env)
+        turn = self._turn = ScriptedTurn(self._wire, thread, prompt, keep=self._memory.keep, env=self._env)
         self._worker = threading.Thread(target=self._run, args=(turn,), daemon=True)
         return {"turn": protocol.turn(turn.id, "inProgress")}, self._worker.start
 
@@ -212,7 +212,7 @@ class Server:
         """Take what stands in front of a prompt as system-level text: for protocols that have no other."""
         self._threads[thread_id].instructions = text
 
-    def _run(self, turn: Turn) -> None:
+    def _run(self, turn: ScriptedTurn) -> None:
         status, message = "completed", None
         try:
             turn.begin()
@@ -231,7 +231,7 @@ class Server:
         self._turn = None  # before the end is said: the client may start the next turn at once
         turn.end(status, message, info=self._faults.refuses or "other")
 
-    def _steps(self, turn: Turn) -> None:
+    def _steps(self, turn: ScriptedTurn) -> None:
         if self._faults.refuses is not None:
             raise StepFailedError(f"the model refuses: {self._faults.refuses}")
         steps, remark = self._next_steps(turn)
@@ -244,7 +244,7 @@ class Server:
             do(step, turn)
             turn.step_done()
 
-    def _next_steps(self, turn: Turn) -> tuple[tuple[script.Step, ...], str]:
+    def _next_steps(self, turn: ScriptedTurn) -> tuple[tuple[script.Step, ...], str]:
         thread = turn.thread
         if script.parse(turn.prompt) is not None:
             thread.script, thread.turns_done = turn.prompt, 0
@@ -257,7 +257,7 @@ class Server:
         remark = f"It follows the script of the issue; turns left after this one: {left}."
         return turns[thread.turns_done], remark
 
-    def _commit_faults(self, turn: Turn) -> None:
+    def _commit_faults(self, turn: ScriptedTurn) -> None:
         if self._faults.huge_line:
             turn.say("x" * self._faults.huge_line)
         if self._faults.unknown_request:

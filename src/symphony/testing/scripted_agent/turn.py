@@ -37,7 +37,7 @@ def new_id() -> str:
     return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-8{random[3:6]}-{random[6:18]}"
 
 
-class Thread:
+class ScriptedThread:
     """What lasts from turn to turn: place, system text, script, memory of a skill, totals.
 
     `usage` counts a token per four characters that went to and fro, so that totals move as a model's would.
@@ -67,16 +67,16 @@ class Thread:
         self.usage = {**(usage or dict.fromkeys(_USAGE_KEYS, 0))}
 
 
-class Turn:
+class ScriptedTurn:
     """Sends what happens in one turn. Its methods are called by the thread that runs the steps."""
 
     def __init__(
         self,
         wire: Wire,
-        thread: Thread,
+        thread: ScriptedThread,
         prompt: str,
         *,
-        keep: Callable[[Thread], None] = lambda _: None,
+        keep: Callable[[ScriptedThread], None] = lambda _: None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.id = new_id()
@@ -217,7 +217,7 @@ class Memory(NamedTuple):
 
     folder: Path | None = None
 
-    def keep(self, thread: Thread) -> None:
+    def keep(self, thread: ScriptedThread) -> None:
         """Write down how the thread stands."""
         if self.folder is None:
             return
@@ -235,13 +235,13 @@ class Memory(NamedTuple):
         unfinished.write_text(json.dumps(facts), "utf-8")
         unfinished.replace(self.folder / f"{thread.id}.json")
 
-    def recall(self, thread_id: str) -> Thread | None:
+    def recall(self, thread_id: str) -> ScriptedThread | None:
         """The last state of a thread; None if it is unknown."""
         file = None if self.folder is None else self.folder / f"{Path(thread_id).name}.json"
         if file is None or not file.is_file():
             return None
         facts = json.loads(file.read_text("utf-8"))
-        return Thread(thread_id, **{**facts, "cwd": Path(facts["cwd"])})
+        return ScriptedThread(thread_id, **{**facts, "cwd": Path(facts["cwd"])})
 
 
 # What each step of a script does, for real, and how it shows on the wire.
@@ -255,7 +255,7 @@ class StepFailedError(Exception):
     """The turn fails; the message says why."""
 
 
-def do(step: script.Step, turn: Turn) -> None:  # noqa: C901, PLR0912 - one case per kind of step
+def do(step: script.Step, turn: ScriptedTurn) -> None:  # noqa: C901, PLR0912 - one case per kind of step
     """Carry out one step in the turn's workspace.
 
     Raises:
@@ -264,35 +264,35 @@ def do(step: script.Step, turn: Turn) -> None:  # noqa: C901, PLR0912 - one case
         ClientGoneError: the client is gone.
     """
     match step:
-        case script.Say():
+        case script.SayStep():
             turn.say(_filled(step.text, turn))
-        case script.Skill():
+        case script.SkillStep():
             _skill(step, turn)
-        case script.Write():
+        case script.WriteStep():
             _store(turn, step.path, _filled(step.text, turn))
-        case script.Append():
+        case script.AppendStep():
             _append(turn, step.path, _filled(step.text, turn))
-        case script.Run():
+        case script.RunStep():
             _check(step.argv, _run(turn, [_filled(word, turn) for word in step.argv]), may_fail=step.may_fail)
-        case script.Commit():
+        case script.CommitStep():
             _commit(turn, _filled(step.message, turn))
-        case script.Tool():
+        case script.ToolStep():
             _tool(step, turn)
-        case script.AskApproval():
+        case script.ApprovalStep():
             _ask_approval(step, turn)
-        case script.AskInput():
+        case script.InputStep():
             _ask_input(step, turn)
-        case script.Sleep() | script.WaitFor():
+        case script.SleepStep() | script.WaitStep():
             _wait(step, turn)
-        case script.Fail():
+        case script.FailStep():
             raise StepFailedError(_filled(step.message, turn))
-        case script.Exit():
+        case script.ExitStep():
             turn.leave(step.code)
         case _:
             assert_never(step)
 
 
-def _filled(text: str, turn: Turn) -> str:
+def _filled(text: str, turn: ScriptedTurn) -> str:
     if "{skill_value}" not in text:
         return text
     if turn.thread.skill_value is None:
@@ -300,7 +300,7 @@ def _filled(text: str, turn: Turn) -> str:
     return text.replace("{skill_value}", turn.thread.skill_value)
 
 
-def _skill(step: script.Skill, turn: Turn) -> None:
+def _skill(step: script.SkillStep, turn: ScriptedTurn) -> None:
     path = path_of(turn.thread.instructions, step.name)
     if path is None:
         raise StepFailedError(f"skill {step.name!r} is not listed under '## Available skills'")
@@ -313,7 +313,7 @@ def _skill(step: script.Skill, turn: Turn) -> None:
     turn.thread.skill_value = value or turn.thread.skill_value
 
 
-def _inside(turn: Turn, path: str) -> Path:
+def _inside(turn: ScriptedTurn, path: str) -> Path:
     root = turn.thread.cwd.resolve()
     target = (root / path).resolve()
     if root not in target.parents:
@@ -321,14 +321,14 @@ def _inside(turn: Turn, path: str) -> Path:
     return target
 
 
-def _append(turn: Turn, path: str, text: str) -> None:
+def _append(turn: ScriptedTurn, path: str, text: str) -> None:
     target = _inside(turn, path)
     old = target.read_text("utf-8") if target.exists() else ""
     if text not in old:
         _store(turn, path, old + text)
 
 
-def _store(turn: Turn, path: str, text: str) -> None:
+def _store(turn: ScriptedTurn, path: str, text: str) -> None:
     target = _inside(turn, path)
     old = target.read_text("utf-8") if target.exists() else None
     shown = text if old is None else _diff(path, old, text)
@@ -351,7 +351,7 @@ def _diff(path: str, old: str, new: str) -> str:
     return "".join(lines)
 
 
-def _commit(turn: Turn, message: str) -> None:
+def _commit(turn: ScriptedTurn, message: str) -> None:
     _check(["git", "add"], _run(turn, ["git", "add", "--all"]))
     unchanged, _ = _run(turn, ["git", "diff", "--cached", "--quiet"])
     if unchanged != 0:
@@ -372,7 +372,7 @@ def _check(argv: Sequence[str], ended: tuple[int, str], *, may_fail: bool = Fals
         raise StepFailedError(f"{shlex.join(argv)} ended with {code}: {text.strip()[-500:]}")
 
 
-def _run(turn: Turn, argv: Sequence[str], item_id: str | None = None) -> tuple[int, str]:
+def _run(turn: ScriptedTurn, argv: Sequence[str], item_id: str | None = None) -> tuple[int, str]:
     """Run a command in the workspace; its whole process group ends with an interrupt of the turn."""
     began, shown, cwd = time.monotonic(), shlex.join(argv), str(turn.thread.cwd)
     item_id = item_id or turn.item_id("call")
@@ -394,7 +394,7 @@ def _run(turn: Turn, argv: Sequence[str], item_id: str | None = None) -> tuple[i
     return code, text
 
 
-def _outcome(turn: Turn, argv: Sequence[str], cwd: str) -> tuple[int, str]:
+def _outcome(turn: ScriptedTurn, argv: Sequence[str], cwd: str) -> tuple[int, str]:
     try:
         child = subprocess.Popen(
             argv,
@@ -419,7 +419,7 @@ def _outcome(turn: Turn, argv: Sequence[str], cwd: str) -> tuple[int, str]:
             return child.returncode, output.decode("utf-8", "replace")
 
 
-def _tool(step: script.Tool, turn: Turn) -> None:
+def _tool(step: script.ToolStep, turn: ScriptedTurn) -> None:
     item_id = turn.item_id("tool")
     arguments = {
         key: _filled(value, turn) if isinstance(value, str) else value
@@ -439,7 +439,7 @@ def _tool_text(answer: Mapping[str, Any]) -> str:
     return " ".join(str(item.get("text", "")) for item in answer["result"].get("contentItems", []))
 
 
-def _ask_approval(step: script.AskApproval, turn: Turn) -> None:
+def _ask_approval(step: script.ApprovalStep, turn: ScriptedTurn) -> None:
     item_id, shown, cwd = turn.item_id("call"), shlex.join(step.argv), str(turn.thread.cwd)
     turn.item_started(protocol.command_execution(item_id, shown, cwd))
     answer = turn.ask(
@@ -462,7 +462,7 @@ def _ask_approval(step: script.AskApproval, turn: Turn) -> None:
         raise InterruptedTurnError
 
 
-def _ask_input(step: script.AskInput, turn: Turn) -> None:
+def _ask_input(step: script.InputStep, turn: ScriptedTurn) -> None:
     if step.question in turn.thread.asked:
         turn.say(f"I have asked: {step.question}")
         return
@@ -480,8 +480,8 @@ def _ask_input(step: script.AskInput, turn: Turn) -> None:
     turn.say(f"Answered: {', '.join(given)}" if given else "Nobody answered.")
 
 
-def _wait(step: script.Sleep | script.WaitFor, turn: Turn) -> None:
-    if isinstance(step, script.WaitFor):
+def _wait(step: script.SleepStep | script.WaitStep, turn: ScriptedTurn) -> None:
+    if isinstance(step, script.WaitStep):
         turn.wait((turn.thread.cwd / step.path).exists, _LOOK_EVERY_S)
         return
     until = time.monotonic() + step.duration_ms / 1000

@@ -12,8 +12,8 @@ from symphony.trackers.markdown.config import DEFAULT_PREFIX as DEFAULT_PREFIX
 from symphony.trackers.markdown.config import DEFAULT_STATES as DEFAULT_STATES
 from symphony.trackers.markdown.config import PARKING_STATES as PARKING_STATES
 from symphony.trackers.markdown.config import BoardConfig as BoardConfig
-from symphony.trackers.markdown.document import Draft as Draft
-from symphony.trackers.markdown.doubts import doubtful_states as doubtful_states
+from symphony.trackers.markdown.config import doubtful_states as doubtful_states
+from symphony.trackers.markdown.document import IssueDraft as IssueDraft
 from symphony.trackers.markdown.errors import printable as printable
 from symphony.trackers.markdown.tracker import KIND as KIND
 from symphony.trackers.markdown.tracker import MarkdownTracker as MarkdownTracker

@@ -14,18 +14,10 @@ from pathlib import Path
 from symphony.domain import Blocker, Issue, normalise_state
 from symphony.trackers.base import TrackerError
 from symphony.trackers.fields import tidy
-from symphony.trackers.markdown import files
+from symphony.trackers.markdown import document, files
 from symphony.trackers.markdown.config import BoardConfig
-from symphony.trackers.markdown.document import (
-    Draft,
-    Fields,
-    MalformedError,
-    parse_issue,
-    render_issue,
-    replace_scalar,
-)
 from symphony.trackers.markdown.errors import busy, malformed, missing, refused, unreachable
-from symphony.trackers.markdown.store import BoardListing, Scan, Store
+from symphony.trackers.markdown.store import BoardFiles, Scan, Store
 
 _REPLACE_ATTEMPTS = 8
 _CREATE_ATTEMPTS = 1_000
@@ -89,9 +81,9 @@ class BoardIssueReader:
     def __init__(
         self,
         scan: Scan,
-        listing: BoardListing,
+        listing: BoardFiles,
         config: BoardConfig,
-        known: dict[str, tuple[Fields, Issue]],
+        known: dict[str, tuple[document.Fields, Issue]],
     ) -> None:
         self._scan, self._listing, self._config, self._known = scan, listing, config, known
         self._states = set(map(normalise_state, config.states))
@@ -143,7 +135,7 @@ class BoardIssueReader:
         known = self._scan.issues.get(issue_id)
         return Blocker(id=issue_id, identifier=issue_id, state=None if known is None else known.state)
 
-    def _objection(self, issue_id: str, fields: Fields, blockers: Iterable[Blocker]) -> str | None:
+    def _objection(self, issue_id: str, fields: document.Fields, blockers: Iterable[Blocker]) -> str | None:
         """Why an issue is held back."""
         if self._is_terminal(fields.state):
             return None
@@ -246,7 +238,7 @@ class Board:
         self.config = config
         self.now = now
         self.store = Store(config.path, config.layout)
-        self._known: dict[str, tuple[Fields, Issue]] = {}
+        self._known: dict[str, tuple[document.Fields, Issue]] = {}
 
     def all(self) -> Snapshot:
         """Every issue. Raises `TrackerError` if the folder cannot be read."""
@@ -280,7 +272,7 @@ class Board:
             raise missing(f"there is no issue {issue_id!r} in {self.config.path} any more")
         return snapshot.issues[0]
 
-    def create(self, draft: Draft, numbers: IssueNumbers | None = None) -> Issue:
+    def create(self, draft: document.IssueDraft, numbers: IssueNumbers | None = None) -> Issue:
         """Write a new issue under the next number; two processes never get the same one.
 
         `numbers` says which numbers were given out before; without it only the board's folder does.
@@ -292,9 +284,9 @@ class Board:
             raise refused(f"{self.config.path} is the board of another program", hint="`backlog task create`")
         self.known_state(draft.state)
         try:
-            data = render_issue(draft, self.now())
-            parse_issue(data)
-        except (ValueError, MalformedError) as error:
+            data = document.render_issue(draft, self.now())
+            document.parse_issue(data)
+        except (ValueError, document.MalformedError) as error:
             raise refused(f"the issue cannot be written: {error}") from error
         if len(data) > files.MAX_FILE_BYTES:
             raise refused("the issue is larger than 1 MB", hint="put large material into the repository")
@@ -337,7 +329,7 @@ class Board:
                 before = self._replace_state(issue_id, path, target)
         except FileNotFoundError as error:
             raise missing(f"there is no issue {issue_id!r} in {self.config.path} any more") from error
-        except MalformedError as error:
+        except document.MalformedError as error:
             raise malformed(path, error.line, error.message, issue_id=issue_id) from error
         except files.RefusedFileError as error:
             raise malformed(path, 1, str(error), issue_id=issue_id) from error
@@ -351,7 +343,7 @@ class Board:
             before = self.store.parse(issue_id, data).state
             if before == target:
                 return before
-            changed = replace_scalar(data, self.config.layout.state_key, target)
+            changed = document.replace_scalar(data, self.config.layout.state_key, target)
             if files.replace(path, changed, expected=data, root=self.config.path):
                 return before
         raise busy(path, _REPLACE_ATTEMPTS)
@@ -370,13 +362,13 @@ class Board:
             state = next((one for one in stood if normalise_state(one) == normalise_state(name)), None)
         return self.legal_state(name) if state is None else state
 
-    def _find(self, name: str, listing: BoardListing) -> str:
+    def _find(self, name: str, listing: BoardFiles) -> str:
         issue_id = listing.find(name)
         if issue_id is None:
             raise missing(f"there is no issue {name[:80]!r} in {self.config.path}")
         return issue_id
 
-    def _scan_with_blockers(self, listing: BoardListing, ids: Iterable[str]) -> Scan:
+    def _scan_with_blockers(self, listing: BoardFiles, ids: Iterable[str]) -> Scan:
         """These issues and, through any number of steps, the issues that block them."""
         found = Scan()
         pending = list(ids)
@@ -393,7 +385,7 @@ class Board:
             ]
         return found
 
-    def _snapshot(self, scan: Scan, listing: BoardListing, ids: Iterable[str]) -> Snapshot:
+    def _snapshot(self, scan: Scan, listing: BoardFiles, ids: Iterable[str]) -> Snapshot:
         reader = BoardIssueReader(scan, listing, self.config, self._known)
         return Snapshot(
             issues=tuple(reader.issue(issue_id) for issue_id in ids if issue_id in scan.issues),

@@ -19,15 +19,7 @@ from pathlib import Path
 
 from symphony.frontmatter import quote
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import files
-from symphony.trackers.markdown.document import (
-    MalformedError,
-    instant,
-    parse_parts,
-    render,
-    replace_body,
-    timestamp,
-)
+from symphony.trackers.markdown import document, files
 from symphony.trackers.markdown.errors import busy, malformed, missing, refused, unreachable
 from symphony.trackers.markdown.store import id_problem
 
@@ -116,7 +108,7 @@ class CommentStore:
                 created = comment.created or datetime.fromtimestamp(path.lstat().st_mtime, UTC)
             except FileNotFoundError:
                 continue
-            except (MalformedError, files.RefusedFileError) as error:
+            except (document.MalformedError, files.RefusedFileError) as error:
                 problems.append(malformed(path, getattr(error, "line", 1), str(error)))
                 continue
             except OSError as error:
@@ -190,10 +182,10 @@ class CommentStore:
     def _create(self, issue_id: str, body: str, *, author: str, key: str | None) -> str:
         _check(body)
         try:
-            values = {"author": quote(author), "created": timestamp(self.now(), exact=True)}
+            values = {"author": quote(author), "created": document.timestamp(self.now(), exact=True)}
             if key is not None:
                 values["key"] = quote(key)
-            data = render(values, body)
+            data = document.render(values, body)
         except ValueError as error:
             raise refused(f"the comment cannot be written: {error}") from error
         folder, exists = self._folder(issue_id)
@@ -221,12 +213,12 @@ class CommentStore:
                 files.sweep(path.parent)
                 for _ in range(_ATTEMPTS):
                     data = files.read(path, root=self.folder)
-                    changed = replace_body(data, body)
+                    changed = document.replace_body(data, body)
                     if changed == data or files.replace(path, changed, expected=data, root=self.folder):
                         return
         except FileNotFoundError as error:
             raise missing(f"the comment {comment_id} of {issue_id} is gone") from error
-        except MalformedError as error:
+        except document.MalformedError as error:
             raise malformed(path, error.line, error.message) from error
         except files.RefusedFileError as error:
             raise malformed(path, 1, str(error)) from error
@@ -251,7 +243,7 @@ def _mark(issue_id: str, key: str) -> str:
 
 def _parse(issue_id: str, path: Path, data: bytes) -> StoredComment:
     stem = path.name.removesuffix(_SUFFIX)
-    parts = parse_parts(data)
+    parts = document.parse_parts(data)
     author, key = parts.values.get("author"), parts.values.get("key")
     is_daemons = (
         isinstance(key, str) and author == DAEMON and author_and_mark(stem) == (DAEMON, _mark(issue_id, key))
@@ -259,7 +251,7 @@ def _parse(issue_id: str, path: Path, data: bytes) -> StoredComment:
     return StoredComment(
         id=stem,
         author=author if isinstance(author, str) else "unknown",
-        created=instant(parts.values.get("created")),
+        created=document.instant(parts.values.get("created")),
         body=re.sub(r"\r\n?", "\n", parts.body).strip("\n"),
         key=str(key) if is_daemons else None,
     )

@@ -1,15 +1,17 @@
 """The settings of the board: `tracker.provider` and the states of `tracker`."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from symphony.domain import normalise_state
+from symphony.domain import Issue, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
 from symphony.trackers.markdown.document import MalformedError
-from symphony.trackers.markdown.errors import config_problem
+from symphony.trackers.markdown.errors import config_problem, printable
 from symphony.trackers.markdown.layout import (
     BACKLOG_COMMENTS,
     BACKLOG_CONFIG,
@@ -17,8 +19,10 @@ from symphony.trackers.markdown.layout import (
     OWN,
     BacklogLayout,
     BacklogSettings,
-    Layout,
+    BoardLayout,
 )
+
+_MAX_NAMES = 5
 
 PROVIDER_KEYS = ("path", "prefix", "states", "layout")
 DEFAULT_PATH = ".symphony/issues"
@@ -54,7 +58,7 @@ class BoardConfig:
     states: tuple[str, ...] = DEFAULT_STATES
     active: tuple[str, ...] = DEFAULT_ACTIVE
     terminal: tuple[str, ...] = DEFAULT_TERMINAL
-    layout: Layout = OWN
+    layout: BoardLayout = OWN
     comments_path: Path | None = None
     lists_states: bool = field(default=False, compare=False)
 
@@ -216,3 +220,49 @@ class _Reader:
                 hint = f"states: {', '.join(states)}"
                 self._problems.append(config_problem(f"tracker.{key}", problem, hint=hint))
         return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtfulState:
+    """A state of the settings that no issue and no other setting uses.
+
+    Attributes:
+        state: as the settings spell it.
+        message: one line, which names the states in which issues stand instead.
+        nearest: the most similar of those; `None` if none is similar.
+    """
+
+    state: str
+    message: str
+    nearest: str | None
+
+
+def doubtful_states(
+    config: BoardConfig, named: Sequence[str], issues: Sequence[Issue]
+) -> Iterator[DoubtfulState]:
+    """States that one setting names and nothing uses, while issues stand in states that no setting names.
+
+    A state with a usual name, such as In Progress, is doubted only if issues stand in a similar one.
+
+    Args:
+        config: the board.
+        named: the states of all settings; one that several settings name is there several times.
+        issues: all issues of the board.
+    """
+    usual = set(map(normalise_state, DEFAULT_STATES))
+    counted = Counter(map(normalise_state, named))
+    used = {normalise_state(issue.state) for issue in issues}
+    stray = {
+        normalise_state(issue.state): issue.state
+        for issue in issues
+        if not config.names(issue.state) and normalise_state(issue.state) not in counted
+    }
+    names = ", ".join(sorted(map(printable, stray.values()))[:_MAX_NAMES])
+    for state in dict.fromkeys(named):
+        key = normalise_state(state)
+        if not stray or counted[key] > 1 or key in used:
+            continue
+        near = next(iter(get_close_matches(key, stray, n=1, cutoff=0.6)), None)
+        if near is not None or key not in usual:
+            message = f"no issue is in {state!r}, and issues stand in states that no setting names: {names}"
+            yield DoubtfulState(state=state, message=message, nearest=near and stray[near])

@@ -34,7 +34,7 @@ class MalformedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class IssueFileParts:
     """A file: the front matter as a map, the line of each top-level key, and the body."""
 
     values: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Parts:
         return tuple(dict.fromkeys(name.strip() for name in names if name.strip())), None
 
 
-def parse_parts(data: bytes) -> Parts:
+def parse_parts(data: bytes) -> IssueFileParts:
     """Take a file apart.
 
     Raises:
@@ -86,7 +86,7 @@ def parse_parts(data: bytes) -> Parts:
     except FrontMatterError as error:
         raise MalformedError(error.line, error.message) from error
     lines = {str(path[0]): at[0] for path, at in document.positions.items() if len(path) == 1}
-    return Parts(values=document.value, lines=lines, body=data[pieces.body_offset :].decode())
+    return IssueFileParts(values=document.value, lines=lines, body=data[pieces.body_offset :].decode())
 
 
 def _split(data: bytes) -> Split:
@@ -190,7 +190,7 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class IssueDraft:
     """A new issue; `priority` is 1 to 4 or `None`."""
 
     title: str
@@ -224,7 +224,7 @@ def parse_issue(data: bytes) -> Fields:
     )
 
 
-def render_issue(draft: Draft, created: datetime) -> bytes:
+def render_issue(draft: IssueDraft, created: datetime) -> bytes:
     """A new issue file, without keys that have no value.
 
     Raises:

@@ -1,8 +1,8 @@
 """How issues are stored in the board's folder: which file is which issue, and what a file says.
 
-`Layout` is the board's own: `SYM-12.md` is the issue `SYM-12`. `BacklogLayout` is that of Backlog.md 1.52:
-`backlog/tasks/task-12 - Title.md`, with the states in `backlog/config.yml`. That program and this daemon work
-on the same files. Tasks are read as it writes them, and the only change ever made to one is that of its
+`BoardLayout` is the board's own: `SYM-12.md` is the issue `SYM-12`. `BacklogLayout` is that of Backlog.md
+1.52: `backlog/tasks/task-12 - Title.md`, with the states in `backlog/config.yml`. Both programs work on the
+same files. The daemon reads tasks as that program writes them, and changes nothing of one but its
 state. Titles in file names have no meaning. A task that was moved to `completed` is over; an archived one is
 deleted, and Backlog.md removes it from dependencies.
 """
@@ -18,15 +18,7 @@ from typing_extensions import override
 from symphony.domain import normalise_labels
 from symphony.frontmatter import FrontMatterError, Profile, load
 from symphony.trackers.base import unique
-from symphony.trackers.markdown import files
-from symphony.trackers.markdown.document import (
-    Fields,
-    MalformedError,
-    Parts,
-    description_of,
-    parse_issue,
-    parse_parts,
-)
+from symphony.trackers.markdown import document, files
 
 
 def is_issue_file(name: str) -> bool:
@@ -34,7 +26,7 @@ def is_issue_file(name: str) -> bool:
     return name.endswith(".md") and not name.startswith(".") and name.lower() != "readme.md"
 
 
-class Layout:
+class BoardLayout:
     """`SYM-12.md` is the issue `SYM-12`.
 
     Attributes:
@@ -68,13 +60,13 @@ class Layout:
         del folder
         return frozenset()
 
-    def parse(self, data: bytes, issue_id: str) -> Fields:
+    def parse(self, data: bytes, issue_id: str) -> document.Fields:
         """What a file says. Raises `MalformedError`."""
         del issue_id
-        return parse_issue(data)
+        return document.parse_issue(data)
 
 
-OWN = Layout()
+OWN = BoardLayout()
 
 
 # --- Backlog.md ------------------------------------------------------------------------------------------
@@ -108,21 +100,21 @@ class BacklogSettings:
             data = files.read(folder / BACKLOG_CONFIG, root=folder)
             values = load(data, profile=Profile.TEXT, first_line=1).value
         except files.RefusedFileError as error:
-            raise MalformedError(1, str(error)) from error
+            raise document.MalformedError(1, str(error)) from error
         except FrontMatterError as error:
-            raise MalformedError(error.line, error.message) from error
-        parts = Parts(values=values, lines={}, body="")
+            raise document.MalformedError(error.line, error.message) from error
+        parts = document.IssueFileParts(values=values, lines={}, body="")
         statuses = unique(parts.names("statuses") or ())
         prefix = values.get("task_prefix", "task")
         if not statuses:
-            raise MalformedError(1, "there are no `statuses`")
+            raise document.MalformedError(1, "there are no `statuses`")
         if not isinstance(prefix, str) or not _TASK_PREFIX.fullmatch(prefix):
-            raise MalformedError(1, "`task_prefix` must be a word")
+            raise document.MalformedError(1, "`task_prefix` must be a word")
         priorities = tuple(map(str.lower, unique(parts.names("priorities") or ())))
         return cls(statuses=statuses, prefix=prefix, priorities=priorities or ("high", "medium", "low"))
 
 
-class BacklogLayout(Layout):
+class BacklogLayout(BoardLayout):
     """`task-12 - Title.md` is the issue `TASK-12`; `task-12.1 - Title.md` is its part `TASK-12.1`."""
 
     state_key = "status"
@@ -164,15 +156,15 @@ class BacklogLayout(Layout):
         return frozenset(issue_id.casefold() for issue_id in self.files(names))
 
     @override
-    def parse(self, data: bytes, issue_id: str) -> Fields:
-        parts = parse_parts(data)
+    def parse(self, data: bytes, issue_id: str) -> document.Fields:
+        parts = document.parse_parts(data)
         named = parts.required("id").strip()
         if named.casefold() != issue_id.casefold():
             message = f"`id` is {named[:80]!r}, not that of the file name"
-            raise MalformedError(parts.lines.get("id", 1), message)
+            raise document.MalformedError(parts.lines.get("id", 1), message)
         blocked_by, problem = parts.blockers("dependencies")
         assignees = (name.strip().lstrip("@") for name in parts.names("assignee") or () if name.strip(" @"))
-        return Fields(
+        return document.Fields(
             title=parts.required("title"),
             state=parts.required("status").strip(),
             labels=normalise_labels(parts.names("labels") or ()),
@@ -182,7 +174,7 @@ class BacklogLayout(Layout):
             blockers_problem=problem,
             created=_backlog_time(parts.values.get("created_date")),
             updated=_backlog_time(parts.values.get("updated_date")),
-            description=description_of(_SECTION_MARK.sub("", parts.body)),
+            description=document.description_of(_SECTION_MARK.sub("", parts.body)),
         )
 
     def _rank(self, value: object) -> int | None:

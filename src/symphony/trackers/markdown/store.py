@@ -21,7 +21,7 @@ from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.document import Fields, MalformedError
 from symphony.trackers.markdown.errors import malformed, refused, unreachable
-from symphony.trackers.markdown.layout import Layout
+from symphony.trackers.markdown.layout import BoardLayout
 
 MAX_FILES = 20_000
 MAX_TOTAL_BYTES = 268_435_456
@@ -47,7 +47,7 @@ def id_problem(stem: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoardListing:
+class BoardFiles:
     """The issue files at one moment.
 
     Attributes:
@@ -83,7 +83,7 @@ class Store:
         has_unfinished_writes: whether the last listing showed a temporary file, of a write or of a crash.
     """
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Path, layout: BoardLayout) -> None:
         self.folder = folder
         self._layout = layout
         self._parsed: dict[str, tuple[object, Fields]] = {}
@@ -94,7 +94,7 @@ class Store:
         """The file of an issue; only for ids of a listing, or made by the board."""
         return self.folder / self._files.get(issue_id, f"{issue_id}.md")
 
-    def listing(self) -> BoardListing:
+    def listing(self) -> BoardFiles:
         """List the folder.
 
         Raises:
@@ -113,14 +113,14 @@ class Store:
         self._files = found
         for deleted in [issue_id for issue_id in tuple(self._parsed) if issue_id not in found]:
             self._parsed.pop(deleted, None)
-        return BoardListing(
+        return BoardFiles(
             files=found,
             twins=self._layout.twins(found),
             by_name={issue_id.casefold(): issue_id for issue_id in found},
             finished=finished,
         )
 
-    def scan(self, listing: BoardListing, ids: Iterable[str]) -> Scan:
+    def scan(self, listing: BoardFiles, ids: Iterable[str]) -> Scan:
         """Read these ids; those that are not in the listing, or deleted since, are omitted.
 
         Raises:
@@ -154,7 +154,7 @@ class Store:
                 raise refused(f"{self.folder} holds more than {MAX_TOTAL_BYTES} bytes of issues")
         return scan
 
-    def check_name(self, issue_id: str, listing: BoardListing) -> None:
+    def check_name(self, issue_id: str, listing: BoardFiles) -> None:
         """Raise `TrackerError` if the file name alone makes an issue unusable."""
         path = self.folder / listing.files[issue_id]
         if problem := id_problem(issue_id):
@@ -188,6 +188,6 @@ class Store:
 
 
 def _has_settled(info: os.stat_result, now_ns: int) -> bool:
-    """Whether any further change will show. Nobody can set the change time, so it tells the clock's grain."""
+    """Whether any further change will show. No program can set the change time."""
     grain_ns = _FINE_GRAIN_NS if info.st_ctime_ns % _SECOND_NS else _COARSE_GRAIN_NS
     return max(info.st_mtime_ns, info.st_ctime_ns) < now_ns - grain_ns

@@ -17,7 +17,7 @@ from harness.project import Project, until
 from harness.real import require_emulate
 from symphony.config import TrackerSettings
 from symphony.http import RateLimiters
-from symphony.trackers.comments import Outcome, upsert_comment
+from symphony.trackers.comments import UpsertOutcome, upsert_comment
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ async def test_a_comment_is_written_once_found_on_the_second_page_and_edited_in_
     for number in range(FULL_PAGE):
         github.ask("POST", f"/issues/{issue_id}/comments", body=f"Remark {number}")
 
-    async def upsert(fingerprint: str, body: str) -> Outcome:
+    async def upsert(fingerprint: str, body: str) -> UpsertOutcome:
         fresh = tracker_of(provider)  # as after a restart
         done = await upsert_comment(
             fresh, issue_id, kind="skills", scope="s", fingerprint=fingerprint, body=body
@@ -101,10 +101,10 @@ async def test_a_comment_is_written_once_found_on_the_second_page_and_edited_in_
         return done.outcome
 
     hostile = "```text\n@here #12 {{include(x)}}\n--> <!-- x --> \U0001f600\n```"
-    assert await upsert("a", hostile) is Outcome.CREATED
+    assert await upsert("a", hostile) is UpsertOutcome.CREATED
     (made,) = github.comments(issue_id)
-    assert await upsert("a", hostile) is Outcome.UNCHANGED
-    assert await upsert("b", "Mended.") is Outcome.EDITED
+    assert await upsert("a", hostile) is UpsertOutcome.UNCHANGED
+    assert await upsert("b", "Mended.") is UpsertOutcome.EDITED
     (edited,) = github.comments(issue_id)
     assert (edited["id"], edited["user"]["login"]) == (made["id"], "symphony-bot")
     assert hostile in made["body"]

@@ -33,7 +33,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.registry import create_backend
-from symphony.agents.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Answer, Refusal, ServerRequest
+from symphony.agents.wire import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorResponse, RequestAnswer, ServerRequest
 from symphony.config import AcpSettings, NamedAgent
 from symphony.domain import Blame, Category, Tokens
 from symphony.processes.local import LocalHost
@@ -60,8 +60,10 @@ def asked(method: str, **values: Any) -> ServerRequest:
     return ServerRequest(7, method, msgspec.Raw(json.dumps(values).encode()))
 
 
-def refusal(message: str, *, code: int = -32603, method: str = "session/prompt", data: Any = None) -> Refusal:
-    return Refusal(1, method, code, message, msgspec.Raw(json.dumps(data).encode()))
+def refusal(
+    message: str, *, code: int = -32603, method: str = "session/prompt", data: Any = None
+) -> ErrorResponse:
+    return ErrorResponse(1, method, code, message, msgspec.Raw(json.dumps(data).encode()))
 
 
 def backend(tmp_path: Path, environ: dict[str, str] | None = None, **values: Any) -> AcpBackend:
@@ -313,7 +315,7 @@ def test_a_block_asks_a_person(call: object, reason: str) -> None:
 
 
 def test_a_person_decides_exactly_one_request() -> None:
-    def ask(command: str, decisions: dict[str, bool]) -> Answer:
+    def ask(command: str, decisions: dict[str, bool]) -> RequestAnswer:
         call = {"kind": "execute", "rawInput": {"command": command}, "title": "T"}
         request = asked("session/request_permission", options=OPTIONS, toolCall=call)
         return decide(request, "block", decisions)
@@ -534,7 +536,7 @@ def test_how_long_to_wait_is_taken_from_the_words(text: str, expected: int | Non
 
 
 def test_other_refusals_are_response_errors_and_unreadable_data_is_left_out() -> None:
-    answer = Refusal(1, "session/set_mode", -32602, "Invalid params", msgspec.Raw(b"{"))
+    answer = ErrorResponse(1, "session/set_mode", -32602, "Invalid params", msgspec.Raw(b"{"))
     assert dialect(GEMINI).refusal(answer).category is Category.RESPONSE_ERROR
     assert dialect(GEMINI).versioned
 

@@ -21,7 +21,7 @@ from symphony.agents.events import (
     Malformed,
     Notice,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio
 
 Frame = dict[str, Any]
-COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 OPENED: dict[str, Frame] = {
     "initialize": {"protocolVersion": 1},
     "session/new": {"sessionId": "s"},
@@ -146,7 +146,7 @@ async def test_a_pause_after_many_requests_completes_with_a_word() -> None:
 async def test_an_answer_that_cannot_be_read_is_a_failed_turn() -> None:
     events, _ = await turn(b'{"jsonrpc":"2.0","id":3,"result":{"stopReason":"\xff"}}\n')
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.status is TurnStatus.FAILED
 
 
@@ -154,7 +154,7 @@ async def test_an_error_in_words_fails_the_turn_where_the_profile_says_so() -> N
     answer = {"result": {"stopReason": "end_turn"}}
     events, _ = await turn(WORDS, answer, profile="codex-acp")
     ended = events[-1]
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert ended.failure.category is Category.AGENT_RATE_LIMITED
     events, _ = await turn(WORDS, answer)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from symphony.agents.claude.protocol import (
     ClaudeCodec,
+    ClaudeEvent,
     ControlRequest,
     ControlResponse,
-    Event,
     KeepAlive,
     turn_failure,
 )
@@ -117,10 +117,10 @@ def told(line: bytes) -> Any:
 
 def test_a_stream_becomes_messages_in_order() -> None:
     first, pulse, second, question, reply, refused = ClaudeCodec().receive(LINES)
-    assert isinstance(first, Event)
+    assert isinstance(first, ClaudeEvent)
     assert (first.type, first.subtype, decode_object(first.raw)["session_id"]) == ("system", "init", "s")
     assert pulse == KeepAlive(2)
-    assert isinstance(second, Event)
+    assert isinstance(second, ClaudeEvent)
     assert second.subtype == ""
     assert question == ControlRequest("q1", msgspec.Raw(b'{"subtype":"can_use_tool"}'))
     assert isinstance(reply, ControlResponse)
@@ -144,7 +144,7 @@ def test_the_end_of_a_stream_completes_its_last_line() -> None:
     codec = ClaudeCodec()
     assert codec.receive(b'{"type":"result","subtype":"success"}') == []
     (last,) = codec.close()
-    assert isinstance(last, Event)
+    assert isinstance(last, ClaudeEvent)
     assert codec.close() == []
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from symphony.agents.claude.protocol import Event, Translator
+from symphony.agents.claude.protocol import ClaudeEvent, Translator
 from symphony.agents.events import (
     AgentEvent,
     ContextCompacted,
@@ -15,7 +15,7 @@ from symphony.agents.events import (
     RateLimits,
     Reasoning,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
     describe_event,
@@ -38,7 +38,7 @@ def translator() -> Translator:
 
 def say(translator: Translator, body: dict[str, Any]) -> list[AgentEvent]:
     raw = msgspec.Raw(json.dumps(body).encode())
-    return list(translator.translate(Event(body["type"], body.get("subtype", ""), raw)))
+    return list(translator.translate(ClaudeEvent(body["type"], body.get("subtype", ""), raw)))
 
 
 def assistant(*blocks: dict[str, Any], name: str = "m1", **more: Any) -> dict[str, Any]:
@@ -133,13 +133,13 @@ def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Tr
     result = {**RESULT, "modelUsage": {"a": model, "b": {"outputTokens": 1}}, "total_cost_usd": 0.5}
     rest, ended = say(translator, result)
     assert rest == Usage(absolute=False, tokens=Tokens(9, 8, 17))
-    assert ended == TurnEnded(status=TurnStatus.COMPLETED)
-    assert isinstance(ended, TurnEnded)
+    assert ended == TurnEnd(status=TurnStatus.COMPLETED)
+    assert isinstance(ended, TurnEnd)
     assert ended.cost_usd == 0.5
     second = {**RESULT, "modelUsage": {"a": {**model, "outputTokens": 12}}, "total_cost_usd": 0.75}
     more, ended = say(translator, second)
     assert more == Usage(absolute=False, tokens=Tokens(0, 2, 2))
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.cost_usd == 0.25
     assert describe_event(ended) == "turn completed for 0.2500 USD"
 
@@ -172,7 +172,7 @@ def test_the_end_of_a_stream_corrects_the_estimate_of_each_message(translator: T
     assert say(translator, shown("m1")) == [], "a late block of a counted message"
     assert say(translator, streamed("message_delta", "t1", usage={"output_tokens": None})) == []
     total = {"inputTokens": 20, "cacheReadInputTokens": 10, "cacheCreationInputTokens": 2, "outputTokens": 79}
-    assert say(translator, {**RESULT, "modelUsage": {"a": total}}) == [TurnEnded(status=TurnStatus.COMPLETED)]
+    assert say(translator, {**RESULT, "modelUsage": {"a": total}}) == [TurnEnd(status=TurnStatus.COMPLETED)]
 
 
 def test_a_total_is_the_sum_of_both_counts_although_an_estimate_was_too_high(translator: Translator) -> None:
@@ -191,14 +191,14 @@ def test_without_totals_the_usage_of_the_turn_counts(translator: Translator) -> 
 @pytest.mark.parametrize("value", [None, "seven", True, -3, 1.5])
 def test_counts_that_are_none_count_nothing(translator: Translator, value: Any) -> None:
     body = {**RESULT, "modelUsage": {"a": {"inputTokens": value}, "b": 7}, "usage": {"output_tokens": value}}
-    assert say(translator, {**body, "total_cost_usd": "x"}) == [TurnEnded(status=TurnStatus.COMPLETED)]
+    assert say(translator, {**body, "total_cost_usd": "x"}) == [TurnEnd(status=TurnStatus.COMPLETED)]
 
 
 @pytest.mark.parametrize("reason", ["aborted_tools", "aborted_streaming"])
 def test_an_aborted_turn_is_interrupted(translator: Translator, reason: str) -> None:
     body = {**RESULT, "subtype": "error_during_execution", "is_error": True, "terminal_reason": reason}
     (ended,) = say(translator, body)
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.status is TurnStatus.INTERRUPTED
     assert ended.failure is not None
     assert ended.failure.category is Category.TURN_CANCELLED
@@ -208,11 +208,11 @@ def test_an_error_is_no_word_of_the_agent_and_names_the_failure(translator: Tran
     text = {"type": "text", "text": "Credit balance is too low"}
     assert say(translator, assistant(text, error="billing_error")) == []
     (ended,) = say(translator, {**RESULT, "is_error": True, "result": "Something else"})
-    assert isinstance(ended, TurnEnded)
+    assert isinstance(ended, TurnEnd)
     assert ended.failure is not None
     assert ended.failure.category is Category.AGENT_USAGE_LIMIT
     (again,) = say(translator, {**RESULT, "is_error": True, "result": "Something else"})
-    assert isinstance(again, TurnEnded)
+    assert isinstance(again, TurnEnd)
     assert again.failure is not None
     assert again.failure.category is Category.TURN_FAILED, "the name belongs to one turn"
 
@@ -252,7 +252,7 @@ def test_tools_of_ours_that_did_not_start_are_told_once(translator: Translator) 
 def test_what_is_not_known_means_nothing_and_what_is_unreadable_is_malformed(translator: Translator) -> None:
     assert say(translator, {"type": "system", "subtype": "status"}) == []
     assert say(translator, {"type": "tool_progress"}) == []
-    (told,) = translator.translate(Event("assistant", "", msgspec.Raw(b'{"message": "\xff"}')))
+    (told,) = translator.translate(ClaudeEvent("assistant", "", msgspec.Raw(b'{"message": "\xff"}')))
     assert isinstance(told, Malformed)
     assert told.excerpt.startswith("assistant: ")
 

@@ -15,18 +15,18 @@ from symphony.agents.events import (
     Notice,
     RateLimits,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
-from symphony.agents.wire import Notification
+from symphony.agents.wire import ServerNotification
 from symphony.domain import Category, Tokens
 
 IDS = {"threadId": "th", "turnId": "tu"}
 
 
 def told(method: str, params: Any) -> Translation:
-    return translate(Notification(method, msgspec.Raw(json.dumps(params).encode())))
+    return translate(ServerNotification(method, msgspec.Raw(json.dumps(params).encode())))
 
 
 def only(method: str, params: Any) -> AgentEvent:
@@ -34,11 +34,11 @@ def only(method: str, params: Any) -> AgentEvent:
     return event
 
 
-def ended(status: str, **turn: Any) -> TurnEnded:
+def ended(status: str, **turn: Any) -> TurnEnd:
     event = told("turn/completed", {"threadId": "th", "turn": {"id": "tu", "status": status, **turn}}).events[
         -1
     ]
-    assert isinstance(event, TurnEnded)
+    assert isinstance(event, TurnEnd)
     return event
 
 
@@ -195,7 +195,7 @@ def test_limits_that_a_model_wrote_into_an_item_are_not_believed() -> None:
 
 @pytest.mark.conformance("A-8")
 def test_a_turn_that_completed_is_a_success() -> None:
-    assert ended("completed") == TurnEnded(status=TurnStatus.COMPLETED)
+    assert ended("completed") == TurnEnd(status=TurnStatus.COMPLETED)
 
 
 @pytest.mark.conformance("A-8")
@@ -228,11 +228,11 @@ def test_an_unknown_status_is_no_success() -> None:
 
 def test_the_older_names_of_a_turns_end_are_accepted() -> None:
     failed = only("turn/failed", {**IDS, "error": {"message": "no"}})
-    assert isinstance(failed, TurnEnded)
+    assert isinstance(failed, TurnEnd)
     assert failed.failure is not None
     assert failed.failure.message == "no"
     cancelled = only("turn/cancelled", IDS)
-    assert isinstance(cancelled, TurnEnded)
+    assert isinstance(cancelled, TurnEnd)
     assert cancelled.status is TurnStatus.INTERRUPTED
 
 
@@ -241,7 +241,7 @@ def test_a_bare_usage_counts_at_the_end_of_a_turn_only() -> None:
     usage = {"usage": {"input_tokens": 5, "output_tokens": 1}}
     first, last = told("turn/completed", {**IDS, **usage}).events
     assert first == Usage(absolute=True, tokens=Tokens(5, 1, 6))
-    assert last == TurnEnded(status=TurnStatus.COMPLETED)
+    assert last == TurnEnd(status=TurnStatus.COMPLETED)
     assert told("turn/other", usage).events == ()
 
 
@@ -313,6 +313,6 @@ def test_what_means_nothing_is_no_event(method: str) -> None:
 
 
 def test_params_that_cannot_be_read_are_malformed() -> None:
-    (event,) = translate(Notification("item/started", msgspec.Raw(b'{"item": "\xff"}'))).events
+    (event,) = translate(ServerNotification("item/started", msgspec.Raw(b'{"item": "\xff"}'))).events
     assert isinstance(event, Malformed)
     assert event.excerpt.startswith("item/started: ")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from symphony.agents.codex.session import Policy, decide, tool_answer
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
 from symphony.agents.session import OnApproval, ToolCall
-from symphony.agents.wire import Answer, ServerRequest
+from symphony.agents.wire import RequestAnswer, ServerRequest
 from symphony.domain import ToolResult
 
 CURRENT = ["item/commandExecution/requestApproval", "item/fileChange/requestApproval"]
@@ -23,13 +23,13 @@ def policy(on_approval: OnApproval = "decline", approval_policy: Any = "never") 
     return Policy(approval_policy=approval_policy, on_approval=on_approval, tool_names=frozenset({"board"}))
 
 
-def asked(method: str, params: Any, **how: Any) -> Answer | ToolCall:
+def asked(method: str, params: Any, **how: Any) -> RequestAnswer | ToolCall:
     return decide(ServerRequest(3, method, msgspec.Raw(json.dumps(params).encode())), policy(**how))
 
 
-def answer(method: str, params: Any, **how: Any) -> Answer:
+def answer(method: str, params: Any, **how: Any) -> RequestAnswer:
     decision = asked(method, params, **how)
-    assert isinstance(decision, Answer)
+    assert isinstance(decision, RequestAnswer)
     return decision
 
 
@@ -76,13 +76,13 @@ OTHER_EDIT = [{"path": "a", "kind": "update", "diff": "+2"}]
 def test_a_person_decides_exactly_one_request(
     method: str, params: dict[str, Any], others: dict[str, Any], approved: dict[str, Any]
 ) -> None:
-    def ask(what: dict[str, Any], item: str, decisions: Mapping[str, bool]) -> Answer:
+    def ask(what: dict[str, Any], item: str, decisions: Mapping[str, bool]) -> RequestAnswer:
         ids = {"threadId": item, "turnId": item, "itemId": item, "reason": f"because {item}"} | what
         raw = msgspec.Raw(json.dumps(ids).encode())
         changes = {"edit": EDIT, "again": EDIT, "other": OTHER_EDIT}
         bound = replace(policy("block"), decisions=decisions, changes=changes)
         found = decide(ServerRequest(3, method, raw), bound)
-        assert isinstance(found, Answer)
+        assert isinstance(found, RequestAnswer)
         return found
 
     asked_first = ask(params, "one", {}).event
@@ -299,7 +299,7 @@ def test_what_we_do_not_know_is_refused(method: str) -> None:
 def test_params_that_cannot_be_read_are_refused() -> None:
     request = ServerRequest(1, "item/tool/call", msgspec.Raw(b'{"tool": "\xff"}'))
     found = decide(request, policy())
-    assert isinstance(found, Answer)
+    assert isinstance(found, RequestAnswer)
     assert found.error is not None
 
 
@@ -330,5 +330,5 @@ def test_for_any_request_there_is_exactly_one_answer(
     method: str, params: Any, on_approval: OnApproval
 ) -> None:
     decision = asked(method, params, on_approval=on_approval)
-    if isinstance(decision, Answer):
+    if isinstance(decision, RequestAnswer):
         assert (decision.result is None) != (decision.error is None)

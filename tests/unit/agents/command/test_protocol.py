@@ -6,14 +6,14 @@ import pytest
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES, CommandProfile, command_of
 from symphony.agents.command.protocol import TurnOutput
-from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
+from symphony.agents.events import Activity, Text, TurnEnd, TurnStatus
 from symphony.config import CommandSettings
 from symphony.domain import Blame, Category, Failure
 
 GENERIC, AIDER = PROFILES["generic"], PROFILES["aider"]
 
 
-def failure(ended: TurnEnded) -> Failure:
+def failure(ended: TurnEnd) -> Failure:
     assert ended.status is TurnStatus.FAILED
     assert ended.failure is not None
     return ended.failure
@@ -63,7 +63,7 @@ def test_a_key_in_the_output_is_masked() -> None:
 
 
 def test_exit_code_0_is_a_turn_that_completed() -> None:
-    assert TurnOutput(GENERIC).turn_end(0, "bye") == TurnEnded(status=TurnStatus.COMPLETED)
+    assert TurnOutput(GENERIC).turn_end(0, "bye") == TurnEnd(status=TurnStatus.COMPLETED)
 
 
 @pytest.mark.parametrize("code", [126, 127])
@@ -100,7 +100,7 @@ def test_secrets_in_a_last_line_are_masked() -> None:
     assert "abcdefghijklmnopqrstuvwxyz" not in found.message
 
 
-def ended(*lines: str, profile: CommandProfile = AIDER) -> TurnEnded:
+def ended(*lines: str, profile: CommandProfile = AIDER) -> TurnEnd:
     """The end of a turn with exit code 0 that printed these lines."""
     output = TurnOutput(profile)
     output.receive("".join(f"{line}\n" for line in lines).encode())

@@ -5,7 +5,7 @@ import pytest
 
 from symphony.agents.mcp.server import PROTOCOL_VERSIONS, cancelled_request, respond, tool_answer
 from symphony.agents.session import RefusedCall, ToolCall
-from symphony.agents.wire import Answer, JsonRpcCodec, Notification, ServerRequest
+from symphony.agents.wire import JsonRpcCodec, RequestAnswer, ServerNotification, ServerRequest
 from symphony.domain import ToolResult, ToolSpec
 
 LOOK = ToolSpec(name="look", description="Look.", input_schema={"type": "object", "properties": {}})
@@ -18,15 +18,15 @@ def asked(method: str, params: Any = None) -> ServerRequest:
     return message
 
 
-def told(method: str, params: Any = None) -> Notification:
+def told(method: str, params: Any = None) -> ServerNotification:
     (message,) = JsonRpcCodec().receive(json.dumps({"method": method, "params": params}).encode() + b"\n")
-    assert isinstance(message, Notification)
+    assert isinstance(message, ServerNotification)
     return message
 
 
 def result(method: str, params: Any = None) -> dict[str, Any]:
     reply = respond(asked(method, params), [LOOK])
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, RequestAnswer)
     assert reply.result is not None
     return dict(reply.result)
 
@@ -80,7 +80,7 @@ def test_a_call_that_cannot_be_run_is_answered_for_the_model(params: Any, words:
 @pytest.mark.parametrize("method", ["resources/list", "prompts/list", "logging/setLevel", "x\ny"])
 def test_whatever_else_is_asked_is_not_found(method: str) -> None:
     reply = respond(asked(method), [LOOK])
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, RequestAnswer)
     assert reply.error is not None
     assert reply.error[0] == -32601
     assert "\n" not in reply.error[1]
@@ -92,9 +92,9 @@ def test_unreadable_parameters_are_refused() -> None:
         b'{"method":"notifications/cancelled","params":{"requestId":"\xff"}}\n'
     )
     assert isinstance(request, ServerRequest)
-    assert isinstance(note, Notification)
+    assert isinstance(note, ServerNotification)
     reply = respond(request, [LOOK])
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, RequestAnswer)
     assert reply.error is not None
     assert reply.error[0] == -32602
     assert cancelled_request(note) is None
@@ -115,5 +115,5 @@ def test_a_result_is_text() -> None:
         (told("notifications/initialized"), None),
     ],
 )
-def test_a_call_taken_back_is_named(message: Notification, expected: object) -> None:
+def test_a_call_taken_back_is_named(message: ServerNotification, expected: object) -> None:
     assert cancelled_request(message) == expected

@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from harness.project import Project
 from published.schemas import conforms_to
 from symphony.cli.main import main
-from symphony.library.model import Change, Evidence, Origin, Proposal, ProposalState, SkillText
+from symphony.library.model import Authorship, Evidence, Origin, Proposal, ProposalState, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
-ADA = Change(author="ada", reason="first")
+ADA = Authorship(author="ada", reason="first")
 
 
 def skill(name: str, content: str = "# How\n", description: str = "What it does.") -> SkillText:
@@ -204,7 +204,7 @@ def test_without_a_terminal_and_an_editor_an_edit_needs_a_file(
 
 def test_versions_are_listed_compared_and_reverted(store: Library) -> None:
     store.add(skill("style", "one\n"), ADA)
-    store.edit(skill("style", "two\n"), Change(author="bob", reason="better"), base_version=1)
+    store.edit(skill("style", "two\n"), Authorship(author="bob", reason="better"), base_version=1)
     assert [(one["version"], one["author"]) for one in as_json("history", "style")["versions"]] == [
         (2, "bob"),
         (1, "ada"),

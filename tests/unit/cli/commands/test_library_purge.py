@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 from harness.project import Project
 from published.schemas import conforms_to
 from symphony.cli.main import main
-from symphony.library.model import Change, Evidence, Origin, SkillText
+from symphony.library.model import Authorship, Evidence, Origin, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
-AGENT = Change(author="codex", run_id="run-1")
+AGENT = Authorship(author="codex", run_id="run-1")
 EVERYTHING = ("--learned-since", "2020-01-01")
 
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("SYMPHONY_STATE_DIR", str(project.state_dir))
     library = Library(project.state_dir / LIBRARY_FILE)
-    library.add(skill("style"), Change(author="ada"))
+    library.add(skill("style"), Authorship(author="ada"))
     library.edit(skill("style", "Learned.\n"), AGENT, base_version=1)
     library.add(skill("fresh"), AGENT, origin=Origin.LEARNED)
     library.propose(skill("other"), Evidence(run_id="run-1"), base_version=0)

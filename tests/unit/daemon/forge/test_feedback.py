@@ -27,7 +27,14 @@ from symphony.domain import (
     ToolResult,
     ToolSpec,
 )
-from symphony.scheduler import Feedback, ForgePolicy, PullLedger, Reply, judge_pull, ledger_after_snapshot
+from symphony.scheduler import (
+    FeedbackTurn,
+    ForgePolicy,
+    PullLedger,
+    ThreadReply,
+    judge_pull,
+    ledger_after_snapshot,
+)
 
 pytestmark = pytest.mark.anyio
 BRANCH = "symphony/SYM-1"
@@ -45,11 +52,11 @@ async def look(desk: ForgeDesk) -> PullRequest:
     return (await desk.forge.observe([1], fresh=True))[1]
 
 
-def judged(pull: PullRequest) -> Feedback:
+def judged(pull: PullRequest) -> FeedbackTurn:
     """The verdict some time after the pull request became as it is."""
     known = PullLedger(number=1, branch=BRANCH, pushed_head=pull.head_sha, pushed_ms=0)
     outcome = judge_pull(pull, ledger_after_snapshot(known, pull, POLICY, HOUR), POLICY, 2 * HOUR)
-    assert isinstance(outcome, Feedback)
+    assert isinstance(outcome, FeedbackTurn)
     return outcome
 
 
@@ -185,8 +192,8 @@ class NoTools:
         return ToolResult.of({"name": name, "issue": issue.id, **arguments})
 
 
-def _tools(*threads: str) -> tuple[ReviewTools, list[Reply]]:
-    taken = list[Reply]()
+def _tools(*threads: str) -> tuple[ReviewTools, list[ThreadReply]]:
+    taken = list[ThreadReply]()
     return ReviewTools(NoTools(), threads=lambda: threads, on_reply=taken.append), taken
 
 
@@ -231,7 +238,7 @@ async def test_answers_are_posted_once_name_nobody_and_do_not_come_back(desk: Fo
     other = desk.repository.remark(pull, WRITER, "Rename it", line=9)
     seen = await look(desk)
     thread = seen.threads[0]
-    reply = Reply(thread_id=thread.id, text="Checked, @ann <!-- hidden", resolve=True)
+    reply = ThreadReply(thread_id=thread.id, text="Checked, @ann <!-- hidden", resolve=True)
 
     await post_reply(desk.forge, seen, reply, PATTERNS_ONLY.text)
     again = await look(desk)
@@ -253,5 +260,9 @@ async def test_answers_are_posted_once_name_nobody_and_do_not_come_back(desk: Fo
 
 async def test_an_answer_to_a_thread_that_is_gone_is_dropped(desk: ForgeDesk) -> None:
     desk.repository.open(BRANCH)
-    await post_reply(desk.forge, await look(desk), Reply(thread_id="9", text="Done"), PATTERNS_ONLY.text)
-    assert reply_marker(Reply(thread_id="9", text="Done")) != reply_marker(Reply(thread_id="9", text="No"))
+    await post_reply(
+        desk.forge, await look(desk), ThreadReply(thread_id="9", text="Done"), PATTERNS_ONLY.text
+    )
+    assert reply_marker(ThreadReply(thread_id="9", text="Done")) != reply_marker(
+        ThreadReply(thread_id="9", text="No")
+    )

@@ -28,8 +28,8 @@ from symphony.scheduler import (
     OperatorAction,
     OperatorAsked,
     PullRequestJudged,
-    Reply,
     SettingsChanged,
+    ThreadReply,
     WakeAsked,
 )
 from symphony.services.pulls import Forge
@@ -1156,7 +1156,7 @@ async def test_an_outage_at_any_request_of_feedback_tells_it_and_answers_once(
         daemon.tell(given(daemon)[0])
         daemon.advance(1_000)
         (told,) = daemon.pulls.threads("1")
-        daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+        daemon.pulls.take_reply("1", ThreadReply(thread_id=told, text="Because."))
         daemon.works()
         daemon.desk.vendor.fail_next(fault, times=_TRIES, skip=nth)
         for _ in range(4):
@@ -1282,7 +1282,7 @@ async def test_feedback_that_no_run_took_is_not_given_once_newer_work_is_pushed(
     assert (record.ledger.offered, record.ledger.told) == (None, ())
 
 
-async def answered_in_mid_run(daemon: Daemon) -> tuple[Pull, Thread, Reply]:
+async def answered_in_mid_run(daemon: Daemon) -> tuple[Pull, Thread, ThreadReply]:
     """A thread that the agent was told of, and its answer while its run goes on."""
     pull = await opened(daemon)
     thread = daemon.desk.repository.remark(pull, WRITER, "Why?")
@@ -1291,7 +1291,7 @@ async def answered_in_mid_run(daemon: Daemon) -> tuple[Pull, Thread, Reply]:
     daemon.tell(given(daemon)[0])
     daemon.advance(1_000)
     (told,) = daemon.pulls.threads("1")
-    reply = Reply(thread_id=told, text="Because.")
+    reply = ThreadReply(thread_id=told, text="Because.")
     daemon.pulls.take_reply("1", reply)
     return pull, thread, reply
 
@@ -1340,7 +1340,7 @@ async def test_an_answer_that_is_refused_stops_no_other_and_comes_with_the_next_
     daemon.tell(given(daemon)[0])
     daemon.advance(1_000)
     for told in daemon.pulls.threads("1"):
-        daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+        daemon.pulls.take_reply("1", ThreadReply(thread_id=told, text="Because."))
     daemon.works()
     pull.sha = daemon.head
     repository.check(pull, "test", CheckState.FAILED)

@@ -17,7 +17,7 @@ from symphony.daemon.frames import CarriedSkills, FrameError
 from symphony.daemon.hosts.host_reports import MAX_FRAMES, MAX_LISTED, HostReports
 from symphony.domain import MASK, Blame, Category, Failure, Redaction
 from symphony.journal.transcripts import CommandEntry, MessageEntry, PlanEntry, TranscriptPlanStep
-from symphony.library.model import Change, Evidence, Resolution, SkillText
+from symphony.library.model import Authorship, Evidence, Resolution, SkillText
 from symphony.library.store import Library
 from symphony.library.sync import CollectedSkills, Synced, sync_collected
 from symphony.library.workspace import WrittenSkill, WrittenSkills
@@ -212,7 +212,7 @@ def test_with_apply_a_host_changes_what_its_run_was_given_and_nothing_else(
 ) -> None:
     library = Library(tmp_path / "library.db")
     text = SkillText(name=claimed, description="What it does.", when_to_use="", content="Do it.\n")
-    library.add(text, Change(author="ann"))
+    library.add(text, Authorship(author="ann"))
     carried = CarriedSkills(resolution=Resolution(skills=(), reason="all"), data={"given": (1, b"")})
     file = replaced(text, content="Do it twice.\n").file()
     lie = CollectedSkills(
@@ -223,7 +223,9 @@ def test_with_apply_a_host_changes_what_its_run_was_given_and_nothing_else(
         files={f".agents/skills/{claimed}/SKILL.md": file},
     )
     taken = sent(frames.SkillsCollected(request=1, collected=lie), door(carried=carried)).collected
-    synced = sync_collected(library, taken, evidence=Evidence(run_id="d1-1"), change=Change(author="codex"))
+    synced = sync_collected(
+        library, taken, evidence=Evidence(run_id="d1-1"), change=Authorship(author="codex")
+    )
     assert synced is not None
     assert library.skill(claimed).version == version
     assert synced.proposals == ()

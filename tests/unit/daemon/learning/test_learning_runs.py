@@ -14,7 +14,7 @@ from harness.journalling import run, skills, written
 from harness.learning import BETTER, DONE, STYLE, Act, LearnerBench, improves
 from harness.scheduling import make_failure
 from symphony.agents.base import Turn
-from symphony.agents.events import AgentEvent, InputRequired, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, InputRequired, TurnEnd, TurnStatus
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.learning.learning_runs import MAX_ATTEMPTS, SKILLS, learning_prompt
 from symphony.daemon.state_dir import StateDirectory
@@ -29,7 +29,7 @@ from symphony.journal.transcripts import (
 from symphony.library.drafts import GivenSkill, read_drafts
 from symphony.library.model import (
     MAX_CONTENT_BYTES,
-    Change,
+    Authorship,
     LearningState,
     LibraryError,
     Origin,
@@ -166,8 +166,8 @@ def test_a_new_skill_is_marked_and_takes_no_name_that_it_may_not_have(tmp_path: 
 
     bench = LearnerBench(tmp_path, act, max_learning_turns=2)
     for name in ("retired", "theirs"):
-        bench.library.add(SkillText.of_file(_skill(name), name), Change(author="ada"))
-    bench.library.remove("retired", Change(author="ada"))
+        bench.library.add(SkillText.of_file(_skill(name), name), Authorship(author="ada"))
+    bench.library.remove("retired", Authorship(author="ada"))
     bench.library.assign(TargetKind.AGENT, "codex", ["style"])
     bench.rate()
     bench.learn()
@@ -196,7 +196,7 @@ def test_a_failure_is_tried_again_or_dropped_with_the_reason(tmp_path: Path) -> 
 
     def failed(*, retryable: bool) -> AgentEvent:
         failure = replace(make_failure("the model is away"), retryable=retryable)
-        return TurnEnded(status=TurnStatus.FAILED, failure=failure)
+        return TurnEnd(status=TurnStatus.FAILED, failure=failure)
 
     def no_skill(cwd: Path, _: Turn) -> AgentEvent:
         (cwd / SKILLS / "new.md").write_text("no front matter and no description")
@@ -257,7 +257,7 @@ def test_what_failed_learning_runs_used_is_kept_and_counts_with_the_next(tmp_pat
     def act(cwd: Path, turn: Turn) -> AgentEvent:
         if len(bench.agent.requests) == 1:
             failure = replace(make_failure("the model is away"), retryable=True)
-            return TurnEnded(status=TurnStatus.FAILED, failure=failure)
+            return TurnEnd(status=TurnStatus.FAILED, failure=failure)
         (feedback,) = bench.found()
         assert feedback.learned is not None
         assert feedback.learned.total_tokens == 200, "of both learning runs so far"
@@ -306,7 +306,7 @@ def test_with_sync_apply_a_version_is_made_at_once_unless_a_person_should_look(t
     bench.rate()
     bench.learn()
     assert bench.library.skill("style").version == 2
-    assert bench.library.version("style", 2).change == Change(
+    assert bench.library.version("style", 2).change == Authorship(
         author="codex", reason="proposal 2", run_id="run-1"
     )
     (waits,) = bench.library.proposals()
@@ -367,7 +367,7 @@ def test_a_new_skill_takes_no_name_that_the_repository_has(tmp_path: Path) -> No
 def test_it_gets_the_skills_that_the_run_had(tmp_path: Path) -> None:
     bench = LearnerBench(tmp_path)
     for name in ("labelled", "other"):
-        bench.library.add(SkillText.of_file(_skill(name), name), Change(author="ada"))
+        bench.library.add(SkillText.of_file(_skill(name), name), Authorship(author="ada"))
     bench.library.assign(TargetKind.AGENT, "codex", ["style"])
     record = replace(run(1), issue_id="99", issue_identifier="SYM-99", library_versions={"labelled": 1})
     written(tmp_path / "state" / JOURNAL_FILE, record)

@@ -10,10 +10,10 @@ from harness.binding import FakeTracker, make_context
 from harness.scheduling import make_issue
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.library_skills import MAX_SKILLS, ChosenSkills, choose_skills, resolve_skills
-from symphony.library.model import Change, Origin, SkillText, TargetKind
+from symphony.library.model import Authorship, Origin, SkillText, TargetKind
 from symphony.library.store import Library
 
-ADA = Change(author="ada")
+ADA = Authorship(author="ada")
 
 
 def context_of(tmp_path: Path, library: Library, **settings: object) -> RuntimeContext:

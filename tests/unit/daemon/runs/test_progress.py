@@ -13,7 +13,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     ToolCalled,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -28,7 +28,7 @@ STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
 TOOL = ToolCalled(name="board_move", success=True)
 MILESTONES: list[AgentEvent] = [
     ItemStarted(kind="commandExecution", summary="make"),
-    TurnEnded(status=TurnStatus.COMPLETED),
+    TurnEnd(status=TurnStatus.COMPLETED),
     InputRequired(reason="which one?"),
 ]
 

@@ -10,7 +10,7 @@ from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
     ContextCompacted,
-    FileChange,
+    FileEdit,
     InputRequired,
     ItemFinished,
     ItemStarted,
@@ -20,7 +20,7 @@ from symphony.agents.events import (
     RateLimits,
     Reasoning,
     Text,
-    TurnEnded,
+    TurnEnd,
     TurnStatus,
     Usage,
 )
@@ -69,9 +69,9 @@ def test_a_turn_has_what_was_sent_and_how_it_ended() -> None:
     entries = folded(
         Answered(text="Blue."),
         Turn(number=1, prompt="Do it.", envelope=Envelope(skills="Skills.")),
-        TurnEnded(status=TurnStatus.COMPLETED, cost_usd=0.5),
+        TurnEnd(status=TurnStatus.COMPLETED, cost_usd=0.5),
         Turn(number=2, prompt="Go on.", envelope=Envelope(skills="Skills.")),
-        TurnEnded(status=TurnStatus.FAILED, failure=failure),
+        TurnEnd(status=TurnStatus.FAILED, failure=failure),
     )
     assert [(entry.seq, entry.turn) for entry in entries] == [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
     assert {entry.at for entry in entries} == {"2026-03-01T12:00:00.007Z"}
@@ -91,7 +91,7 @@ def test_edited_files_are_named_relative_to_the_workspace(tmp_path: Path, kind: 
     link = tmp_path / "link"
     link.symlink_to(workspace)
     paths = [f"{workspace}/src/a.py", f"{link}/b.py", "./c.py", "d/../e.py", f"{other}/f.py", "/etc/g", ""]
-    changes = tuple(FileChange(path=path, change="update") for path in paths)
+    changes = tuple(FileEdit(path=path, change="update") for path in paths)
     fold = TranscriptFold(Redaction(()))
     fold.work_in(link)
     (entry,) = fold.entries(NOON_MS, ItemStarted(kind=kind, summary="x", changes=changes))
@@ -125,7 +125,7 @@ def test_each_kind_of_event_has_its_entry() -> None:
 
 
 def test_work_is_written_when_it_starts_and_replaced_when_it_ends() -> None:
-    change = FileChange(path="a.py", change="update", added=3, removed=1)
+    change = FileEdit(path="a.py", change="update", added=3, removed=1)
     entries = folded(
         ItemStarted(kind="commandExecution", summary="make", item_id="1", input="make \\\n  test"),
         ItemStarted(kind="fileChange", summary="a.py", item_id="2", changes=(change,)),
@@ -134,7 +134,7 @@ def test_work_is_written_when_it_starts_and_replaced_when_it_ends() -> None:
         ItemFinished(
             kind="commandExecution", summary="make", status="failed", exit_code=2, item_id="1", output="E\n"
         ),
-        TurnEnded(status=TurnStatus.INTERRUPTED),
+        TurnEnd(status=TurnStatus.INTERRUPTED),
     )
     edited = (EditedFile(path="a.py", change="update", added=3, removed=1),)
     assert facts(entries) == [
@@ -172,7 +172,7 @@ def test_no_secret_passes_wherever_it_stands() -> None:
         PlanUpdated(steps=(PlanStep(text=SECRET, status=SECRET),), text=SECRET),
         ItemStarted(kind="execute", summary="", input=f"curl -H {SECRET}", item_id="1"),
         ItemFinished(kind="execute", summary="", status=SECRET, item_id="1", output=SECRET + "z" * 4_090),
-        ItemStarted(kind="fileChange", summary="", changes=(FileChange(path=SECRET, change=SECRET),)),
+        ItemStarted(kind="fileChange", summary="", changes=(FileEdit(path=SECRET, change=SECRET),)),
         ItemFinished(kind="mcpToolCall", summary=SECRET, status="x", output=SECRET),
         ApprovalAnswered(kind="x", decision="accept", subject=SECRET),
         InputRequired(reason="r", question=SECRET),

@@ -5,21 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.testing.scripted_agent.script import (
-    Append,
-    AskApproval,
-    AskInput,
-    Commit,
-    Exit,
-    Fail,
-    Run,
-    Say,
+    AppendStep,
+    ApprovalStep,
+    CommitStep,
+    ExitStep,
+    FailStep,
+    InputStep,
+    RunStep,
+    SayStep,
     ScriptError,
-    Skill,
-    Sleep,
+    SkillStep,
+    SleepStep,
     Step,
-    Tool,
-    WaitFor,
-    Write,
+    ToolStep,
+    WaitStep,
+    WriteStep,
     block,
     parse,
     path_of,
@@ -30,25 +30,25 @@ from symphony.testing.scripted_agent.script import (
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        ({"say": "hi"}, Say(text="hi")),
-        ({"skill": "tidy"}, Skill(name="tidy")),
-        ({"skill": "tidy", "value_of": "prefix"}, Skill(name="tidy", value_of="prefix")),
-        ({"write": "a", "text": "b"}, Write(path="a", text="b")),
-        ({"append": "a", "text": "b"}, Append(path="a", text="b")),
-        ({"run": "a | b"}, Run(argv=("bash", "-c", "a | b"))),
-        ({"run": ["a", "b"], "may_fail": True}, Run(argv=("a", "b"), may_fail=True)),
-        ({"commit": "m"}, Commit(message="m")),
-        ({"tool": "t"}, Tool(name="t", arguments={})),
+        ({"say": "hi"}, SayStep(text="hi")),
+        ({"skill": "tidy"}, SkillStep(name="tidy")),
+        ({"skill": "tidy", "value_of": "prefix"}, SkillStep(name="tidy", value_of="prefix")),
+        ({"write": "a", "text": "b"}, WriteStep(path="a", text="b")),
+        ({"append": "a", "text": "b"}, AppendStep(path="a", text="b")),
+        ({"run": "a | b"}, RunStep(argv=("bash", "-c", "a | b"))),
+        ({"run": ["a", "b"], "may_fail": True}, RunStep(argv=("a", "b"), may_fail=True)),
+        ({"commit": "m"}, CommitStep(message="m")),
+        ({"tool": "t"}, ToolStep(name="t", arguments={})),
         (
             {"tool": "t", "arguments": {"a": 1}, "may_fail": True},
-            Tool(name="t", arguments={"a": 1}, may_fail=True),
+            ToolStep(name="t", arguments={"a": 1}, may_fail=True),
         ),
-        ({"ask_approval": ["a"]}, AskApproval(argv=("a",))),
-        ({"ask_input": "q"}, AskInput(question="q")),
-        ({"sleep_ms": 5}, Sleep(duration_ms=5)),
-        ({"wait_for": "f"}, WaitFor(path="f")),
-        ({"fail": "m"}, Fail(message="m")),
-        ({"exit": 0}, Exit(code=0)),
+        ({"ask_approval": ["a"]}, ApprovalStep(argv=("a",))),
+        ({"ask_input": "q"}, InputStep(question="q")),
+        ({"sleep_ms": 5}, SleepStep(duration_ms=5)),
+        ({"wait_for": "f"}, WaitStep(path="f")),
+        ({"fail": "m"}, FailStep(message="m")),
+        ({"exit": 0}, ExitStep(code=0)),
     ],
 )
 def test_each_kind_of_step_is_read(step: dict[str, object], expected: Step) -> None:
@@ -62,13 +62,13 @@ def test_a_prompt_without_a_block_has_no_script() -> None:
 
 
 def test_the_first_of_two_blocks_counts() -> None:
-    assert parse(block([{"say": "one"}]) + "\n" + block([{"say": "two"}])) == ((Say(text="one"),),)
+    assert parse(block([{"say": "one"}]) + "\n" + block([{"say": "two"}])) == ((SayStep(text="one"),),)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_line_ends_do_not_matter(newline: str) -> None:
     prompt = newline.join(["before", "```scripted", '[[{"say": "x"}]]', "```", "after"])
-    assert parse(prompt) == ((Say(text="x"),),)
+    assert parse(prompt) == ((SayStep(text="x"),),)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_wrong_script_is_refused_with_its_place(content: str, said: str) -> No
 @given(st.lists(st.lists(st.text(), max_size=3), max_size=3))
 def test_whatever_is_said_survives_the_block(texts: list[list[str]]) -> None:
     prompt = block(*[[{"say": text} for text in turn] for turn in texts])
-    assert parse(prompt) == tuple(tuple(Say(text=text) for text in turn) for turn in texts)
+    assert parse(prompt) == tuple(tuple(SayStep(text=text) for text in turn) for turn in texts)
 
 
 @given(st.text())

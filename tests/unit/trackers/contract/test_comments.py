@@ -4,14 +4,14 @@ from contract.desk import Desk
 from contract.vendor import Fault
 from symphony.domain import Category
 from symphony.trackers.base import CommentCapability, TrackerError
-from symphony.trackers.comments import Outcome, upsert_comment
+from symphony.trackers.comments import UpsertOutcome, upsert_comment
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.conformance("T-12")]
 
 
 async def upsert(
     tracker: CommentCapability, issue_id: str, fingerprint: str, body: str | None = None
-) -> Outcome:
+) -> UpsertOutcome:
     done = await upsert_comment(
         tracker,
         issue_id,
@@ -32,7 +32,12 @@ async def test_a_comment_is_made_once_and_edited_in_place(desk: Desk) -> None:
     issue_id = desk.put(1)
     desk.comment(1, "a person wrote this")
     outcomes = [await upsert(desk.tracker, issue_id, of) for of in ("a", "a", "b", "b")]
-    assert outcomes == [Outcome.CREATED, Outcome.UNCHANGED, Outcome.EDITED, Outcome.UNCHANGED]
+    assert outcomes == [
+        UpsertOutcome.CREATED,
+        UpsertOutcome.UNCHANGED,
+        UpsertOutcome.EDITED,
+        UpsertOutcome.UNCHANGED,
+    ]
     assert len(desk.comments(1)) == 2
     assert ours(desk) == ["about b"]
     assert len(desk.vendor.writes()) == 2
@@ -42,9 +47,9 @@ async def test_a_restart_with_the_same_findings_writes_nothing(desk: Desk) -> No
     issue_id = desk.put(1)
     await upsert(desk.tracker, issue_id, "a")
     written = len(desk.vendor.writes())
-    assert await upsert(desk.another(), issue_id, "a") is Outcome.UNCHANGED
+    assert await upsert(desk.another(), issue_id, "a") is UpsertOutcome.UNCHANGED
     assert len(desk.vendor.writes()) == written
-    assert await upsert(desk.another(), issue_id, "b") is Outcome.EDITED
+    assert await upsert(desk.another(), issue_id, "b") is UpsertOutcome.EDITED
     assert ours(desk) == ["about b"]
 
 
@@ -56,7 +61,7 @@ async def test_a_create_that_was_done_and_not_answered_makes_one_comment(desk: D
         await upsert(desk.tracker, issue_id, "a")
     assert caught.value.failure.category is Category.TRACKER_REQUEST
     assert len(desk.vendor.writes()) == 1, "a write is never repeated by itself"
-    assert await upsert(desk.tracker, issue_id, "b") is Outcome.EDITED
+    assert await upsert(desk.tracker, issue_id, "b") is UpsertOutcome.EDITED
     assert ours(desk) == ["about b"]
 
 
@@ -68,7 +73,7 @@ async def test_a_comment_far_down_the_pages_is_found(desk: Desk) -> None:
     for number in range(60):
         desk.comment(1, f"more talk {number}")
     desk.vendor.page_cap = 25
-    assert await upsert(desk.another(), issue_id, "b") is Outcome.EDITED
+    assert await upsert(desk.another(), issue_id, "b") is UpsertOutcome.EDITED
     assert ours(desk) == ["about b"]
 
 
@@ -105,8 +110,8 @@ async def test_two_daemons_come_to_one_comment(desk: Desk) -> None:
     await upsert(first, issue_id, "a")
     (body,) = desk.comments(1)
     desk.comment(1, body, mine=True)
-    assert await upsert(second, issue_id, "b") is Outcome.EDITED
-    assert await upsert(first, issue_id, "b") is Outcome.UNCHANGED
+    assert await upsert(second, issue_id, "b") is UpsertOutcome.EDITED
+    assert await upsert(first, issue_id, "b") is UpsertOutcome.UNCHANGED
     assert ours(desk) == ["about b"], "the other one is blanked"
 
 
@@ -125,7 +130,7 @@ async def test_hostile_text_stays_text(desk: Desk) -> None:
     issue_id = desk.put(1)
     body = "```text\n@here #12\n/close\n--> <!-- x --> ```` \u202e\n```\n\n- " + "x" * 100_000
     await upsert(desk.tracker, issue_id, "a", body)
-    assert await upsert(desk.another(), issue_id, "a", body) is Outcome.UNCHANGED
+    assert await upsert(desk.another(), issue_id, "a", body) is UpsertOutcome.UNCHANGED
     (comment,) = await desk.tracker.list_comments(issue_id)
     assert len(comment.body) <= 32_000
     assert "cut: the comment was too long" in comment.body

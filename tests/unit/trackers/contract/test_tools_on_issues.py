@@ -9,7 +9,7 @@ from contract.desk import Desk
 from contract.vendor import Fault
 from symphony.domain import Issue
 from symphony.http import Purpose
-from symphony.trackers.comments import Outcome, agent_comment_key, is_marked, upsert_comment
+from symphony.trackers.comments import UpsertOutcome, agent_comment_key, is_marked, upsert_comment
 from symphony.trackers.registry import tracker_kind
 from symphony.trackers.remote import RemoteTracker
 
@@ -44,7 +44,7 @@ async def state_of(session: Session) -> str:
     return issue.state
 
 
-async def daemon_comments(desk: Desk, issue_id: str) -> Outcome:
+async def daemon_comments(desk: Desk, issue_id: str) -> UpsertOutcome:
     """The daemon makes its comment on skills, or finds it."""
     done = await upsert_comment(
         desk.tracker, issue_id, kind="skills", scope="s", fingerprint="a", body="about skills"
@@ -64,7 +64,7 @@ async def test_the_three_tools_are_offered_everywhere_with_closed_schemas(desk: 
 async def test_comments_are_read_with_author_time_and_words(desk: Desk) -> None:
     session = await begin(desk)
     await session.comment("By the agent.")
-    assert await daemon_comments(desk, session.issue.id) is Outcome.CREATED
+    assert await daemon_comments(desk, session.issue.id) is UpsertOutcome.CREATED
     read, told = await session.call("issue_comments", {})
     assert read
     assert (told["issue"], told["left_out"]) == (session.issue.identifier, 0)
@@ -180,11 +180,11 @@ async def test_a_comment_that_was_written_and_not_answered_is_not_written_twice(
 
 async def test_a_marker_in_the_words_of_an_agent_is_not_taken_for_the_daemons(desk: Desk) -> None:
     session = await begin(desk)
-    assert await daemon_comments(desk, session.issue.id) is Outcome.CREATED
+    assert await daemon_comments(desk, session.issue.id) is UpsertOutcome.CREATED
     (ours,) = await session.tracker.list_comments(session.issue.id)
     forged = ours.body.replace("about skills", "obey me")
     assert (await session.comment(forged))[0]
-    assert await daemon_comments(desk, session.issue.id) is Outcome.UNCHANGED
+    assert await daemon_comments(desk, session.issue.id) is UpsertOutcome.UNCHANGED
     kept, agents = await session.tracker.list_comments(session.issue.id)
     assert kept.body == ours.body
     assert (agent_comment_key(kept), agent_comment_key(agents) is None) == (None, False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.untouched import writing_of
 from symphony.domain import Blocker, Category
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import Board, BoardConfig, Draft, files
+from symphony.trackers.markdown import Board, BoardConfig, IssueDraft, files
 from symphony.trackers.markdown import store as store_module
 from symphony.trackers.markdown.board import find_cycles, next_number
 from symphony.trackers.markdown.store import id_problem
@@ -166,7 +166,7 @@ def test_a_missing_folder_is_a_failure_and_not_an_empty_board(board: Board, fold
         board.all()
     assert caught.value.failure.category is Category.TRACKER_REQUEST
     with pytest.raises(TrackerError):
-        board.create(Draft(title="x", state="Todo"))
+        board.create(IssueDraft(title="x", state="Todo"))
 
 
 def test_bounds_are_told_and_never_cut_silently(
@@ -227,7 +227,7 @@ def test_a_new_issue_gets_the_next_number(board: Board, write: Write, folder: Pa
     write("SYM-7")
     (folder / "SYM-9" / "comments").mkdir(parents=True)
     issue = board.create(
-        Draft(title="New: one", state="Todo", description="Do\n", labels=("a b",), priority=1)
+        IssueDraft(title="New: one", state="Todo", description="Do\n", labels=("a b",), priority=1)
     )
     assert issue.id == "SYM-10"
     assert (folder / "SYM-10.md").read_text(encoding="utf-8") == (
@@ -239,16 +239,16 @@ def test_a_new_issue_gets_the_next_number(board: Board, write: Write, folder: Pa
 @pytest.mark.parametrize(
     ("draft", "words"),
     [
-        (Draft(title=" ", state="Todo"), "title"),
-        (Draft(title="x", state="Nowhere"), "no state"),
-        (Draft(title="\ud800", state="Todo"), "Unicode"),
-        (Draft(title="x" * 70_000, state="Todo"), "larger"),
-        (Draft(title="x", state="Todo", description="y" * 1_100_000), "1 MB"),
-        (Draft(title="x", state="Todo", description="\ud800"), "cannot be written"),
+        (IssueDraft(title=" ", state="Todo"), "title"),
+        (IssueDraft(title="x", state="Nowhere"), "no state"),
+        (IssueDraft(title="\ud800", state="Todo"), "Unicode"),
+        (IssueDraft(title="x" * 70_000, state="Todo"), "larger"),
+        (IssueDraft(title="x", state="Todo", description="y" * 1_100_000), "1 MB"),
+        (IssueDraft(title="x", state="Todo", description="\ud800"), "cannot be written"),
     ],
 )
 def test_a_draft_that_is_no_issue_is_refused_and_leaves_nothing(
-    board: Board, folder: Path, draft: Draft, words: str
+    board: Board, folder: Path, draft: IssueDraft, words: str
 ) -> None:
     with pytest.raises(TrackerError, match=words):
         board.create(draft)
@@ -353,10 +353,10 @@ def test_numbers_taken_while_we_look_are_passed_over(
         return create(path, data)
 
     monkeypatch.setattr(files, "create", raced)
-    assert board.create(Draft(title="x", state="Todo")).id == "SYM-2"
+    assert board.create(IssueDraft(title="x", state="Todo")).id == "SYM-2"
     monkeypatch.setattr(files, "create", lambda *_: False)
     with pytest.raises(TrackerError, match="1000 times"):
-        board.create(Draft(title="x", state="Todo"))
+        board.create(IssueDraft(title="x", state="Todo"))
     assert sorted(path.name for path in folder.glob("*.md")) == ["SYM-1.md", "SYM-2.md"]
 
 
@@ -373,7 +373,7 @@ def test_a_board_that_cannot_be_written_says_so(
     with pytest.raises(TrackerError, match="Read-only file system"):
         board.move("SYM-1", "Done")
     with pytest.raises(TrackerError, match="Read-only file system"):
-        board.create(Draft(title="x", state="Todo"))
+        board.create(IssueDraft(title="x", state="Todo"))
 
 
 def test_a_board_with_its_own_states_judges_by_them(folder: Path, write: Write) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from symphony.frontmatter import quote, quote_list
 from symphony.trackers.markdown.document import (
-    Draft,
+    IssueDraft,
     MalformedError,
     instant,
     parse_issue,
@@ -177,7 +177,7 @@ def test_any_text_reads_back_from_its_quoted_form(text: str) -> None:
 
 @given(title=TEXT, state=TEXT, body=st.text(max_size=200), labels=st.lists(TEXT, max_size=3))
 def test_any_new_issue_reads_back(title: str, state: str, body: str, labels: list[str]) -> None:
-    data = render_issue(Draft(title=title, state=state, description=body, labels=tuple(labels)), MOMENT)
+    data = render_issue(IssueDraft(title=title, state=state, description=body, labels=tuple(labels)), MOMENT)
     parts = parse_parts(data)
     assert (parts.values["title"], parts.values["state"]) == (title, state)
     assert parts.values.get("labels", []) == labels

@@ -6,7 +6,7 @@ import pytest
 
 from symphony.domain import Issue
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import Board, BoardConfig, Draft, MarkdownTracker, doubtful_states
+from symphony.trackers.markdown import Board, BoardConfig, IssueDraft, MarkdownTracker, doubtful_states
 
 
 def issue(number: int, state: str) -> Issue:
@@ -70,14 +70,14 @@ def test_the_nearest_state_is_named() -> None:
 
 def test_a_new_issue_takes_a_state_that_settings_or_board_know(board: Board, write: object) -> None:
     for state in ("Todo", "backlog", "HUMAN REVIEW"):
-        board.create(Draft(title="t", state=board.known_state(state)))
+        board.create(IssueDraft(title="t", state=board.known_state(state)))
     with pytest.raises(TrackerError) as refused:
         board.known_state("On Hold")
     assert refused.value.failure.hint is not None
     with pytest.raises(TrackerError):
-        board.create(Draft(title="t", state="On Hold"))
+        board.create(IssueDraft(title="t", state="On Hold"))
     write("SYM-77", state="On Hold")  # type: ignore[operator]
-    assert board.create(Draft(title="t", state=board.known_state("on hold"))).state == "On Hold"
+    assert board.create(IssueDraft(title="t", state=board.known_state("on hold"))).state == "On Hold"
 
 
 @pytest.mark.asyncio

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.markdown import Board, BoardConfig, Draft
+from symphony.trackers.markdown import Board, BoardConfig, IssueDraft
 from symphony.trackers.markdown.layout import OWN, is_issue_file
 
 CONFIG = 'project_name: "demo"\nstatuses: ["To Do", "In Progress", "Done"]\ntask_prefix: "task"\n'
@@ -209,7 +209,7 @@ def test_a_move_changes_the_state_and_not_one_other_byte(place: Path, write: Wri
 
 def test_new_tasks_are_made_by_the_program_whose_board_it_is(place: Path) -> None:
     with pytest.raises(TrackerError, match="board of another program"):
-        Board(config(place)).create(Draft(title="A", state="To Do"))
+        Board(config(place)).create(IssueDraft(title="A", state="To Do"))
     assert list((place / "backlog" / "tasks").iterdir()) == []
 
 

@@ -18,7 +18,7 @@ from symphony.trackers.base import (
     Tracker,
     TrackerError,
 )
-from symphony.trackers.comments import Outcome, upsert_comment
+from symphony.trackers.comments import UpsertOutcome, upsert_comment
 from symphony.trackers.markdown import Board, BoardConfig, MarkdownTracker
 
 pytestmark = pytest.mark.asyncio
@@ -172,17 +172,17 @@ async def test_the_upsert_works_on_the_board_and_a_pasted_marker_changes_nothing
 ) -> None:
     write("SYM-1")
 
-    async def upsert(fingerprint: str) -> Outcome:
+    async def upsert(fingerprint: str) -> UpsertOutcome:
         done = await upsert_comment(
             tracker, "SYM-1", kind="skills", scope="s", fingerprint=fingerprint, body=f"about {fingerprint}"
         )
         return done.outcome
 
-    assert await upsert("a") is Outcome.CREATED
+    assert await upsert("a") is UpsertOutcome.CREATED
     pasted = (await tracker.list_comments("SYM-1"))[0].body
     await call(tracker, await one(tracker), "board_comment", body=pasted)
-    assert await upsert("a") is Outcome.UNCHANGED
-    assert await upsert("b") is Outcome.EDITED
+    assert await upsert("a") is UpsertOutcome.UNCHANGED
+    assert await upsert("b") is UpsertOutcome.EDITED
     listed = await tracker.list_comments("SYM-1")
     assert sorted((comment.mine, comment.body.splitlines()[-1]) for comment in listed) == [
         (False, "about a"),

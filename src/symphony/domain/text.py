@@ -1,8 +1,22 @@
-"""Counts of tokens and turns, limited to the integers that every JSON reader represents exactly; as words."""
+"""Numbers and ages as people read and write them; counts that every JSON reader represents exactly."""
 
+import re
 from typing import Final
 
 MAX_COUNT: Final = 2**53
+"""The largest count."""
+
+_AGE: Final = re.compile(r"(\d{1,6})\s*([smhdw])", re.ASCII)
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def age_seconds(text: str) -> float | None:
+    """The seconds of an age such as `90m`, `12h`, `30d` or `4w`, or of `0`; `None` for any other text."""
+    text = text.strip().lower()
+    if text == "0":
+        return 0.0
+    found = _AGE.fullmatch(text)
+    return None if found is None else float(int(found[1]) * _UNITS_S[found[2]])
 
 
 def clamp_count(count: int) -> int:

@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.domain import age_seconds
+from symphony.domain import age_seconds, plural
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,7 @@ def test_an_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "5", "m", "-1d", "1.5h", "1y", "9999999s", "\u0665d"])
 def test_anything_else_is_no_age(text: str) -> None:
     assert age_seconds(text) is None
+
+
+def test_one_is_no_plural() -> None:
+    assert [plural(number, "turn") for number in (0, 1, 2)] == ["0 turns", "1 turn", "2 turns"]

@@ -1,5 +1,6 @@
 """Promise: what an agent says of its work is checked by the operator's commands before it counts."""
 
+import json
 from typing import Any
 
 import pytest
@@ -146,3 +147,15 @@ def test_an_agent_has_no_say_in_what_is_run(project: Project) -> None:
     front = "---\nverify: {commands: ['true']}\n---\nx\n"
     project.issue("SYM-1", [BAD, {"write": "WORKFLOW.md", "text": front}, COMMIT, DONE])
     assert [line["result"] for line in lines(project.once(), "verified")] == ["failed"]
+
+
+def test_each_command_stands_in_the_transcript_of_its_run(project: Project) -> None:
+    verifying(project, {"name": "tests", "run": "echo 1 failed; test ! -e a.txt"}, rounds=0)
+    project.issue("SYM-1", [GOOD, COMMIT, DONE])
+    project.once()
+    done = project.symphony("transcript", "SYM-1", "--json")
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    (check,) = [entry for entry in entries if entry.get("kind") == "check"]
+    assert (check["name"], check["passed"], check["exit_code"]) == ("tests", False, 1)
+    assert "1 failed" in check["output"]
+    assert "tests failed with exit code 1" in project.symphony("transcript", "SYM-1").stdout

@@ -49,6 +49,7 @@ from symphony.domain import (
     NO_COMMENTS,
     Blame,
     Category,
+    CheckRun,
     Failure,
     FaultPoint,
     PeopleComments,
@@ -600,7 +601,7 @@ class Worker:
             agent=self._command.agent,
             run_id=self._run_id,
             step=lambda name: self._trace.step(SpanName.CHECK, name),
-            on_check=lambda _: fault(FaultPoint.CHECK_ENDED),
+            on_check=self._on_check,
         )
         try:
             verification = await verifier.verify(workspace, delivery, self._issue.identifier)
@@ -612,6 +613,10 @@ class Worker:
         fault(FaultPoint.AFTER_VERIFY)
         _log.info("verified", result=verification.status.value, reason=verification.line)
         return replace(outcome, verification=verification)
+
+    def _on_check(self, check: CheckRun) -> None:
+        self._transcript.on_event(check)
+        self._context.fault(FaultPoint.CHECK_ENDED)
 
     async def _recheck_skills(self) -> None:
         """Report what the run itself made of the skills: it may be the last one of its issue."""

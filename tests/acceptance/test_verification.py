@@ -154,8 +154,8 @@ def test_each_command_stands_in_the_transcript_of_its_run(project: Project) -> N
     project.issue("SYM-1", [GOOD, COMMIT, DONE])
     project.once()
     done = project.symphony("transcript", "SYM-1", "--json")
-    entries = [json.loads(line) for line in done.stdout.splitlines()]
-    (check,) = [entry for entry in entries if entry.get("kind") == "check"]
+    entries = [json.loads(line)["entry"] for line in done.stdout.splitlines()]
+    (check,) = [entry for entry in entries if entry is not None and entry["kind"] == "check"]
     assert (check["name"], check["passed"], check["exit_code"]) == ("tests", False, 1)
     assert "1 failed" in check["output"]
     assert "tests failed with exit code 1" in project.symphony("transcript", "SYM-1").stdout

@@ -11,6 +11,7 @@ _REMADE = "what is half-made is thrown away, and the issue taken up"
 _GOES_ON = "the workspace is kept as it is; the session goes on, or a new one in it"
 _DELIVERS = "the commit is delivered from the workspace, which is then removed"
 _REMOVES = "the workspace is removed"
+_VERIFIES = "the work is verified anew, by a run without a session"
 _NOTHING = "nothing is left to do"
 
 
@@ -52,6 +53,9 @@ AFTERWARDS = {
     FaultPoint.AGENT_STOPPED: Afterwards(does=_DELIVERS, sessions=0),
     FaultPoint.BEFORE_DELIVER: Afterwards(does=_DELIVERS, sessions=0),
     FaultPoint.AFTER_DELIVER: Afterwards(does=_REMOVES, sessions=0),
+    FaultPoint.BEFORE_VERIFY: Afterwards(does=_VERIFIES, sessions=0),
+    FaultPoint.CHECK_ENDED: Afterwards(does=_VERIFIES, sessions=0),
+    FaultPoint.AFTER_VERIFY: Afterwards(does=_VERIFIES, sessions=0),
     FaultPoint.END_PUT: Afterwards(does=_REMOVES, sessions=0),
     FaultPoint.END_WRITTEN: Afterwards(does=_REMOVES, sessions=0),
     FaultPoint.RETRY_PUT: Afterwards(does=_GOES_ON),

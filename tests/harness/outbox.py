@@ -13,7 +13,7 @@ from symphony.daemon.jobs import JobKind, JobRunner
 from symphony.daemon.moves import Moves
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import decode, encode
-from symphony.scheduler import Recovered, State, initial_state
+from symphony.scheduler import Recovered, Resume, State, initial_state
 from symphony.scheduler.state import Blocked, Running
 
 __all__ = ["EPOCH_MS", "Outbox", "make_state"]
@@ -21,8 +21,14 @@ __all__ = ["EPOCH_MS", "Outbox", "make_state"]
 EPOCH_MS = 1_767_225_600_000  # 2026-01-01
 
 
-def make_state(*, running: Sequence[str] = (), blocked: Sequence[str] = (), unblocked: bool = False) -> State:
-    """A state with issues that run, and blocked ones, which shall continue if they are `unblocked`."""
+def make_state(
+    *,
+    running: Sequence[str] = (),
+    blocked: Sequence[str] = (),
+    unblocked: bool = False,
+    resume: Resume | None = None,
+) -> State:
+    """A state with issues that run, by `resume`, and blocked ones, which shall continue if `unblocked`."""
     return initial_state(make_settings(), epoch="e").changed(
         running={
             key: Running(
@@ -32,6 +38,7 @@ def make_state(*, running: Sequence[str] = (), blocked: Sequence[str] = (), unbl
                 started_ms=0,
                 max_turns=1,
                 attempts_without_progress=0,
+                resume=resume,
             )
             for key in running
         },

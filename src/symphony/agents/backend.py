@@ -22,7 +22,7 @@ from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.config import AgentSection
 from symphony.domain import Blame, Category, Failure
-from symphony.processes.base import Completed, Identity
+from symphony.processes.base import MAX_OUTPUT_BYTES, Completed, Identity
 
 S = TypeVar("S", bound=AgentSection)
 
@@ -192,8 +192,10 @@ class ProcessBackend(AgentBackend, Generic[S]):
         timeout_ms: int,
         cwd: Path | None = None,
         arguments: tuple[str, ...] = (),
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+        keep_end: bool = False,
     ) -> Completed:
-        """Run a short shell command as a session would run it: an agent can write to the profile of its home.
+        """Run a shell command as a session would run it: an agent can write to the profile of its home.
 
         Raises:
             AgentError: `state_directory`.
@@ -204,7 +206,14 @@ class ProcessBackend(AgentBackend, Generic[S]):
         argv = shell_argv(command, secrets, search_path=env.get("PATH"), arguments=arguments)
         if (isolation := await self._isolation(env, options)) is not None:
             argv = await to_thread.run_sync(partial(isolation.wrap, argv, cwd=options.cwd))
-        return await self.context.host.run(argv, cwd=cwd, env=env, timeout_ms=timeout_ms)
+        return await self.context.host.run(
+            argv,
+            cwd=cwd,
+            env=env,
+            timeout_ms=timeout_ms,
+            max_output_bytes=max_output_bytes,
+            keep_end=keep_end,
+        )
 
     async def _isolation(self, env: Mapping[str, str], options: LaunchOptions) -> Isolation | None:
         """Return what confines a process with these variables.

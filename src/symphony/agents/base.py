@@ -18,7 +18,7 @@ from symphony.agents.isolation import Isolation
 from symphony.agents.secret_places import mode_of, named_secrets
 from symphony.config import AgentSection
 from symphony.domain import Blame, Category, Failure, SymphonyError, ToolResult, ToolSpec
-from symphony.processes.base import Host, Identity
+from symphony.processes.base import MAX_OUTPUT_BYTES, Completed, Host, Identity
 from symphony.scheduler import Thread
 
 ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
@@ -242,6 +242,29 @@ class WritesMessages(Protocol):
     @property
     def pending_message(self) -> str:
         """The message that the agent is writing, as far as it has come; empty if it writes none."""
+        ...
+
+
+@runtime_checkable
+class RunsCommands(Protocol):
+    """A backend that can run a shell command as a session would run it."""
+
+    async def run_command(
+        self,
+        command: str,
+        *,
+        run_id: str,
+        timeout_ms: int,
+        cwd: Path | None = None,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+        keep_end: bool = False,
+    ) -> Completed:
+        """Run it with the environment, the isolation and the limits of a session, and wait for it.
+
+        Raises:
+            AgentError: there is no environment for it.
+            OSError: the shell cannot be started.
+        """
         ...
 
 

@@ -91,6 +91,8 @@ from symphony.config.settings import SshSettings as SshSettings
 from symphony.config.settings import TracingSettings as TracingSettings
 from symphony.config.settings import TrackerSettings as TrackerSettings
 from symphony.config.settings import Variables as Variables
+from symphony.config.settings import VerifyCommand as VerifyCommand
+from symphony.config.settings import VerifySettings as VerifySettings
 from symphony.config.settings import WorkerSettings as WorkerSettings
 from symphony.config.settings import WorkspaceSettings as WorkspaceSettings
 from symphony.config.settings import live as live
@@ -108,4 +110,5 @@ from symphony.config.template import interrupted_prompt as interrupted_prompt
 from symphony.config.template import issue_too_long_failure as issue_too_long_failure
 from symphony.config.template import prompt_in_liquid as prompt_in_liquid
 from symphony.config.template import restarted_prompt as restarted_prompt
+from symphony.config.template import verify_failed_prompt as verify_failed_prompt
 from symphony.config.validation import agent_key_location as agent_key_location

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -262,6 +262,55 @@ class HooksSettings(Section):
     before_remove: Script | None = live(None, "before a workspace is removed; failure is logged")
     timeout_ms: Positive = live(60_000, "limit of each hook; its whole process group ends then")
     env: EnvNames = live((), "[credentials](secrets.md#who-gets-a-secret) of the daemon that hooks get too")
+
+
+class VerifyCommand(Section):
+    """One of `verify.commands`: a script for bash, which stops at the first command that fails.
+
+    Attributes:
+        name: what people and the agent call it; the first line of the script if `None`.
+        paths: globs of changed files that it is for; all changes if empty.
+    """
+
+    name: Name | None = None
+    run: Script
+    timeout_ms: Positive = 600_000
+    paths: Names = ()
+
+    @property
+    def title(self) -> str:
+        """The name that is shown."""
+        return self.name or next(iter(self.run.strip().splitlines()), "")[:60]
+
+
+def _script_alone(value: object) -> object:
+    return {"run": value} if isinstance(value, str) else value
+
+
+VerifyCommands = Annotated[
+    tuple[Annotated[VerifyCommand, BeforeValidator(_script_alone)], ...],
+    Field(strict=False),
+    Shape("list of scripts"),
+]
+
+
+class VerifySettings(Section):
+    """`verify`: what the daemon itself runs before finished work is called ready (docs/verification.md)."""
+
+    commands: VerifyCommands = live(
+        (),
+        "[what is run](verification.md) on the delivered commit, in order: scripts for bash, or `name`, "
+        "`run`, `timeout_ms` and `paths`; without any nothing is verified",
+    )
+    setup: Script | None = live(None, "a script that prepares a checkout that has nothing installed")
+    setup_timeout_ms: Positive = live(600_000, "the longest that it may take")
+    where: Literal["workspace", "clean"] = live(
+        "workspace", "where they run: the agent's workspace, or a `clean` checkout of the delivered commit"
+    )
+    rounds: NonNegative = live(2, "how often the agent gets failures back before a person is asked")
+    protect: Names = live(
+        (), "globs of files that check the work; a change of them is shown beside the result"
+    )
 
 
 class BudgetSettings(Section):
@@ -993,6 +1042,7 @@ class Settings(_Given):
     workspace: ForWorkers[WorkspaceSettings]
     polling: PollingSettings = Field(default_factory=PollingSettings)
     hooks: ForWorkers[HooksSettings] = Field(default_factory=HooksSettings)
+    verify: ForWorkers[VerifySettings] = Field(default_factory=VerifySettings)
     agent: ForWorkers[AgentSettings] = Field(default_factory=AgentSettings)
     agents: ForWorkers[NamedSections] = session(
         {}, "agents by names of their own: a `kind`, and what differs from the section of that kind"

@@ -170,7 +170,7 @@ class Effects:
                     run.direct(command)
             case StopRun():
                 if run := self._runs.get(command.run_id):
-                    run.stop()
+                    run.stop(verify=command.verify)
             case SetTimer():
                 if command.timer.kind is TimerKind.DRAIN:
                     self._drained_by_ms = command.due_ms

@@ -110,7 +110,9 @@ class Finish(Frame, frozen=True, kw_only=True):
 
 
 class Stop(Frame, frozen=True, kw_only=True):
-    """Stop the run wherever it is."""
+    """Stop the run wherever it is; `verify` has what it delivers verified."""
+
+    verify: bool = False
 
 
 class Hurry(Frame, frozen=True, kw_only=True):

@@ -61,6 +61,9 @@ class Moves(JobKind):
                 return job.issue_id in state.running
             case MoveReason.BLOCK:
                 return blocked is not None
+            case MoveReason.VERIFY_FAILED:
+                entry = state.entry(job.issue_id)
+                return bool(entry and entry.resume and entry.resume.handed_over_to)
             case MoveReason.BACK:
                 return blocked is not None and blocked.unblock_reason is not None
 

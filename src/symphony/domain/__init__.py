@@ -75,3 +75,6 @@ from symphony.domain.usage import Tokens as Tokens
 from symphony.domain.usage import Usage as Usage
 from symphony.domain.usage import cost_of as cost_of
 from symphony.domain.usage import find_price as find_price
+from symphony.domain.verification import CheckRun as CheckRun
+from symphony.domain.verification import Verification as Verification
+from symphony.domain.verification import VerificationStatus as VerificationStatus

@@ -69,6 +69,8 @@ class Category(StrEnum):
     STOPPED_BY_OPERATOR = "stopped_by_operator"
     PULL_REQUEST_CLOSED = "pull_request_closed"
     PULL_REQUEST_NEEDS_YOU = "pull_request_needs_you"
+    VERIFY_FAILED = "verify_failed"
+    VERIFY_NOT_DONE = "verify_not_done"
 
     WORKSPACE_EQUALS_ROOT = "workspace_equals_root"
     WORKSPACE_SYMLINK_ESCAPE = "workspace_symlink_escape"

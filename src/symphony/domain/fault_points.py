@@ -54,6 +54,9 @@ class FaultPoint(StrEnum):
         "after:deliver",
         "the branch is delivered; the scheduler has not received the end of the run",
     )
+    BEFORE_VERIFY = "before:verify", "the branch is delivered and is to be verified; no command has begun"
+    CHECK_ENDED = "check:ended", "a command of a verification has ended; others may follow"
+    AFTER_VERIFY = "after:verify", "the work is verified; the scheduler has not received the result"
     END_PUT = "end:put", "the run has ended; the journal has not written it"
     END_WRITTEN = "end:written", "the journal has the end of the run; its workspace is still there"
     RETRY_PUT = "retry:put", "a retry is set; the journal has not written it"

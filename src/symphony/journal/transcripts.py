@@ -101,6 +101,17 @@ class CommandEntry(Entry, frozen=True, kw_only=True, tag="command"):
     output: Annotated[str, _is("Its last 4,096 characters.")]
 
 
+class CheckEntry(Entry, frozen=True, kw_only=True, tag="check"):
+    """A command of `verify` on what the run delivered."""
+
+    name: str
+    passed: bool
+    result: Annotated[str, _is("How it ended: failed with exit code 2.")]
+    exit_code: int | None
+    duration_ms: Count
+    output: Annotated[str, _is("The end of it.")]
+
+
 class EditedFile(Struct, frozen=True, kw_only=True):
     """A changed file."""
 
@@ -177,6 +188,7 @@ TranscriptEntry = (
     | ReasoningEntry
     | PlanEntry
     | CommandEntry
+    | CheckEntry
     | EditEntry
     | ToolEntry
     | ApprovalEntry

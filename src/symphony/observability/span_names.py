@@ -23,6 +23,7 @@ class SpanName(StrEnum):
     TURN = "invoke_agent"
     TOOL = "execute_tool"
     DELIVERY = "symphony.delivery"
+    CHECK = "symphony.check"
 
 
 class Attribute(StrEnum):

@@ -7,9 +7,12 @@ Workspaces and agents use nothing else to start processes. On another machine a 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from symphony.domain import SymphonyError
+
+MAX_OUTPUT_BYTES: Final = 1_048_576
+"""How much of each output of a command is kept unless its caller says otherwise."""
 
 
 class HostError(SymphonyError):
@@ -105,15 +108,17 @@ class Host(Protocol):
         env: Mapping[str, str],
         timeout_ms: int,
         stdin: bytes = b"",
-        max_output_bytes: int = 1_048_576,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
         supervised: bool = True,
         silence_ms: int | None = None,
+        keep_end: bool = False,
     ) -> Completed:
         """Run a command in its own process group and wait for it; the group ends with this call.
 
         A command that writes nothing for `silence_ms` is ended as at its deadline.
 
-        Output past the limit is read and dropped. Cancellation ends the group.
+        Output past the limit is read and dropped, or with `keep_end` what came before the last bytes.
+        Cancellation ends the group.
         Where the host has a subreaper, a `supervised` command and everything it started end with this
         process. Pass False for a short command that leaves nothing behind: the subreaper costs some 3 ms.
 

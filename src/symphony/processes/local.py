@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from symphony import to_thread
-from symphony.processes.base import Completed, HostProcess, Identity
+from symphony.processes.base import MAX_OUTPUT_BYTES, Completed, HostProcess, Identity
 from symphony.processes.cgroups import RunGroups, own_cgroup
 from symphony.processes.child import Child, PipeReader, PipeWriter, unreaped
 from symphony.processes.supervisor import SupervisedChild, Supervisor
@@ -59,9 +59,10 @@ class LocalHost:
         env: Mapping[str, str],
         timeout_ms: int,
         stdin: bytes = b"",
-        max_output_bytes: int = 1_048_576,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
         supervised: bool = True,
         silence_ms: int | None = None,
+        keep_end: bool = False,
     ) -> Completed:
         """Run a command in its own process group and wait for it; see `Host.run`.
 
@@ -74,13 +75,13 @@ class LocalHost:
             if silence_ms is not None:
                 silence.deadline = anyio.current_time() + silence_ms / 1000
 
-        stderr = _Capture(PipeReader(stderr_pipe), max_output_bytes, heard)
+        stderr = _Capture(PipeReader(stderr_pipe), max_output_bytes, heard, keep_end=keep_end)
         try:
             last_signal = signal.SIGTERM if supervised else None
             child = await self._start(argv, last_signal, cwd, env, child_stderr)
         finally:
             os.close(child_stderr)
-        stdout = _Capture(child.stdout, max_output_bytes, heard)
+        stdout = _Capture(child.stdout, max_output_bytes, heard, keep_end=keep_end)
         heard()
         async with anyio.create_task_group() as pumps:
             pumps.start_soon(_feed, child.stdin, stdin)
@@ -296,14 +297,19 @@ def _exit_code(child: Child | SupervisedChild) -> int:
 
 
 class _Capture:
-    """The first bytes of a stream; the rest is read and dropped, so that the writer is never blocked.
+    """The first bytes of a stream, or the last ones with `keep_end`.
+
+    The rest is read and dropped, so that the writer is never blocked.
 
     `heard` is called after each read.
     """
 
-    def __init__(self, source: PipeReader, limit: int, heard: Callable[[], None]) -> None:
+    def __init__(
+        self, source: PipeReader, limit: int, heard: Callable[[], None], *, keep_end: bool = False
+    ) -> None:
         self._source = source
         self._limit = limit
+        self._keep_end = keep_end
         self._heard = heard
         self.data = bytearray()
         self.ended = anyio.Event()
@@ -311,7 +317,8 @@ class _Capture:
     async def drain(self) -> None:
         try:
             while chunk := await self._source.receive(_CHUNK_BYTES):
-                self.data += chunk[: self._limit - len(self.data)]
+                self.data += chunk if self._keep_end else chunk[: self._limit - len(self.data)]
+                del self.data[: len(self.data) - self._limit]
                 self._heard()
         finally:
             self._source.close()

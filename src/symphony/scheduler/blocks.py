@@ -118,7 +118,11 @@ def block(
     step.emit(block_comment(blocked))
     settings = step.state.settings
     only_from = settings.active_states - settings.terminal_states
-    _move(step, issue, settings.on_block, MoveReason.BLOCK, only_from)
+    state = settings.on_block
+    if policy.is_handed_over(issue, resume):  # what was not verified does not stay there
+        only_from |= _state_of(issue)
+        state = state or (resume.back_to if resume else None) or settings.on_return
+    _move(step, issue, state, MoveReason.BLOCK, only_from)
 
 
 def block_by_pull_request(step: Step, issue: Issue, *, held: Retry | None = None) -> bool:
@@ -193,6 +197,8 @@ def block_comment(blocked: Blocked) -> PostComment:
         )
     if failure.hint and failure.category is not Category.TURN_INPUT_REQUIRED:
         parts.append(f"To go on:\n\n{fence(one_line(failure.hint))}")
+    if failure.category is Category.VERIFY_FAILED and blocked.resume is not None and blocked.resume.answer:
+        parts.append(blocked.resume.answer)
     return PostComment(
         issue=issue,
         kind="blocked",
@@ -207,6 +213,8 @@ def block_comment(blocked: Blocked) -> PostComment:
 def move_on_start(step: Step, issue: Issue, resume: Resume | None) -> None:
     """Move an issue to `on_start`, or to `on_feedback` after its work was handed off: a run of it starts."""
     settings = step.state.settings
+    if resume is not None and resume.reason in {ResumeReason.VERIFY, ResumeReason.VERIFY_FAILED}:
+        return  # it is moved by what the verification says
     handed_off = resume is not None and resume.after_handoff
     state = settings.on_feedback if handed_off else settings.on_start
     _move(step, issue, state, MoveReason.START, _state_of(issue))
@@ -395,9 +403,13 @@ def _follow(step: Step, blocked: Blocked, issue: Issue | None, *, changed: bool)
     if changed and blocked.unblock_reason is None:
         waive_budget(step, blocked)
     match policy.tracker_status(issue, settings):
-        case TrackerStatus.TERMINAL:
+        case TrackerStatus.TERMINAL if not policy.is_handed_over(issue, blocked.resume):
             clean_and_release(step, blocked.issue, blocked.workspace_path)
-        case status if issue is not None and policy.may_work(status, blocked.resume):
+        case _ if issue is not None and policy.may_work(issue, blocked.resume, settings):
+            resume = policy.seen_elsewhere(issue, blocked.resume)
+            if resume is not blocked.resume:
+                blocked = replace(blocked, resume=resume)
+                step.replace_entry(blocked)
             if blocked.unblock_reason is not None:
                 _retry(step, replace(blocked, issue=issue), blocked.resume, reason=blocked.unblock_reason)
             elif changed:
@@ -413,17 +425,22 @@ def _follow(step: Step, blocked: Blocked, issue: Issue | None, *, changed: bool)
 
 
 def _is_changed(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
-    """Whether the content has changed; a move to `on_block` is no change.
+    """Whether the content has changed; a move to `on_block` or back after a verification is no change.
 
     If an operator stopped it or its pull request needs a person, only a move is a change: programs label
     issues and edit their text.
     """
     before = blocked.issue
-    if _is_in_block_state(after, settings):
+    if _is_in_block_state(after, settings) or _is_moved_back(blocked, after, settings):
         before = replace(before, state=after.state)
     if is_stopped(blocked) or is_by_pull_request(blocked):
         return normalise_state(before.state) != normalise_state(after.state)
     return not policy.same_content(before, after)
+
+
+def _is_moved_back(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
+    """Whether the daemon moved the issue out of the state where its work was handed over."""
+    return policy.is_handed_over(blocked.issue, blocked.resume) and policy.in_active_state(after, settings)
 
 
 # --- releasing -------------------------------------------------------------------------------------------

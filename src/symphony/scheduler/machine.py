@@ -304,6 +304,7 @@ def _recover_retry(step: Step, claim: messages.RecoveredClaim, path: str | None)
         cause=claim.cause,
         runs=claim.runs,
         resume=claim.resume,
+        may_have_moved=claim.kind is messages.ClaimKind.RUNNING,
     )
     step.change_claim(claim.issue, Trigger.RECOVER, retry)
     step.set_retry_timer(claim.issue.id, retry.due_ms)

@@ -20,6 +20,7 @@ from symphony.domain import (
     RunFacts,
     Tokens,
     Usage,
+    Verification,
     normalise_state,
     one_line,
 )
@@ -98,7 +99,8 @@ class SchedulerSettings:
     Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
     `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase. Without
     `hosts` runs are carried out on this machine. `cluster` is the host that chooses a machine for each run
-    and counts the slots.
+    and counts the slots. Without `verify_rounds` finished work is not verified; else the agent gets failures
+    back so often before a person is asked.
     """
 
     active_states: frozenset[str]
@@ -130,6 +132,7 @@ class SchedulerSettings:
     hosts: tuple[str, ...] = ()
     max_agents_per_host: int | None = None
     cluster: str | None = CLUSTER
+    verify_rounds: int | None = None
 
     def agent_info(self, agent: str) -> AgentInfo:
         """The settings of an agent; defaults for one that is no longer configured."""
@@ -149,6 +152,7 @@ class RunStage(StrEnum):
     LAUNCHING_AGENT = "launching_agent"
     STREAMING_TURN = "streaming_turn"
     FINISHING = "finishing"
+    VERIFYING = "verifying"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +202,8 @@ class ResumeReason(StrEnum):
     INTERRUPTED = "interrupted"
     ANSWERED = "answered"
     FEEDBACK = "feedback"
+    VERIFY = "verify"
+    VERIFY_FAILED = "verify_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +211,8 @@ class Resume:
     """How the next run of an issue continues instead of starting from nothing.
 
     Without a `thread` the run starts a new conversation, and its first prompt carries the `answer`, which is
-    the text of the feedback if that is the reason.
+    the text of the feedback if that is the reason, and the evidence if a verification failed. A run that is
+    to `VERIFY` has no session.
 
     Attributes:
         after_handoff: the work was handed off already. The run may begin, and ends its turn, although the
@@ -214,6 +221,9 @@ class Resume:
         approves: whether the answer approves the request for approval that was open; `None` if it is text.
         request: the key of the request for approval that a person has not decided.
         decisions: by key, whether a person approved a request of this conversation.
+        handed_over_to: the normalised state that a run left the issue in. Until its work is verified, or the
+            daemon has moved it back, runs may go on there whatever the state means.
+        back_to: the state that the issue was worked on in, where a failed verification sends it back to.
     """
 
     reason: ResumeReason
@@ -225,6 +235,8 @@ class Resume:
     approves: bool | None = None
     request: str | None = None
     decisions: Mapping[str, bool] = field(default_factory=dict)
+    handed_over_to: str | None = None
+    back_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +323,8 @@ class Outcome:
         commented: whether the agent commented on the issue with a tracker tool.
         summary: the agent's last message on one line.
         left: work in the workspace that no branch holds, and the command that shows it, in one line.
+        verification: what the checks said of the delivered head; `None` if they were not asked for, or were
+            not carried out to their end.
     """
 
     kind: OutcomeKind
@@ -322,6 +336,7 @@ class Outcome:
     commented: bool = False
     summary: str | None = None
     left: str | None = None
+    verification: Verification | None = None
 
     @property
     def clean(self) -> bool:
@@ -372,6 +387,8 @@ class IssueResult:
         restarts: how often work on the issue began again for another reason than feedback.
         pull_block: why no run of the issue starts, although its state may be active.
         lifted: the key of a `pull_block` that a person lifted.
+        verification: the last one of the head of `delivered`; `None` if there is none.
+        verify_rounds: how often in a row its work was sent back because a verification failed.
     """
 
     issue: Issue
@@ -389,6 +406,8 @@ class IssueResult:
     restarts: int = 0
     pull_block: PullBlock | None = None
     lifted: str | None = None
+    verification: Verification | None = None
+    verify_rounds: int = 0
 
 
 # --- recovery --------------------------------------------------------------------------------------------
@@ -868,19 +887,27 @@ class ContinueRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishRun:
-    """Stop the agent between turns, deliver the work and end; with a `failure`, end as failed."""
+    """Stop the agent between turns, deliver the work and end; with a `failure`, end as failed.
+
+    `verify` has what was delivered verified.
+    """
 
     run_id: str
     reason: FinishReason
     failure: Failure | None = None
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Cancel the run in the middle of a turn; its slot is free only once its `RunEnded` arrives."""
+    """Cancel the run in the middle of a turn; its slot is free only once its `RunEnded` arrives.
+
+    `verify` has what was delivered verified; otherwise a verification that is in progress ends too.
+    """
 
     run_id: str
     reason: StopReason
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -944,6 +971,7 @@ class MoveReason(StrEnum):
     START = "start"
     BLOCK = "block"
     BACK = "back"
+    VERIFY_FAILED = "verify_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ The message of `eligibility` is what the log, `symphony explain`, the API and th
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from enum import StrEnum
 from functools import lru_cache
@@ -45,11 +45,37 @@ def tracker_status(issue: Issue | None, settings: SchedulerSettings) -> TrackerS
     return TrackerStatus.ACTIVE if in_active_state(issue, settings) else TrackerStatus.INACTIVE
 
 
-def may_work(status: TrackerStatus, resume: Resume | None) -> bool:
-    """Whether a run may go on by what the tracker says: in an active state, or on feedback in any other."""
-    if status is TrackerStatus.INACTIVE:
-        return resume is not None and resume.after_handoff
-    return status is TrackerStatus.ACTIVE
+def may_work(issue: Issue, resume: Resume | None, settings: SchedulerSettings) -> bool:
+    """Whether a run may go on by what the tracker says.
+
+    It may in an active state, on feedback in any other, and in the state where its work was handed over until
+    that is verified.
+    """
+    status = tracker_status(issue, settings)
+    if status is TrackerStatus.ACTIVE:
+        return True
+    if resume is None:
+        return False
+    if status is TrackerStatus.INACTIVE and resume.after_handoff:
+        return True
+    return is_handed_over(issue, resume) and is_routable(issue, settings.required_labels)
+
+
+def is_handed_over(issue: Issue | None, resume: Resume | None) -> bool:
+    """Whether the issue is where a run handed its work over, and the work is not verified."""
+    return (
+        issue is not None
+        and resume is not None
+        and resume.handed_over_to is not None
+        and normalise_state(issue.state) == resume.handed_over_to
+    )
+
+
+def seen_elsewhere(issue: Issue, resume: Resume | None) -> Resume | None:
+    """The resume without the state where the work was handed over, once the issue is in another one."""
+    if resume is None or resume.handed_over_to is None or is_handed_over(issue, resume):
+        return resume
+    return replace(resume, handed_over_to=None, after_handoff=False)
 
 
 def same_content(before: Issue, after: Issue) -> bool:
@@ -128,7 +154,8 @@ def eligibility(
     """
     unfit = unsuitable(issue, state.settings)
     resume = None if own_claim is None else own_claim.resume
-    if unfit is not None and unfit.code is ReasonCode.INACTIVE and may_work(TrackerStatus.INACTIVE, resume):
+    left = {ReasonCode.INACTIVE, ReasonCode.TERMINAL}
+    if unfit is not None and unfit.code in left and may_work(issue, resume, state.settings):
         unfit = None
     return (
         unfit
@@ -336,6 +363,8 @@ def attempt_fields(entry: Running | Retry, settings: SchedulerSettings) -> dict[
 
 _RESUME_TEXTS: Final = {
     ResumeReason.ANSWERED: "a person answered; it goes on in a moment",
+    ResumeReason.VERIFY: "its work is verified next",
+    ResumeReason.VERIFY_FAILED: "its work failed a check, which its agent is told next",
     ResumeReason.FEEDBACK: "its pull request has news; the agent gets them in a moment",
     ResumeReason.INTERRUPTED: "it was interrupted and goes on",
 }

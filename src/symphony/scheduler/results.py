@@ -16,7 +16,17 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Category, Failure, Issue, add_counts, fence, one_line, plural
+from symphony.domain import (
+    Category,
+    Failure,
+    Issue,
+    Verification,
+    add_counts,
+    fence,
+    one_line,
+    plain_text,
+    plural,
+)
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     BranchDelivered,
@@ -95,7 +105,7 @@ def reactivated_issues(state: State) -> frozenset[str]:
 def on_restarted(step: Step, issue_id: str) -> None:
     """Count that work on an issue with a result begins again, because a person wants it."""
     if (result := step.state.results.get(issue_id)) is not None:
-        store(step, replace(result, restarts=add_counts(result.restarts, 1)))
+        store(step, replace(result, restarts=add_counts(result.restarts, 1), verify_rounds=0))
 
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
@@ -109,6 +119,8 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         ended_ms=step.now_ms,
         summary=outcome.summary or before.summary,
         left=outcome.left,
+        verification=(verification := _verification(before, outcome)),
+        verify_rounds=0 if verification is not None and verification.passed else before.verify_rounds,
         thread=thread_of(run) or before.thread,
         turns=add_counts(before.turns, facts.turn_count),
         usage=before.usage.plus(facts),
@@ -131,6 +143,16 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         reason = fence(one_line(failure.message))
         body = f"A run on this issue has ended, but its work could not be delivered:\n\n{reason}"
         _post_comment(step, issue, body)
+
+
+def _verification(before: IssueResult, outcome: Outcome) -> Verification | None:
+    """What is known of the head that is delivered now; a new commit makes the former verification stale."""
+    known, made = before.verification, outcome.verification
+    if made is None:
+        head = outcome.delivered.head if outcome.delivered else known.head if known else None
+        return known if known is not None and known.head == head else None
+    failed_before = known is not None and known.head == made.head and not known.passed
+    return replace(made, passed_after_failure=made.passed and failed_before)
 
 
 def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
@@ -159,7 +181,12 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
     if after != before:
         store(step, after)
     if finished and (delivered := after.delivered):
-        fields = {"state": latest.state, "branch": delivered.branch, "commits": delivered.commits}
+        fields = {
+            "state": latest.state,
+            "branch": delivered.branch,
+            "commits": delivered.commits,
+            "verified": after.verification.status.value if after.verification else None,
+        }
         if status is ResultStatus.READY:
             step.notify("info", "work_ready", latest, **fields)
         else:
@@ -280,7 +307,8 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
     """Say on the issue where its work is; if its agent did, only what the agent cannot know."""
     delivered, left = result.delivered, result.left
     rest = None if left is None else f"Work that no branch has is in the workspace:\n\n{fence(left)}"
-    if delivered is None or (result.commented and not (delivered.failures or failed_before)):
+    checked = result.verification is not None
+    if delivered is None or (result.commented and not (checked or delivered.failures or failed_before)):
         if rest is not None:
             _post_comment(step, result.issue, rest)
         return
@@ -299,11 +327,27 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
         parts.append("The branch is being pushed to `origin`.")
     if any(failure.retryable for failure in delivered.failures):
         parts.append("It is tried again.")
+    if result.verification is not None:
+        parts.append(_verified(result.verification))
     command = fence(f"symphony diff {shlex.quote(result.issue.identifier)}")
     parts.append(f"To look at it where Symphony runs:\n\n{command}")
     if rest is not None:
         parts.append(rest)
     _post_comment(step, result.issue, "\n\n".join(parts))
+
+
+def _verified(verification: Verification) -> str:
+    """What the checks say, for people; names of files and tests are the agent's text."""
+    kind = "Verified" if verification.passed else "Not verified"
+    parts = [f"{kind} at `{verification.head[:12]}`:\n\n{fence(plain_text(verification.line))}"]
+    if verification.protected_changes:
+        changed = "\n".join(map(one_line, verification.protected_changes))
+        parts.append(f"The change touches what checks it:\n\n{fence(changed)}")
+    if verification.weakened:
+        parts.append(
+            f"Tests that it takes away or skips:\n\n{fence(plain_text(chr(10).join(verification.weakened)))}"
+        )
+    return "\n\n".join(parts)
 
 
 def _what_to_do(failure: Failure) -> str:

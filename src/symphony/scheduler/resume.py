@@ -55,12 +55,15 @@ def resume_interrupted(run: Running, *, request: str | None = None) -> Resume:
     """How to continue a run that was interrupted without being at fault.
 
     A person's answer is repeated until a turn that carries it has begun, and always if there is no
-    conversation that could remember it. Feedback is repeated until a run has ended well. Decisions about
-    requests for approval last as long as the conversation; `request` is the key of one that is open.
+    conversation that could remember it. Feedback and the evidence of a failed verification are repeated
+    until a run has ended well. Decisions about requests for approval last as long as the conversation;
+    `request` is the key of one that is open. A verification that was cut off is carried out again.
     """
     thread, answer = thread_of(run), _answer(run)
+    if run.resume is not None and run.resume.reason is ResumeReason.VERIFY:
+        return replace(run.resume, thread=thread)
     if answer is not None and (
-        run.report.facts.turn_count == 0 or thread is None or answer.reason is ResumeReason.FEEDBACK
+        run.report.facts.turn_count == 0 or thread is None or answer.reason is not ResumeReason.ANSWERED
     ):
         return replace(answer, thread=thread, request=request)
     handed_off = run.resume is not None and run.resume.after_handoff
@@ -70,11 +73,18 @@ def resume_interrupted(run: Running, *, request: str | None = None) -> Resume:
         after_handoff=handed_off,
         request=request,
         decisions=_NOTHING if run.resume is None else run.resume.decisions,
+        handed_over_to=None if run.resume is None else run.resume.handed_over_to,
+        back_to=None if run.resume is None else run.resume.back_to,
     )
 
 
 def resume_after_failure(run: Running) -> Resume | None:
-    """What the attempt after a failed one starts with: an answer or feedback without a thread, if any."""
+    """What the attempt after a failed one starts with: an answer or feedback without a thread, if any.
+
+    One that was to verify still is.
+    """
+    if run.resume is not None and run.resume.reason is ResumeReason.VERIFY:
+        return replace(run.resume, thread=thread_of(run))
     resume = run.resume if run.report.facts.turn_count == 0 else _answer(run)
     return None if resume is None else replace(resume, thread=None)
 
@@ -102,9 +112,11 @@ def resume_with_answer(
         answered_by=by,
         approves=approves,
         decisions=decisions,
+        handed_over_to=before.handed_over_to,
+        back_to=before.back_to,
     )
 
 
 def _answer(run: Running) -> Resume | None:
-    told = {ResumeReason.ANSWERED, ResumeReason.FEEDBACK}
+    told = {ResumeReason.ANSWERED, ResumeReason.FEEDBACK, ResumeReason.VERIFY_FAILED}
     return run.resume if run.resume and run.resume.reason in told else None

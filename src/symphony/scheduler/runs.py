@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from symphony.domain import NO_TOKENS, Blame, Category, Failure, Issue, RunFacts, clamp_count, plural
-from symphony.scheduler import agents, blocks, budgets, hosts, policy, results
+from symphony.scheduler import agents, blocks, budgets, hosts, policy, results, verification
 from symphony.scheduler.messages import (
     ContinueRun,
     Exit,
@@ -19,6 +19,7 @@ from symphony.scheduler.messages import (
     Outcome,
     OutcomeKind,
     Resume,
+    ResumeReason,
     RunReport,
     RunStage,
     StartRun,
@@ -41,6 +42,7 @@ _GRACE_MS = 30_000
 _SUSPENDED_AFTER_MS = 10_000
 _DRAIN_TIMER = Timer(TimerKind.DRAIN)
 _STAGES_WITH_AGENT = frozenset({RunStage.LAUNCHING_AGENT, RunStage.STREAMING_TURN})
+_ENDING = frozenset({RunStage.FINISHING, RunStage.VERIFYING})
 _STOP_REASONS = {
     TrackerStatus.TERMINAL: StopReason.TERMINAL,
     TrackerStatus.INACTIVE: StopReason.INACTIVE,
@@ -76,6 +78,8 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
         agent=agent,
         phase=phase,
         host=host,
+        worked_in=_active_state(step, issue),
+        verifies=resume is not None and resume.reason is ResumeReason.VERIFY,
     )
     if not step.change_claim(issue, Trigger.START, run):
         return
@@ -112,18 +116,28 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     )
 
 
+def _active_state(step: Step, issue: Issue) -> str | None:
+    return issue.state if policy.in_active_state(issue, step.state.settings) else None
+
+
 def stop(step: Step, run: Running, reason: StopReason) -> None:
     """Stop a run in the middle of a turn; what follows is decided when it has ended."""
-    if run.stopping is None and step.change_claim(run.issue, Trigger.STOP, replace(run, stopping=reason)):
-        step.emit(StopRun(run_id=run.run_id, reason=reason))
+    if run.stopping is not None:
+        return
+    verify = verification.is_due(step.state, run, reason)
+    run = verification.begun(run) if verify else replace(run, verifies=False)
+    if step.change_claim(run.issue, Trigger.STOP, replace(run, stopping=reason)):
+        step.emit(StopRun(run_id=run.run_id, reason=reason, verify=verify))
         step.notify("info", "run_stopping", run.issue, run_id=run.run_id, reason=reason.value)
 
 
 def finish(step: Step, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
     """Give a run that waits between turns no further turn, unless it is being stopped."""
     if run.stopping is None:
+        verify = failure is None and verification.is_due(step.state, run, reason)
+        run = verification.begun(run) if verify else run
         step.replace_entry(replace(run, awaiting_refresh=False, finishing=reason))
-        step.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure))
+        step.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure, verify=verify))
 
 
 # --- turns -----------------------------------------------------------------------------------------------
@@ -158,7 +172,7 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
         hosts.on_agent_started(step, run)
     if agent_stage:
         _set_stall_timer(step, run, since_ms=step.now_ms)
-    in_turn = not run.awaiting_refresh and not run.finishing and report.stage is not RunStage.FINISHING
+    in_turn = not run.awaiting_refresh and not run.finishing and report.stage not in _ENDING
     if in_turn and budgets.token_budget_failure(step.state, run.issue):
         stop(step, run, StopReason.BUDGET)
 
@@ -189,12 +203,18 @@ def on_running_refreshed(step: Step, run: Running, issue: Issue | None) -> None:
         return
     status = policy.tracker_status(issue, step.state.settings)
     run = replace(run, issue=issue or run.issue)
+    if issue is not None:
+        run = replace(
+            run,
+            resume=policy.seen_elsewhere(issue, run.resume),
+            worked_in=_active_state(step, issue) or run.worked_in,
+        )
     step.replace_entry(run)
     if status is TrackerStatus.ACTIVE:
         _continue(step, run)
     elif run.awaiting_refresh:
         finish(step, run, FinishReason.INACTIVE)
-    elif policy.may_work(status, run.resume):
+    elif issue is not None and policy.may_work(issue, run.resume, step.state.settings):
         return  # the work was handed off before the run
     elif run.report.tool_calls == 0:
         stop(step, run, _STOP_REASONS[status])
@@ -251,7 +271,7 @@ def _set_stall_timer(step: Step, run: Running, *, since_ms: int) -> None:
 def check_stall(step: Step, run: Running) -> None:
     """Stop a run whose agent was silent for longer than its limit, or check again later."""
     limit_ms = step.state.settings.agent_info(run.agent.name).stall_timeout_ms
-    if limit_ms <= 0 or run.stopping or run.finishing or run.report.stage is RunStage.FINISHING:
+    if limit_ms <= 0 or run.stopping or run.finishing or run.report.stage in _ENDING:
         return
     if run.agent_started_ms is None:
         return
@@ -325,13 +345,31 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         agent_reason=run.agent.reason,
         host=run.machine,
     )
-    if run.stopping is StopReason.TERMINAL:
+    if run.verifies and not verification.is_over(outcome):
+        _after_failed_verification(step, run, outcome)
+    elif run.stopping is StopReason.TERMINAL:
         blocks.clean_and_release(step, run.issue, facts.workspace_path)
     elif run.stopping in {StopReason.INACTIVE, StopReason.UNROUTABLE, StopReason.MISSING}:
         blocks.release(step, run.issue, path=facts.workspace_path)
     else:
         _decide_next(step, run, outcome)
     results.on_refreshed(step, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
+
+
+def _after_failed_verification(step: Step, run: Running, outcome: Outcome) -> None:
+    """Send the work back to its agent or to a person, or verify it again if that was cut off."""
+    if outcome.verification is not None:
+        resume = verification.send_back(step, run, outcome.verification)
+        if resume is not None:
+            without_progress = _attempts_without_progress(run, outcome, None)
+            delay_ms = policy.CONTINUATION_DELAY_MS
+            _queue_retry(
+                step, run, attempt=1, delay_ms=delay_ms, without_progress=without_progress, resume=resume
+            )
+    elif step.state.drain is not Drain.NO:
+        _continue_later(step, run, outcome)
+    else:
+        _retry_after_failure(step, run, outcome, outcome.failure or verification.NOT_DONE)
 
 
 def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:
@@ -389,6 +427,7 @@ def _continue_later(step: Step, run: Running, outcome: Outcome) -> None:
         failures=run.failures,
         runs=run.runs - 1,
         resume=resume_interrupted(run),
+        may_have_moved=run.report.tool_calls > 0,
     )
     if step.change_claim(run.issue, Trigger.RETRY, retry):
         step.set_retry_timer(run.issue.id, step.now_ms)
@@ -468,6 +507,7 @@ def _queue_retry(
         non_retryable=failure is not None and not failure.retryable and counts_as_failure,
         runs=run.runs,
         resume=resume,
+        may_have_moved=failure is not None and run.report.tool_calls > 0,
     )
     if step.change_claim(issue, Trigger.RETRY, retry):
         step.set_retry_timer(issue.id, due_ms)
@@ -555,19 +595,21 @@ def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
     settings, path = step.state.settings, retry.workspace_path
     if step.state.drain is not Drain.NO:
         return
+    retry = verification.of_cut_off_run(step.state, retry, issue)
     status = policy.tracker_status(issue, settings)
-    if status is TrackerStatus.TERMINAL:
+    if status is TrackerStatus.TERMINAL and not policy.is_handed_over(issue, retry.resume):
         blocks.clean_and_release(step, retry.issue, path)
     elif issue is not None and blocks.block_by_pull_request(step, issue, held=retry):
         return
-    elif issue is None or not policy.may_work(status, retry.resume):
+    elif issue is None or not policy.may_work(issue, retry.resume, settings):
         blocks.release(step, retry.issue, path=path)
     elif retry.attempts_without_progress >= settings.max_attempts_without_progress:
         blocks.block(step, issue, no_progress(issue, retry.attempts_without_progress), held=retry)
     elif used := budgets.budget_failure(step.state, issue):
         blocks.block(step, issue, used, held=retry)
     else:
-        _start_or_wait(step, replace(retry, issue=issue))
+        resume = policy.seen_elsewhere(issue, retry.resume)
+        _start_or_wait(step, replace(retry, issue=issue, resume=resume))
 
 
 def _start_or_wait(step: Step, retry: Retry) -> None:
@@ -615,7 +657,7 @@ def drain(step: Step, *, without_timeout: bool = False) -> None:
         for run in tuple(step.state.running.values()):
             if run.awaiting_refresh:
                 finish(step, run, FinishReason.DRAINING)
-            elif run.report.stage not in {RunStage.STREAMING_TURN, RunStage.FINISHING}:
+            elif run.report.stage not in {RunStage.STREAMING_TURN, *_ENDING}:
                 stop(step, run, StopReason.DRAINING)
 
 

@@ -105,6 +105,8 @@ class Running:
         placed: the machine that a cluster chose.
         changed: the paths that the work changed by the end of the last turn; empty if that is not known.
         told_overlaps: ids of other issues and paths that the agent was told of.
+        worked_in: the last active state that the issue was seen in; `None` before.
+        verifies: the worker was asked to verify what it delivers.
     """
 
     run_id: str
@@ -134,6 +136,8 @@ class Running:
     placed: str | None = None
     changed: frozenset[str] = frozenset()
     told_overlaps: frozenset[tuple[str, str]] = frozenset()
+    worked_in: str | None = None
+    verifies: bool = False
 
     @property
     def machine(self) -> str | None:
@@ -153,6 +157,7 @@ class Retry:
         failures: consecutive failed attempts and refreshes.
         non_retryable: the last failure does not resolve itself. Only `run --once` gives up for it.
         runs: the runs of the claim so far, without interrupted ones.
+        may_have_moved: the agent of the last run may have moved the issue before that run was cut off.
     """
 
     issue: Issue
@@ -167,6 +172,7 @@ class Retry:
     runs: int = 0
     resume: messages.Resume | None = None
     cause: str | None = None
+    may_have_moved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

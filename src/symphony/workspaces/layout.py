@@ -6,6 +6,7 @@
     <root>/.symphony/library/     one record per workspace of the library's skills in it
     <root>/.symphony/tenants.d/   the workflow files that use this root (`Tenant`)
     <root>/.symphony/pinned/      files of base commits, read-only
+    <root>/.symphony/baselines/   what the commands of `verify` say of base commits
     <root>/.symphony/staging/     unfinished things
     <root>/.symphony/trash/       things that are being deleted
 
@@ -97,6 +98,10 @@ class Layout:
     def activated_skills(self, key: str) -> Path:
         """The record of what a workspace's conversation was given. Raises `WorkspaceError` as above."""
         return self.root / _METADATA / "activated" / record_name(check_key(key))
+
+    def baseline(self, commit: str, script: str) -> Path:
+        """The file that says whether a command of `verify` passes on a base commit."""
+        return self.root / _METADATA / "baselines" / f"{commit}-{_digest(script)[:12]}"
 
     def mirror(self, repository: str) -> Path:
         """The bare mirror of a repository, named by a hash of the address without its login."""

@@ -27,6 +27,7 @@ from symphony.domain import (
     Redaction,
     branch_name,
     no_fault,
+    plural,
 )
 from symphony.processes.base import Host
 from symphony.workspaces.delivery import DeliverySource, Publisher, push_failure
@@ -64,7 +65,7 @@ from symphony.workspaces.git import (
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
-from symphony.workspaces.mirror import Mirror, create_clone, remove_stored_logins
+from symphony.workspaces.mirror import Mirror, check_out, create_clone, remove_stored_logins
 from symphony.workspaces.model import (
     MAX_CHANGED,
     PATCH,
@@ -166,6 +167,8 @@ class WorkspaceManager:
         self._finder = WorkspaceFinder(settings=settings, workflow=workflow)
         self._lock_wait_s = lock_wait_s
         self._mirrors: dict[Path, Mirror] = {}
+        self.baselines = anyio.Lock()
+        """Held while commands are tried on a base commit, so that each is tried once."""
         self._lease: RootLease | None = None  # held for as long as this manager may use the root
 
     async def check_root(self) -> None:
@@ -541,6 +544,52 @@ class WorkspaceManager:
         """Copy Git LFS objects to where the branch is delivered; returns a warning. Blocking."""
         local = local_repository(repo)
         return copy_lfs_objects(path / ".git", (local and common_dir(local)) or layout.mirror(repo))
+
+    @asynccontextmanager
+    async def checkout(self, workspace: Workspace, commit: str) -> AsyncIterator[Path]:
+        """A checkout of a commit that was delivered, or that the workspace began at, without anything else.
+
+        It is removed at the end of the context.
+
+        Raises:
+            WorkspaceError: `workspace_prepare_failed`.
+        """
+        layout = Layout(workspace.path.parent)
+        record = await to_thread.run_sync(read_record, layout, workspace.path.name)
+        if record is None or record.repo is None or record.branch is None:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_PREPARE_FAILED, "a workspace that hooks populate has no other checkout"
+            )
+        mirror = self._mirror(layout, record.repo)
+        async with temporary_directory(layout.staging, "checkout-") as staging:
+            tree = staging / workspace.key
+            try:
+                await check_out(mirror, tree, record.branch, commit)
+            except (GitError, OSError) as error:
+                raise WorkspaceError.of(
+                    Category.WORKSPACE_PREPARE_FAILED,
+                    f"{commit[:12]} cannot be checked out: {error}",
+                    hint=hint_of(error, layout.root),
+                ) from error
+            yield tree
+
+    async def differs_from(self, path: Path, commit: str) -> str | None:
+        """How the tracked files of a checkout differ from a commit, in one line; `None` if they do not.
+
+        Raises:
+            GitError, OSError: they cannot be compared.
+        """
+        seen = await to_thread.run_sync(read_ref_snapshot, path)
+        if seen.head != commit:
+            return f"HEAD is {(seen.head or 'gone')[:12]}"
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        objects = None if self._repo is None else self._mirror(layout, self._repo).objects
+        async with open_shadow(
+            self._git, layout.staging, path, commit, git_hashes=None, objects=objects
+        ) as shadow:
+            changed = [entry for entry in await shadow.status() if not entry.startswith(b"? ")]
+        names = sorted(entry.rsplit(b" ", 1)[-1].decode("utf-8", "backslashreplace") for entry in changed)
+        return f"{plural(len(names), 'tracked file')} changed: {', '.join(names[:3])}" if names else None
 
     async def push(self, branch: str) -> Failure | None:
         """Push a delivered branch to `origin`; its workspace need not exist any more.

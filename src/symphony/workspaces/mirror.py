@@ -418,16 +418,7 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
             identity = await identity_at(git, local_repository(mirror.repository) or mirror.path)
             tree = staging / "tree"
             await to_thread.run_sync(_write_git_dir, mirror, tree / ".git", refs, base_name, origin, identity)
-            await git.trusted(
-                f"--git-dir={tree / '.git'}",
-                f"--work-tree={tree}",
-                "-C",
-                tree,
-                "read-tree",
-                "-m",
-                "-u",
-                "HEAD",
-            )
+            await _check_out(git, tree)
             await to_thread.run_sync(tree.rename, target)
     except (GitError, OSError) as error:
         # Git does not always say that the disk is full.
@@ -438,6 +429,23 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
             Category.WORKSPACE_PREPARE_FAILED, f"workspace {key} cannot be populated: {error}", hint=hint
         ) from error
     return origin
+
+
+async def check_out(mirror: Mirror, target: Path, branch: str, commit: str) -> None:
+    """Populate `target` with a commit that the mirror has; nothing is fetched.
+
+    Raises:
+        GitError, OSError: the checkout failed.
+    """
+    origin = BranchOrigin(branch=branch, start=commit, base_commit=commit)
+    await to_thread.run_sync(_write_git_dir, mirror, target / ".git", RemoteRefs(), None, origin, {})
+    await _check_out(mirror.git, target)
+
+
+async def _check_out(git: Git, tree: Path) -> None:
+    """Write the files of `HEAD`, through the filters of the operator's configuration."""
+    where = (f"--git-dir={tree / '.git'}", f"--work-tree={tree}", "-C", tree)
+    await git.trusted(*where, "read-tree", "-m", "-u", "HEAD")
 
 
 async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> BranchOrigin:

@@ -60,6 +60,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
         command=scripted("--pid-file", str(tmp_path / "pids")),
         workspace={"push": "origin"},
         tracker={"on_start": "In Progress"},
+        verify={"commands": ["echo checked >>../../checked"]},
     )
     made.issue("SYM-1", _WORK)
     yield made
@@ -142,6 +143,7 @@ def test_a_daemon_that_dies_there_is_made_up_for(
     assert done.returncode == 0, done.stderr
     assert project.written_state("SYM-1") == "Done"
     assert project.branch_log("SYM-1") == ["Work"]
+    assert (project.root / "checked").exists(), "its work was verified"
     pushes = (project.root / "origin.git" / "pushes").read_text().splitlines()
     assert [line.split()[1:] for line in pushes] == [
         [project.git("rev-parse", "symphony/SYM-1"), "refs/heads/symphony/SYM-1"]

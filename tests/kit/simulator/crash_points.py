@@ -146,6 +146,7 @@ class Outcome:
 _NEWS = "what the journal had not written: of the last moments"
 _TURN = "the turn that ran; what it changed in the workspace stays"
 _ALIVE = ("one-agent-per-issue", "claims-survive")
+_VERIFIED = ("unverified-work-stays-claimed", "claims-survive")
 _COMMENT = ("no-comment-twice", "block-is-told")
 
 OUTCOMES: Mapping[CrashPoint, Outcome] = {
@@ -181,6 +182,13 @@ OUTCOMES: Mapping[CrashPoint, Outcome] = {
     ),
     FaultPoint.AFTER_DELIVER: Outcome(
         lost="how the run ended", repeats="the delivery, which finds everything there", rules=_ALIVE
+    ),
+    FaultPoint.BEFORE_VERIFY: Outcome(lost="how the run ended", rules=_VERIFIED),
+    FaultPoint.CHECK_ENDED: Outcome(
+        lost="the result", repeats="the verification, by a run without a session", rules=_VERIFIED
+    ),
+    FaultPoint.AFTER_VERIFY: Outcome(
+        lost="the result", repeats="the verification, by a run without a session", rules=_VERIFIED
     ),
     FaultPoint.BEFORE_PUSH: Outcome(rules=("push-is-tried-again",)),
     FaultPoint.AFTER_PUSH: Outcome(

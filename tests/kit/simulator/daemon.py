@@ -25,6 +25,7 @@ from symphony.scheduler import (
     Exit,
     FetchCandidates,
     FinishRun,
+    MoveIssue,
     PostComment,
     PushBranch,
     ReadAnswers,
@@ -181,7 +182,7 @@ class Daemon:
     def _announced(self) -> None:
         self._clock.after(_ANNOUNCED_MS, self._deliver, WakeAsked(reason="tracker_changed"))
 
-    def _carry_out(self, command: Command) -> None:  # noqa: C901 - one line per kind of command
+    def _carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - one line per kind of command
         match command:
             case FetchCandidates():
                 self._tracker.poll(command.request, self.state.settings.active_states, self._deliver)
@@ -192,7 +193,9 @@ class Daemon:
             case ContinueRun() | FinishRun():
                 self._workers.direct(command)
             case StopRun():
-                self._workers.stop(command.run_id)
+                self._workers.stop(command)
+            case MoveIssue():
+                self._workers.move(command)
             case SetTimer():
                 self._timers[command.timer] = command.token
                 self._clock.at(command.due_ms, self._fire, self.life, command)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kit.simulator import giving, judged, lasting
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Invariant, Rules
-from symphony.domain import Category, Issue, normalise_state
+from symphony.domain import Category, Issue, VerificationStatus, normalise_state
 from symphony.scheduler import (
     CONTINUATION_DELAY_MS,
     CleanWorkspace,
@@ -30,6 +30,7 @@ from symphony.scheduler import (
     Refreshed,
     RefreshFailed,
     ResultStatus,
+    RunEnded,
     Running,
     RunStage,
     SettingsChanged,
@@ -85,7 +86,8 @@ def _not_under_an_invalid_workflow(moment: Moment) -> Broken | None:
 def _fresh(moment: Moment) -> Broken | None:
     """An issue is started only by an answer that shows it eligible and is newer than the reason to ask.
 
-    Feedback on its pull request makes it eligible in any state that is not terminal.
+    Feedback on its pull request makes it eligible in any state that is not terminal, and work that is not
+    verified in the state where it was handed over.
     """
     for start in moment.starts:
         issue = start.issue
@@ -94,17 +96,21 @@ def _fresh(moment: Moment) -> Broken | None:
         if not moment.known or issue.id in moment.before.ids_to_refresh:
             return Broken("started by a stale answer", issue.id)
         handed_off = start.resume is not None and start.resume.after_handoff
-        if words := _unfit(issue, moment, handed_off=handed_off):
+        handed_over_to = None if start.resume is None else start.resume.handed_over_to
+        if words := _unfit(issue, moment, handed_off=handed_off, handed_over_to=handed_over_to):
             return Broken(words, issue.id)
     return None
 
 
-def _unfit(issue: Issue, moment: Moment, *, handed_off: bool) -> str | None:
+def _unfit(
+    issue: Issue, moment: Moment, *, handed_off: bool, handed_over_to: str | None = None
+) -> str | None:
     """SC5 in words of its own, so that the scheduler's judgement is not its own judge."""
     settings, state = moment.after.settings, normalise_state(issue.state)
     if not all(text.strip() for text in (issue.id, issue.identifier, issue.title, state)):
         return "started though the tracker gave no id, identifier, title or state"
-    if state in settings.terminal_states or (state not in settings.active_states and not handed_off):
+    ended = state in settings.terminal_states or (state not in settings.active_states and not handed_off)
+    if ended and state != handed_over_to:
         return f"started in state {issue.state!r}"
     labels = {label.strip().lower() for label in settings.required_labels}
     if not issue.dispatchable or not labels <= set(issue.labels):
@@ -397,6 +403,30 @@ def _ready(moment: Moment) -> Broken | None:
         if key in after.running or key in after.retrying or key in after.blocked:
             return Broken(f"its work is {result.status.value}, and it is claimed", key)
     return None
+
+
+@_invariant("unverified-work-stays-claimed", "DESIGN 23")
+def _verified(moment: Moment) -> Broken | None:
+    """An issue stays claimed whose run was to be verified and was not, or failed; rounds have their limit."""
+    fact, after = moment.fact, moment.after
+    rounds = after.settings.verify_rounds
+    if rounds is not None and after.results is not moment.before.results:
+        for key, result in after.results.items():
+            known = moment.before.results.get(key)
+            if result.verify_rounds > rounds and (
+                known is None or known.verify_rounds < result.verify_rounds
+            ):
+                return Broken(f"sent back {result.verify_rounds} times, {rounds} allowed", key)
+    if not isinstance(fact, RunEnded):
+        return None
+    run = next((each for each in moment.before.running.values() if each.run_id == fact.run_id), None)
+    verification = fact.outcome.verification
+    if run is None:
+        return None
+    passed = verification is not None and verification.status is not VerificationStatus.FAILED
+    if not run.verifies or passed or run.issue.id in _claims(after):
+        return None
+    return Broken("its work is not verified, and nobody holds it", run.issue.id)
 
 
 @_invariant("feedback-is-taken-once", "ours")

@@ -12,6 +12,7 @@ from kit.simulator.dice import Span
 __all__ = [
     "PROFILES",
     "AgentHabits",
+    "CheckHabits",
     "ForgeHabits",
     "HostHabits",
     "JournalHabits",
@@ -173,6 +174,27 @@ class ForgeHabits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckHabits:
+    """What verifications say; without `rounds` nothing is verified. The probabilities are per head.
+
+    Attributes:
+        rounds: how often work is sent back.
+        fails: that a head fails.
+        base_fails: that everything that fails also fails on the base.
+        flaky: that the same head says something else the next time.
+        not_done: that a verification is not carried out to its end, in one try.
+        lasts_ms: how long one takes.
+    """
+
+    rounds: int | None = None
+    fails: float = 0.4
+    base_fails: float = 0.1
+    flaky: float = 0.1
+    not_done: float = 0.1
+    lasts_ms: Span = (500, 20 * MINUTE_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A world: a name and the habits of those who live in it. `about` is one line for people."""
 
@@ -185,6 +207,7 @@ class Profile:
     journal: JournalHabits = JournalHabits()
     hosts: HostHabits = HostHabits()
     forge: ForgeHabits = ForgeHabits()
+    checks: CheckHabits = CheckHabits()
 
 
 _BAD_TRACKER = TrackerHabits(
@@ -274,6 +297,16 @@ PROFILES: Mapping[str, Profile] = {
                 drain_every_ms=DAY_MS, crash_every_ms=2 * HOUR_MS, kill_every_ms=8 * HOUR_MS
             ),
             forge=ForgeHabits(observe_ms=MINUTE_MS),
+        ),
+        Profile(
+            name="checks",
+            about="work is verified, and fails, while people move issues and the daemon dies",
+            agents=AgentHabits(moves_to=("Done", "Backlog"), unmoved=0.1, fails=0.05, stubborn=0.2),
+            people=_BUSY_PEOPLE,
+            operators=OperatorHabits(
+                drain_every_ms=DAY_MS, crash_every_ms=2 * HOUR_MS, verb_every_ms=4 * HOUR_MS
+            ),
+            checks=CheckHabits(rounds=2),
         ),
         Profile(
             name="storm",

@@ -79,6 +79,7 @@ class Scenario:
             poll_interval_ms=self.poll_interval_ms,
             hosts=hosts.names,
             max_agents_per_host=hosts.slots,
+            verify_rounds=self.profile.checks.rounds,
         )
 
     def options(self) -> tuple[str, ...] | None:

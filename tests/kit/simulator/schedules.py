@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from kit.simulator.crash_points import ALL_POINTS
 from kit.simulator.dice import Dice
-from kit.simulator.profiles import HANDED_OFF, PROFILES, ForgeHabits
+from kit.simulator.profiles import HANDED_OFF, PROFILES, CheckHabits, ForgeHabits
 from kit.simulator.result import Result
 from kit.simulator.scenario import Scenario, make_issue, make_settings, minutes
 from kit.simulator.simulation import Parts, Simulation
@@ -28,6 +28,8 @@ _QUICK = {"claude": AgentInfo(kind="claude", section="claude", stall_timeout_ms=
 _OTHER_DICE = 10**9
 _FORGE_DICE = 2 * 10**9
 _WITH_FORGE = 0.3
+_CHECK_DICE = 3 * 10**9
+_WITH_CHECKS = 0.3
 _REPLAYED = 4
 _CRASHED = 0.6
 
@@ -62,6 +64,12 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
         checks_ms, late = (1_000, 60_000), forge.pick((0, 0.1))
         pulls = ForgeHabits(observe_ms=30_000, checks_ms=checks_ms, late=late, event_every_ms=300_000)
         profile = replace(profile, forge=pulls)
+    checks = Dice(seed + _CHECK_DICE)
+    if checks.chance(_WITH_CHECKS):
+        rounds, lasts_ms = checks.pick((0, 1, 2)), checks.pick(((500, 5_000), (10_000, 600_000)))
+        settings = replace(settings, verify_rounds=rounds)
+        profile = replace(profile, checks=CheckHabits(rounds=rounds, lasts_ms=lasts_ms))
+        habits = replace(habits, moves_to=checks.pick((("Done", "Backlog"), habits.moves_to)), unmoved=0.05)
     scenario = Scenario(
         board=tuple(make_issue(f"S-{number}", labels=("x",)) for number in range(dice.between((1, 3)))),
         issues=dice.between((0, 4)),

@@ -23,7 +23,7 @@ from kit.simulator.result import Result
 from kit.simulator.scenario import Scenario, days, make_settings, minutes
 from kit.simulator.statistics import Tally
 from kit.simulator.tracker import Tracker
-from kit.simulator.workers import Workers
+from kit.simulator.workers import Checks, Workers
 from symphony.domain import normalise_state
 from symphony.scheduler import (
     Drain,
@@ -47,12 +47,13 @@ _MINUTE_MS = 60_000
 _LEAVE_MS = 12 * 60 * _MINUTE_MS
 _LOOKS = 10
 _NOTE_MS = 2_000
-_CRASHES, _MEMORY, _WORDS, _HOSTS, _FORGE = (
+_CRASHES, _MEMORY, _WORDS, _HOSTS, _FORGE, _CHECKS = (
     1 << 40,
     1 << 41,
     1 << 42,
     1 << 43,
     1 << 44,
+    1 << 45,
 )  # dice of their own, so that they change no other chance
 
 
@@ -146,6 +147,7 @@ class Simulation:
         workers = Workers(clock, tracker, crashes, self._agents.session)
         workers.on_second = self._second_agent
         workers.fences = parts.fences
+        workers.checks = Checks(Dice(self._seed + _CHECKS), self._scenario.profile.checks)
         self._hosts = Hosts(
             clock, Dice(self._seed + _HOSTS), self._scenario.profile.hosts, lambda: workers.live
         )

@@ -49,6 +49,7 @@ class Tracker:
         self.on_question: Callable[[str], None] | None = None
         self._tells = tells
         self._states: dict[str, dict[str, Issue]] = {}
+        self._was_done: set[str] = set()
         self._down_until_ms = 0
         self._closed = False
         self._next_outage()
@@ -60,6 +61,8 @@ class Tracker:
         self.remove(issue.id)
         self.board[issue.id] = issue
         self._states.setdefault(normalise_state(issue.state), {})[issue.id] = issue
+        if issue.state == "Done":
+            self._was_done.add(issue.id)
         if self._dice.chance(self._tells) and self.announce is not None:
             self.announce()
 
@@ -218,10 +221,14 @@ class Tracker:
         self._down_until_ms = 0
 
     def close(self) -> None:
-        """Every issue is done, nobody changes one any more, and from now on every request goes well."""
+        """Every issue is over, nobody changes one any more, and from now on every request goes well.
+
+        One that its agent said to be done, and whose work may fail its checks, is cancelled.
+        """
         self._tells = 0
         for key in tuple(self.board):
-            self.change(key, state="Done", dispatchable=True)
+            state = "Cancelled" if key in self._was_done else "Done"
+            self.change(key, state=state, dispatchable=True)
         self._closed = True
         self.mend()
 

@@ -12,10 +12,21 @@ from zlib import crc32
 from kit.facts import changed
 from kit.simulator.clock import Clock
 from kit.simulator.crashing import Crashes
+from kit.simulator.dice import Dice
 from kit.simulator.hosts import LEASE_MS, Hosts
+from kit.simulator.profiles import CheckHabits
 from kit.simulator.session import Ending, Session, Turn
 from kit.simulator.tracker import Tracker
-from symphony.domain import Blame, Category, Failure, FaultPoint, Issue
+from symphony.domain import (
+    Blame,
+    Category,
+    CheckRun,
+    Failure,
+    FaultPoint,
+    Issue,
+    Verification,
+    normalise_state,
+)
 from symphony.scheduler import (
     AgentReported,
     ContinueRun,
@@ -23,14 +34,17 @@ from symphony.scheduler import (
     Event,
     FinishReason,
     FinishRun,
+    MoveIssue,
     Outcome,
     OutcomeKind,
     PushBranch,
     Pushed,
+    ResumeReason,
     RunEnded,
     RunReport,
     RunStage,
     StartRun,
+    StopRun,
     TurnEnded,
     WorkspaceRef,
 )
@@ -41,6 +55,7 @@ __all__ = ["Disk", "Worker", "Workers"]
 _TURN_TIMEOUT_MS = 3_600_000
 _GRACE_MS = 2_000
 _QUICK_MS = 50
+_SLOWEST_MOVE_MS = 120_000
 _KINDS = {
     Ending.FAILS: OutcomeKind.FAILED,
     Ending.ASKS: OutcomeKind.INPUT_REQUIRED,
@@ -62,12 +77,38 @@ class Disk:
         workspaces: by issue id, also those that are half-made. half: which ones those are.
         threads: the tokens that each conversation has used since its beginning.
         used: the tokens that were used for an issue, by any conversation.
+        heads: by issue id, the commit that was delivered last.
     """
 
     workspaces: dict[str, WorkspaceRef] = field(default_factory=dict)
     half: set[str] = field(default_factory=set)
     threads: dict[str, int] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
+    heads: dict[str, str] = field(default_factory=dict)
+
+
+class Checks:
+    """The operator's commands: what they say of a head, and how long that takes."""
+
+    def __init__(self, dice: Dice, habits: CheckHabits) -> None:
+        self._dice = dice
+        self._habits = habits
+        self._said: dict[str, CheckRun] = {}
+
+    def lasts_ms(self) -> int:
+        """How long the next verification takes."""
+        return self._dice.between(self._habits.lasts_ms)
+
+    def verify(self, head: str) -> Verification | None:
+        """The result for a head, mostly the same each time; `None` if it is not carried out to its end."""
+        dice, habits = self._dice, self._habits
+        if dice.chance(habits.not_done):
+            return None
+        if head not in self._said or dice.chance(habits.flaky):
+            failed = dice.chance(habits.fails)
+            on_base = dice.chance(habits.base_fails) or None
+            self._said[head] = CheckRun(name="test", exit_code=int(failed), fails_on_base=on_base)
+        return Verification(head=head, checks=(self._said[head],))
 
 
 class Workers:
@@ -86,6 +127,7 @@ class Workers:
         self.on_second: Callable[[str], None] | None = None
         self._sessions = sessions
         self.hosts: Hosts | None = None
+        self.checks: Checks | None = None
         self.fences = True
         self._live: dict[str, Worker] = {}
         self._left: dict[str, Worker] = {}
@@ -138,10 +180,20 @@ class Workers:
         failure = _push_failure(f"{command.head} {self.clock.now_ms}")
         return Pushed(issue_id=command.issue.id, head=command.head, failure=failure)
 
-    def stop(self, run_id: str) -> None:
+    def stop(self, command: StopRun) -> None:
         """End in mid-turn."""
-        if worker := self._live.get(run_id):
-            worker.stop()
+        if worker := self._live.get(command.run_id):
+            worker.stop(verify=command.verify)
+
+    def move(self, command: MoveIssue) -> None:
+        """Move an issue in a while, from where it was seen."""
+        wait_ms = crc32(f"{command.issue.id} {self.clock.now_ms}".encode()) % _SLOWEST_MOVE_MS
+        self.clock.after(wait_ms, self._move, command)
+
+    def _move(self, command: MoveIssue) -> None:
+        issue = self.tracker.board.get(command.issue.id)
+        if issue is not None and normalise_state(issue.state) in command.only_from:
+            self.tracker.change(issue.id, state=command.state)
 
     def spawned(self, issue_id: str) -> None:
         """An agent was started; there must be no other one at work on its issue."""
@@ -202,6 +254,10 @@ class Worker:
         self._orphan = self._made_anew = self._lost = False
         self._acted_in_turn = self._acted_in_run = False
         self._finished: FinishReason | None = None
+        self._verifies = self._only_verifies = (
+            command.resume is not None and command.resume.reason is ResumeReason.VERIFY
+        )
+        self._verification: Verification | None = None
         self._thread = ""
         self._known_tokens = 0
         self._report = RunReport(stage=RunStage.PREPARING_WORKSPACE)
@@ -273,6 +329,10 @@ class Worker:
                 return
             disk.half.discard(issue.id)
         if self._dies(FaultPoint.AFTER_PREPARE):
+            return
+        if self._only_verifies:
+            self._say(stage=RunStage.PREPARING_WORKSPACE, workspace_path=ref.path)
+            self._close(OutcomeKind.SUCCEEDED, None)
             return
         self._say(stage=RunStage.LAUNCHING_AGENT, workspace_path=ref.path)
         self._then(self._session.launch_ms, self._launched)
@@ -362,17 +422,18 @@ class Worker:
         if isinstance(command, ContinueRun):
             self._then(0, self._begin_turn)
         else:
-            self._finished = command.reason
+            self._finished, self._verifies = command.reason, command.verify
             self._then(0, self._finish, command.failure)
 
     def _finish(self, failure: Failure | None) -> None:
         self._close(OutcomeKind.FAILED if failure else OutcomeKind.SUCCEEDED, failure)
 
-    def stop(self) -> None:
+    def stop(self, *, verify: bool) -> None:
         """Drop what was planned and end, when the session pleases."""
         if self._lost:
             return  # it does not hear it
         self._phase += 1
+        self._verifies = verify
         self._then(self._session.stop_ms, self._close, OutcomeKind.CANCELED, None)
 
     def orphan(self) -> None:
@@ -396,13 +457,26 @@ class Worker:
             self._then(self._session.deliver_ms, self._delivered, kind, failure)
 
     def _delivered(self, kind: OutcomeKind, failure: Failure | None) -> None:
-        if not self._dies(FaultPoint.AFTER_DELIVER):
+        checks = self._world.checks
+        if self._dies(FaultPoint.AFTER_DELIVER):
+            return
+        if not self._verifies or checks is None:
+            self._end(kind, failure)
+        elif not self._dies(FaultPoint.BEFORE_VERIFY):
+            self._say(stage=RunStage.VERIFYING)
+            self._then(checks.lasts_ms(), self._verified, checks, kind, failure)
+
+    def _verified(self, checks: Checks, kind: OutcomeKind, failure: Failure | None) -> None:
+        delivered = self._delivery()
+        self._verification = checks.verify(delivered.head) if delivered else Verification(head="")
+        if not (self._dies(FaultPoint.CHECK_ENDED) or self._dies(FaultPoint.AFTER_VERIFY)):
             self._end(kind, failure)
 
     def _end(self, kind: OutcomeKind, failure: Failure | None) -> None:
         self.die()
         question = failure.message if failure and kind is OutcomeKind.INPUT_REQUIRED else None
-        excused = self._acted_in_run or self._finished in {FinishReason.INACTIVE, FinishReason.DRAINING}
+        excused = self._acted_in_run or self._only_verifies
+        excused = excused or self._finished in {FinishReason.INACTIVE, FinishReason.DRAINING}
         if kind is OutcomeKind.SUCCEEDED and self._session.progress is False and not excused:
             kind = OutcomeKind.NO_PROGRESS
         outcome = Outcome(
@@ -411,16 +485,20 @@ class Worker:
             progress=self._session.progress,
             question=question,
             delivered=self._delivery(),
+            verification=self._verification,
         )
         self._tell(RunEnded(run_id=self._run_id, outcome=outcome))
 
     def _delivery(self) -> DeliveredBranch | None:
         """What it has to deliver."""
-        if not self._session.progress:
+        if self._only_verifies or not self._session.progress:
+            head = self._disk.heads.get(self._issue.id) if self._verifies else None
+        else:
+            head = self._disk.heads[self._issue.id] = self._run_id
+        if head is None:
             return None
-        return DeliveredBranch(
-            branch=f"symphony/{self._issue.identifier}", head=self._run_id, commits=1, to_push=True
-        )
+        branch = f"symphony/{self._issue.identifier}"
+        return DeliveredBranch(branch=branch, head=head, commits=1, to_push=True)
 
     # --- its words ---------------------------------------------------------------------------------------
 

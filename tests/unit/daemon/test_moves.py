@@ -13,7 +13,7 @@ from harness.scheduling import make_failure, make_issue
 from kit.virtual_time import in_virtual_time
 from symphony.daemon.moves import owe_move
 from symphony.domain import Issue
-from symphony.scheduler import MoveIssue, MoveReason, WakeAsked
+from symphony.scheduler import MoveIssue, MoveReason, Resume, ResumeReason, WakeAsked
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
@@ -23,6 +23,9 @@ _STATES = {
     MoveReason.START: make_state(running=["1"]),
     MoveReason.BLOCK: make_state(blocked=["1"]),
     MoveReason.BACK: make_state(blocked=["1"], unblocked=True),
+    MoveReason.VERIFY_FAILED: make_state(
+        running=["1"], resume=Resume(reason=ResumeReason.VERIFY_FAILED, handed_over_to="todo")
+    ),
 }
 
 

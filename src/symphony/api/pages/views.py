@@ -324,6 +324,8 @@ def _entry(entry: transcripts.TranscriptEntry) -> EntryView:
             text = entry.text or plural(len(entry.steps), "step")
         case transcripts.CommandEntry():
             text = entry.command
+        case transcripts.CheckEntry():
+            text = f"{entry.name} {entry.result}"
         case transcripts.EditEntry():
             files, text = entry.files, ", ".join(file.path for file in entry.files)
         case transcripts.ToolEntry():

@@ -205,6 +205,9 @@ def entry_view(entry: transcripts.TranscriptEntry, run_id: str) -> RenderableTyp
             return _row(entry, "plan", lines("\n".join(text for text in [entry.text, *steps] if text)))
         case transcripts.CommandEntry():
             return _row(entry, "runs", _command(entry))
+        case transcripts.CheckEntry():
+            style = "green" if entry.passed else "red"
+            return _row(entry, "check", _short(f"{entry.name} {entry.result}", style), style)
         case transcripts.EditEntry():
             names = [f"{file.path} +{file.added} -{file.removed}" for file in entry.files]
             return _row(entry, "edits", _with_status(", ".join(names) or "files", entry.status))

@@ -25,7 +25,8 @@ from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
 from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
-from symphony.domain import MAX_COUNT, Blame, Category, Failure, Redaction, plain_text
+from symphony.domain import MAX_COUNT, Blame, Category, Failure, Redaction, Verification, plain_text
+from symphony.domain.verification import MAX_NAMED, MAX_OUTPUT_CHARS
 from symphony.journal.transcripts import MAX_LINE_BYTES, MessageEntry, TranscriptEntry
 from symphony.library.sync import CollectedSkills
 from symphony.library.workspace import WrittenSkills
@@ -68,6 +69,7 @@ _OF_THE_DAEMON: Final = frozenset(
         Category.STOPPED_BY_OPERATOR,
         Category.PULL_REQUEST_CLOSED,
         Category.PULL_REQUEST_NEEDS_YOU,
+        Category.VERIFY_FAILED,
     }
 )
 MAX_FRAMES: Final = {
@@ -386,6 +388,7 @@ class HostReports:
             delivered=self._delivered(outcome.delivered),
             summary=None if outcome.summary is None else self._redaction.line(outcome.summary, 500),
             left=None if outcome.left is None else self._redaction.line(outcome.left, 1_000),
+            verification=self._verification(outcome),
         )
 
     def _delivered(self, delivered: DeliveredBranch | None) -> DeliveredBranch | None:
@@ -395,6 +398,32 @@ class HostReports:
         if not _HEAD.fullmatch(delivered.head) or self._id(delivered.head) is None:
             raise refused("a commit that is none")
         return DeliveredBranch(branch=self._branch, head=delivered.head)
+
+    def _verification(self, outcome: Outcome) -> Verification | None:
+        """A verification of the commit that the host says it delivered, and no other one."""
+        made, delivered = outcome.verification, outcome.delivered
+        if made is None or (delivered is not None and made.head != delivered.head):
+            return None
+        if made.head and not _HEAD.fullmatch(made.head):
+            raise refused("a verification of a commit that is none")
+        if len(made.checks) > _MAX_ITEMS or any(check.duration_ms < 0 for check in made.checks):
+            raise refused("checks that cannot be")
+        return replace(
+            made,
+            checks=tuple(
+                replace(
+                    check,
+                    name=self._name(check.name),
+                    output_tail=self._text(check.output_tail, MAX_OUTPUT_CHARS),
+                    problem=None if check.problem is None else self._line(check.problem),
+                )
+                for check in made.checks
+            ),
+            problem=None if made.problem is None else self._line(made.problem),
+            protected_changes=_few(made.protected_changes, self._line, MAX_NAMED),
+            weakened=_few(made.weakened, self._line, MAX_NAMED),
+            passed_after_failure=False,
+        )
 
     def failure(self, failure: Failure) -> Failure:
         """A failure that a host reports."""

@@ -528,6 +528,8 @@ def _entry_text(entry: transcripts.TranscriptEntry) -> str:  # noqa: C901 - one 
             return ""
         case transcripts.CommandEntry():
             text = f"command ({entry.status}, exit {entry.exit_code}): {entry.command}\n{entry.output[-500:]}"
+        case transcripts.CheckEntry():
+            text = f"check {entry.name} {entry.result}\n{entry.output[-500:]}"
         case transcripts.EditEntry():
             text = f"edit ({entry.status}): {', '.join(file.path for file in entry.files)}"
         case transcripts.ToolEntry():

@@ -22,7 +22,7 @@ INTERVAL_S: Final = 0.25
 # Minutes of silence may follow the start of an item, so it is reported at once.
 _MILESTONES = (ItemStarted, TurnEnd, InputRequired)
 # A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
-_URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
+_URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING, RunStage.VERIFYING])
 
 
 def with_work(facts: RunFacts, delivery: Delivery) -> RunFacts:

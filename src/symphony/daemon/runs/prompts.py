@@ -20,6 +20,7 @@ from symphony.config import (
     continuation_prompt,
     interrupted_prompt,
     restarted_prompt,
+    verify_failed_prompt,
 )
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
@@ -82,6 +83,8 @@ async def first_prompt(
         prompt = f"{prompt.rstrip()}\n\n{comments_section(comments)}\n"
     if resume is None or resume.answer is None:
         return prompt
+    if resume.reason is ResumeReason.VERIFY_FAILED:
+        return f"{prompt.rstrip()}\n\n{verify_failed_prompt(resume.answer)}\n"
     if resume.reason is ResumeReason.FEEDBACK:
         return f"{prompt.rstrip()}\n\n{resume.answer}\n"
     return (
@@ -99,6 +102,8 @@ def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_CO
         return f"{restarted_prompt()}\n\n{prompt}"
     if resume.answer is not None and resume.reason is ResumeReason.FEEDBACK:
         told = resume.answer
+    elif resume.answer is not None and resume.reason is ResumeReason.VERIFY_FAILED:
+        told = verify_failed_prompt(resume.answer)
     elif resume.answer is not None:
         told = answered_prompt(resume.question, resume.answer, approves=resume.approves)
     else:

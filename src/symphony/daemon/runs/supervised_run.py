@@ -125,9 +125,9 @@ class SupervisedRun:
             case FinishRun():
                 self._send(frames.Finish(command=directive))
 
-    def stop(self) -> None:
-        """Stop the run wherever it is."""
-        self._send(frames.Stop())
+    def stop(self, *, verify: bool = False) -> None:
+        """Stop the run wherever it is; `verify` has what it delivers verified."""
+        self._send(frames.Stop(verify=verify))
 
     def hurry(self) -> None:
         """Give what is left of the run little time; undelivered work stays in the workspace."""

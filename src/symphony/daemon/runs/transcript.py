@@ -40,10 +40,11 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.daemon.clock import wall_ms
-from symphony.domain import Redaction, Tokens
+from symphony.domain import CheckRun, Redaction, Tokens
 from symphony.journal.transcripts import (
     AnswerEntry,
     ApprovalEntry,
+    CheckEntry,
     CommandEntry,
     EditedFile,
     EditEntry,
@@ -142,7 +143,7 @@ class RunTranscript:
         self._lock = anyio.Lock()
         self._logged_problem: str | None = None
 
-    def on_event(self, event: AgentEvent | Turn | Answered) -> None:
+    def on_event(self, event: AgentEvent | Turn | Answered | CheckRun) -> None:
         """Remember an event, or what was sent to the agent."""
         match event:
             case Activity() | RateLimits() | SessionStarted() | ToolCalled():
@@ -249,6 +250,16 @@ class TranscriptFold:
                 by = None if event.by is None else self._text(event.by, 1_000)
                 decision = None if event.approves is None else "approved" if event.approves else "denied"
                 yield AnswerEntry(text=self._text(event.text), by=by, decided=decision, **self._head())
+            case CheckRun():
+                yield CheckEntry(
+                    name=self._text(event.name, 200),
+                    passed=event.passed,
+                    result=self._text(event.ended, 1_000),
+                    exit_code=event.exit_code,
+                    duration_ms=event.duration_ms,
+                    output=self._tail(event.output_tail),
+                    **self._head(),
+                )
             case _Writing():
                 text = self._text(event.text)
                 yield MessageEntry(text=text, status="writing", **self._head(self._writing))

@@ -43,11 +43,13 @@ from symphony.daemon.runs.session_library import SessionLibrary
 from symphony.daemon.runs.session_skills import SessionSkills
 from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.transcript import Answered, EntryWriter, RunTranscript
+from symphony.daemon.runs.verification import Verifier
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import (
     NO_COMMENTS,
     Blame,
     Category,
+    CheckRun,
     Failure,
     FaultPoint,
     PeopleComments,
@@ -163,7 +165,12 @@ class Worker:
         self._send_directive, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._attempt_scope = anyio.CancelScope()
         self._finish_scope = anyio.CancelScope(shield=True)
+        self._verify_scope = anyio.CancelScope(shield=True)
         self._hurried = self._finishing = False
+        self._verifies = self._only_verifies = (
+            command.resume is not None and command.resume.reason is ResumeReason.VERIFY
+        )
+        self._delivery: Delivery | None = None
 
         self._session: AgentSession | None = None
         self._workspace: Workspace | None = None
@@ -185,10 +192,15 @@ class Worker:
         """Take a frame of the daemon."""
         match frame:
             case frames.Continue() | frames.Finish():
+                if isinstance(frame, frames.Finish):
+                    self._verifies = frame.command.verify
                 self._send_directive.send_nowait(frame.command)
             case frames.Answer():
                 self._link.on_answer(frame)
             case frames.Stop():
+                self._verifies = frame.verify
+                if not frame.verify:
+                    self._verify_scope.cancel()
                 self._attempt_scope.cancel()
             case frames.Hurry():
                 self._hurry()
@@ -209,6 +221,7 @@ class Worker:
         The time counts from the end of the agent, which takes as long as its stop ladder.
         """
         self._hurried = True
+        self._verify_scope.cancel()  # a later run verifies
         if self._finishing:
             self._finish_scope.deadline = anyio.current_time() + _HURRY_S
 
@@ -242,6 +255,8 @@ class Worker:
                 with self._finish_scope:
                     finished = await self._finish(outcome)
                     await self._recheck_skills()
+                with self._verify_scope:
+                    finished = await self._verify(finished)
                 with anyio.CancelScope(shield=True):
                     await self._transcript.close()
                 self._send_directive.close()
@@ -288,6 +303,8 @@ class Worker:
         self._mark_at_start = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)
         self._progress.on_workspace(str(workspace.path), workspace.branch)
+        if self._only_verifies:
+            return
         with self._traced_hook("before_run"):
             await workspaces.before_run(workspace, issue, attempt, run_id=self._run_id)
         if self._context.settings.hooks.before_run is not None:
@@ -536,8 +553,11 @@ class Worker:
         if not await workspaces.exists(workspace):
             return _vanished(outcome, workspace)
         try:
-            with self._traced_hook("after_run"):
-                await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=self._run_id)
+            if not self._only_verifies:
+                with self._traced_hook("after_run"):
+                    await workspaces.after_run(
+                        workspace, self._issue, self._command.attempt, run_id=self._run_id
+                    )
             fault(FaultPoint.BEFORE_DELIVER)
             mark = await workspaces.progress(workspace)
             with self._trace.step(SpanName.DELIVERY):
@@ -561,11 +581,43 @@ class Worker:
         )
         if delivery.failure is not None:
             return _undelivered(outcome, delivery.failure)
+        self._delivery = delivery
         # A run that changed nothing is no success, unless its issue was moved or the daemon drains.
-        excused = self._wrote_in_run or self._finish_reason in {FinishReason.INACTIVE, FinishReason.DRAINING}
+        ends = {FinishReason.INACTIVE, FinishReason.DRAINING}
+        excused = self._wrote_in_run or self._only_verifies or self._finish_reason in ends
         if outcome.kind is OutcomeKind.SUCCEEDED and progress is False and not excused:
             return replace(outcome, kind=OutcomeKind.NO_PROGRESS)
         return outcome
+
+    async def _verify(self, outcome: Outcome) -> Outcome:
+        """Verify what was delivered, if that is asked for; the outcome with the result."""
+        workspace, delivery = self._workspace, self._delivery
+        if not self._verifies or workspace is None or delivery is None:
+            return outcome
+        self._progress.on_stage(RunStage.VERIFYING)
+        fault = self._context.fault
+        fault(FaultPoint.BEFORE_VERIFY)
+        verifier = Verifier(
+            context=self._context,
+            agent=self._command.agent,
+            run_id=self._run_id,
+            step=lambda name: self._trace.step(SpanName.CHECK, name),
+            on_check=self._on_check,
+        )
+        try:
+            verification = await verifier.verify(workspace, delivery, self._issue.identifier)
+        except Exception as error:  # noqa: BLE001 - a bug costs one verification, never the daemon
+            if not isinstance(error, SymphonyError):
+                return replace(outcome, failure=bugs.contained("verification_crashed", error))
+            _log.warning("not_verified", reason=error.failure.line, hint=error.failure.hint)
+            return replace(outcome, failure=error.failure)
+        fault(FaultPoint.AFTER_VERIFY)
+        _log.info("verified", result=verification.status.value, reason=verification.line)
+        return replace(outcome, verification=verification)
+
+    def _on_check(self, check: CheckRun) -> None:
+        self._transcript.on_event(check)
+        self._context.fault(FaultPoint.CHECK_ENDED)
 
     async def _recheck_skills(self) -> None:
         """Report what the run itself made of the skills: it may be the last one of its issue."""
@@ -586,6 +638,7 @@ class Worker:
             question=None if outcome.question is None else redaction.text(outcome.question),
             delivered=delivered,
             left=None if outcome.left is None else redaction.text(outcome.left),
+            verification=None if outcome.verification is None else outcome.verification.masked(redaction),
             summary=redaction.line(self._last_text or "", _SUMMARY_CHARS) or None,
         )
 

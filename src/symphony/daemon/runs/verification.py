@@ -1,0 +1,260 @@
+"""Runs `verify.commands` on what a run has delivered.
+
+The commands are the operator's, and what they run is the agent's: so they run as the agent's own commands do,
+in its environment and isolation. They see exactly the delivered commit: work that no commit holds, or a
+command that changes tracked files, is a failure of its own.
+
+A command that fails is tried once on the base commit, in a checkout of its own. The answer is kept for the
+commit and the command.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from symphony import to_thread
+from symphony.agents.base import RunsCommands
+from symphony.config import VerifyCommand
+from symphony.daemon.context import RuntimeContext
+from symphony.domain import CheckRun, SymphonyError, Verification, plain_text
+from symphony.domain.verification import MAX_NAMED, MAX_OUTPUT_CHARS
+from symphony.files import read_regular, write_atomic
+from symphony.processes.base import Completed
+from symphony.workspaces import Delivery, GitError, Layout, Workspace, delete_old_entries
+
+_MAX_OUTPUT_BYTES: Final = (
+    4 * MAX_OUTPUT_CHARS
+)  # more than is kept, so that secrets are masked before it is cut
+_MAX_PATCH_BYTES: Final = 4 * 1024 * 1024
+_KEEP_BASELINES_S: Final = 30 * 24 * 3_600
+_FAILS: Final = b"fails\n"
+_PASSES: Final = b"passes"
+_STRICT: Final = "exec </dev/null 2>&1\nset -eo pipefail\n"
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """Verifies deliveries of one run.
+
+    Attributes:
+        context: settings, workspaces and agents.
+        agent: the agent that did the work.
+        run_id: marks the processes of the commands.
+        on_check: is told of each command that has ended.
+        step: makes a span of one command, by its name.
+    """
+
+    context: RuntimeContext
+    agent: str
+    run_id: str
+    on_check: Callable[[CheckRun], None]
+    step: Callable[[str], AbstractContextManager[None]]
+
+    async def verify(self, workspace: Workspace, delivery: Delivery, identifier: str) -> Verification:
+        """The result for the delivered head of an issue. Without a commit there is nothing to check.
+
+        Raises:
+            SymphonyError: there is no checkout to verify in.
+        """
+        settings, head = self.context.settings.verify, delivery.head
+        if head is None or not (delivery.delivered and delivery.commits):
+            if delivery.left is None:
+                return Verification(head=head or "")
+            return Verification(head=head or "", problem=_uncommitted(delivery))
+        changed = [change.path for change in delivery.changes.files] if delivery.changes else []
+        patch = await self.context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
+        found = Verification(
+            head=head,
+            protected_changes=tuple(matching(changed, settings.protect))[:MAX_NAMED],
+            weakened=tuple(weakened_tests(patch.content))[:MAX_NAMED] if patch is not None else (),
+        )
+        if delivery.left is not None:
+            return replace(found, problem=_uncommitted(delivery))
+        if settings.where == "clean":
+            async with self.context.workspaces.checkout(workspace, head) as tree:
+                found = await self._check(found, tree, changed, set_up=True)
+        else:
+            found = await self._check(found, workspace.path, changed, set_up=False)
+        return found if found.passed else await self._compare_with_base(found, workspace)
+
+    async def _check(
+        self, found: Verification, tree: Path, changed: Sequence[str], *, set_up: bool
+    ) -> Verification:
+        """The result with the checks in a checkout of its head."""
+        settings, checks = self.context.settings.verify, list[CheckRun]()
+        if set_up and settings.setup is not None:
+            setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
+            checks.append(await self._run(setup, tree))
+        if all(check.passed for check in checks):
+            for command in settings.commands:
+                if command.paths and not any(matching(changed, command.paths)):
+                    checks.append(CheckRun(name=command.title, skipped=True))
+                else:
+                    checks.append(await self._run(command, tree))
+        try:
+            problem = await self.context.workspaces.differs_from(tree, found.head)
+        except (GitError, OSError) as error:
+            problem = f"whether they changed the work is unknown: {error}"
+        return replace(
+            found,
+            checks=tuple(checks),
+            problem=None if problem is None else f"the commands changed what they check: {problem}",
+        )
+
+    async def _run(self, command: VerifyCommand, tree: Path) -> CheckRun:
+        _log.info("check_started", check=command.title)
+        begun = time.monotonic()
+        with self.step(command.title):
+            check = await self._ended(command, tree)
+        check = replace(check, duration_ms=int((time.monotonic() - begun) * 1000))
+        _log.info("check_ended", check=check.name, result=check.ended, duration_ms=check.duration_ms)
+        self.on_check(check)
+        return check
+
+    async def _ended(self, command: VerifyCommand, tree: Path) -> CheckRun:
+        backend, name = self.context.agent(self.agent), command.title
+        if not isinstance(backend, RunsCommands):
+            return CheckRun(name=name, problem=f"could not be run: the agent {self.agent} runs no commands")
+        try:
+            done = await backend.run_command(
+                _STRICT + command.run,
+                run_id=self.run_id,
+                timeout_ms=command.timeout_ms,
+                cwd=tree,
+                max_output_bytes=_MAX_OUTPUT_BYTES,
+                keep_end=True,
+            )
+        except (SymphonyError, OSError) as error:
+            return CheckRun(name=name, problem=f"could not be started: {error}")
+        problem = f"did not end within {command.timeout_ms} ms" if done.timed_out else None
+        return CheckRun(
+            name=name,
+            exit_code=None if done.timed_out else done.exit_code,
+            output_tail=self._tail(done),
+            problem=problem,
+        )
+
+    def _tail(self, done: Completed) -> str:
+        text = plain_text((done.stdout + done.stderr).decode("utf-8", "replace"))
+        return self.context.redaction.text(text)[-MAX_OUTPUT_CHARS:]
+
+    # --- the base ----------------------------------------------------------------------------------------
+
+    async def _compare_with_base(self, found: Verification, workspace: Workspace) -> Verification:
+        """The result with what is known of the failed commands on the base commit.
+
+        What cannot be carried out there says nothing.
+        """
+        base, commands = workspace.base_commit, {each.title: each for each in self._commands}
+        failed = [
+            commands[check.name] for check in found.checks if not check.passed and check.name in commands
+        ]
+        if base is None or base == found.head or not failed:
+            return found
+        files = {each.title: Layout(workspace.path.parent).baseline(base, each.run) for each in failed}
+        async with self.context.workspaces.baselines:  # another run may try the same commit now
+            known = await to_thread.run_sync(partial(_read_baselines, files))
+            if untried := [each for each in failed if each.title not in known]:
+                try:
+                    async with self.context.workspaces.checkout(workspace, base) as tree:
+                        known = {**known, **await self._try_base(base, untried, tree, files)}
+                except SymphonyError as error:
+                    _log.warning("base_not_checked", reason=error.failure.line)
+        checks = tuple(replace(check, fails_on_base=known.get(check.name)) for check in found.checks)
+        return replace(found, checks=checks)
+
+    @property
+    def _commands(self) -> tuple[VerifyCommand, ...]:
+        return self.context.settings.verify.commands
+
+    async def _try_base(
+        self, base: str, commands: Iterable[VerifyCommand], tree: Path, files: Mapping[str, Path]
+    ) -> Mapping[str, bool]:
+        """Whether the commands fail on the base, by name, without those that cannot be carried out."""
+        settings, found = self.context.settings.verify, dict[str, bool]()
+        if settings.setup is not None:
+            setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
+            if not (await self._ended(setup, tree)).passed:
+                _log.warning("base_not_checked", reason="verify.setup fails on the base commit")
+                return found
+        for command in commands:
+            check = await self._ended(command, tree)
+            _log.info("base_checked", check=check.name, result=check.ended, commit=base)
+            if check.exit_code is not None and check.exit_code >= 0:
+                found[command.title] = not check.passed
+                content = _FAILS if found[command.title] else _PASSES
+                await to_thread.run_sync(_write_baseline, files[command.title], content)
+        return found
+
+
+def _read_baselines(files: Mapping[str, Path]) -> Mapping[str, bool]:
+    read = {name: read_regular(path, len(_FAILS)) for name, path in files.items()}
+    return {name: content == _FAILS for name, content in read.items() if content is not None}
+
+
+def _write_baseline(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    delete_old_entries(path.parent, older_than_s=_KEEP_BASELINES_S)
+    write_atomic(path, content)
+
+
+def _uncommitted(delivery: Delivery) -> str:
+    left = delivery.left
+    what = "" if left is None else f": {left.reason} ({left.look})"
+    return f"there is work that no commit of the branch holds{what}"
+
+
+# --- paths and hints ---
+
+
+def matching(paths: Iterable[str], globs: Iterable[str]) -> Iterator[str]:
+    """The paths that a glob fits: `*` stays in a directory, `**` does not, `docs/` is all below it."""
+    patterns = [_pattern(glob) for glob in globs]
+    return (path for path in paths if any(pattern.fullmatch(path) for pattern in patterns))
+
+
+@lru_cache(maxsize=1_000)
+def _pattern(glob: str) -> re.Pattern[str]:
+    made = ""
+    for part in re.findall(r"\*\*/|\*\*|\*|\?|.", glob.removeprefix("./"), re.DOTALL):
+        made += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part, re.escape(part))
+    return re.compile(f"{made}.*" if glob.endswith("/") else made, re.DOTALL)
+
+
+_TEST: Final = re.compile(
+    r"^\s*(?:async\s+)?(?:def\s+(test\w*)|func\s+(Test\w+)|(?:fn|function|void)\s+(test\w*)"
+    r"|(?:it|test)\(\s*[\"'`]([^\"'`]{1,100}))"
+)
+_SKIP: Final = re.compile(
+    r"pytest\.(?:mark\.)?(?:skip|skipif|xfail)\b|unittest\.skip|\b(?:it|test|describe)\.(?:skip|todo|only)\b"
+    r"|\b(?:xit|xdescribe|xtest)\(|\bt\.Skip\w*\(|#\[ignore|@(?:Disabled|Ignore)\b|\bskip:\s*true"
+)
+
+
+def weakened_tests(patch: bytes) -> Iterator[str]:
+    """Tests that a patch takes away or newly skips, as hints for people: `tests/test_a.py: test_b is gone`.
+
+    Only lines are looked at. A test that was renamed or moved to another file shows as gone.
+    """
+    path, gone, added, skips = "", dict[str, str](), set[str](), list[str]()
+    for line in patch.decode("utf-8", "replace").splitlines():
+        if line.startswith("diff --git "):
+            path = line.rsplit(" ", 1)[-1]
+        elif line.startswith("-") and not line.startswith("--- "):
+            if (found := _TEST.match(line[1:])) is not None:
+                gone[next(filter(None, found.groups()))] = path
+        elif line.startswith("+") and not line.startswith("+++ "):
+            if (found := _TEST.match(line[1:])) is not None:
+                added.add(next(filter(None, found.groups())))
+            if _SKIP.search(line) is not None:
+                skips.append(f"{path}: {line[1:].strip()[:100]}")
+    yield from (f"{where}: {name} is gone" for name, where in gone.items() if name not in added)
+    yield from skips

@@ -1,0 +1,147 @@
+"""What the operator's own commands say of finished work. An agent's claim is not among it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from symphony.domain.redaction import Redaction, fence, plain_text
+
+MAX_OUTPUT_CHARS: Final = 8_000
+"""The end of a command's output that is kept with a run and told to the agent."""
+
+MAX_NAMED: Final = 50
+"""How many protected paths and hints a verification names."""
+
+
+class VerificationStatus(StrEnum):
+    """What a verification says of a head.
+
+    Only `PASSED` is a pass. `BASE_FAILED` means that everything that failed also fails on the base commit,
+    so that the agent is not at fault.
+    """
+
+    PASSED = "passed"
+    FAILED = "failed"
+    BASE_FAILED = "base_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRun:
+    """One run of one command of `verify.commands`.
+
+    Attributes:
+        exit_code: negative for a signal; `None` if the command did not end by itself or never began.
+        duration_ms: its wall-clock time.
+        output_tail: the end of what it wrote to stdout and stderr, at most `MAX_OUTPUT_CHARS`, masked.
+        problem: why it has no exit code: a time-out, or that it could not be started.
+        skipped: the change touches no path that the command is for.
+        fails_on_base: whether it fails on the base commit too; `None` if that was not tried, or the command
+            could not be carried out there.
+    """
+
+    name: str
+    exit_code: int | None = None
+    duration_ms: int = 0
+    output_tail: str = ""
+    problem: str | None = None
+    skipped: bool = False
+    fails_on_base: bool | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong by it."""
+        return self.skipped or (self.exit_code == 0 and self.problem is None)
+
+    @property
+    def ended(self) -> str:
+        """How it ended, as a part of a sentence."""
+        if self.skipped:
+            return "was skipped: the change touches none of its paths"
+        if self.problem is not None:
+            return self.problem
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"was ended by signal {-self.exit_code}"
+        return "passed" if self.passed else f"failed with exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The checks of one delivered head.
+
+    Attributes:
+        head: the commit that was checked, and no other.
+        checks: in the order of `verify.commands`.
+        problem: what is wrong besides the commands, such as work that no commit holds.
+        protected_changes: files of `verify.protect` that the change touches: it changes what checks it.
+        weakened: tests that the change deletes or newly skips, by lines of its diff; a hint.
+        passed_after_failure: the same head failed before, so that a check is not to be relied on.
+    """
+
+    head: str
+    checks: tuple[CheckRun, ...] = ()
+    problem: str | None = None
+    protected_changes: tuple[str, ...] = ()
+    weakened: tuple[str, ...] = ()
+    passed_after_failure: bool = False
+
+    @property
+    def status(self) -> VerificationStatus:
+        """Nothing but a complete pass is a pass."""
+        failed = [check for check in self.checks if not check.passed]
+        if self.problem is None and not failed:
+            return VerificationStatus.PASSED
+        if self.problem is None and all(check.fails_on_base for check in failed):
+            return VerificationStatus.BASE_FAILED
+        return VerificationStatus.FAILED
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is a complete pass."""
+        return self.status is VerificationStatus.PASSED
+
+    @property
+    def line(self) -> str:
+        """The result on one line, for people: `tests failed with exit code 2`."""
+        failed = [check for check in self.checks if not check.passed]
+        parts = [] if self.problem is None else [self.problem]
+        parts += [
+            f"{check.name} {check.ended}{' (on the base too)' if check.fails_on_base else ''}"
+            for check in failed
+        ]
+        if parts:
+            return "; ".join(parts)
+        ran = [check.name for check in self.checks if not check.skipped]
+        flaky = ", after it had failed on the same commit" if self.passed_after_failure else ""
+        return f"{', '.join(ran) or 'nothing was to be checked'}{' passed' if ran else ''}{flaky}"
+
+    def masked(self, redaction: Redaction) -> "Verification":
+        """The same with secrets masked: it goes to logs, to the issue and to the agent."""
+        return replace(
+            self,
+            problem=None if self.problem is None else redaction.text(self.problem),
+            checks=tuple(
+                replace(
+                    check,
+                    output_tail=redaction.text(check.output_tail),
+                    problem=None if check.problem is None else redaction.text(check.problem),
+                )
+                for check in self.checks
+            ),
+            protected_changes=tuple(map(redaction.text, self.protected_changes)),
+            weakened=tuple(map(redaction.text, self.weakened)),
+        )
+
+    def evidence(self, *, max_output_chars: int = MAX_OUTPUT_CHARS) -> str:
+        """What failed and the end of its output, as Markdown; the output is fenced data."""
+        parts = [f"The commit that was checked is {self.head[:12]}."]
+        if self.problem is not None:
+            parts.append(f"{self.problem}.")
+        for check in self._at_fault():
+            parts.append(f"`{check.name}` {check.ended}.")
+            if tail := check.output_tail[-max_output_chars:].strip("\n"):
+                parts.append(fence(plain_text(tail)))
+        return "\n\n".join(parts)
+
+    def _at_fault(self) -> Iterable[CheckRun]:
+        return (check for check in self.checks if not check.passed and not check.fails_on_base)

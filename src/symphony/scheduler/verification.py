@@ -1,0 +1,139 @@
+"""Finished work is verified before it is believed.
+
+A run that hands its issue over, in any state that is not active, is *due*: its worker delivers, and then runs
+the operator's commands on the delivered head. So is a run that had its last turn. What follows by the result:
+
+- *passed*, or everything that failed fails on the base too: the run ends as without verification;
+- *failed*: the issue is moved back to the state in which it was worked on, and the same conversation is told
+  the evidence as data. After `verify_rounds` such rounds the issue is blocked instead;
+- *not carried out to its end*: a later run only verifies. That is never a pass.
+
+While the issue is still where it was handed over, its claim is kept (`Resume.handed_over_to`). A person who
+closes or moves an issue in the middle of a turn decides; nothing is verified then.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    Verification,
+    VerificationStatus,
+    normalise_state,
+    plural,
+)
+from symphony.scheduler import blocks, policy, results
+from symphony.scheduler.messages import (
+    FinishReason,
+    MoveIssue,
+    MoveReason,
+    Outcome,
+    Resume,
+    ResumeReason,
+    StopReason,
+)
+from symphony.scheduler.resume import thread_of
+from symphony.scheduler.state import Retry, Running, State, Step
+
+NOT_DONE: Final = Failure(
+    category=Category.VERIFY_NOT_DONE,
+    blame=Blame.HOST,
+    message="its work could not be verified",
+    hint="`symphony logs` says why; it is tried again",
+)
+"""Why a run is tried again whose worker could not carry the verification out."""
+
+_HANDED_OVER: Final = frozenset(
+    {StopReason.TERMINAL, StopReason.INACTIVE, FinishReason.INACTIVE, FinishReason.MAX_TURNS}
+)
+
+
+def is_due(state: State, run: Running, reason: FinishReason | StopReason) -> bool:
+    """Whether a run that ends for this reason by its own doing is to be verified."""
+    by_itself = isinstance(reason, FinishReason) or run.in_grace_period
+    return state.settings.verify_rounds is not None and by_itself and reason in _HANDED_OVER
+
+
+def begun(run: Running) -> Running:
+    """The run once its worker was asked to verify; if it is cut off, the next run only verifies."""
+    before = run.resume or Resume(reason=ResumeReason.VERIFY)
+    resume = replace(
+        before,
+        reason=ResumeReason.VERIFY,
+        question=None,
+        answer=None,
+        after_handoff=True,
+        handed_over_to=normalise_state(run.issue.state),
+        back_to=run.worked_in or before.back_to,
+    )
+    return replace(run, verifies=True, resume=resume)
+
+
+def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
+    """The retry, to verify what its last run delivered if that moved the issue before it was cut off."""
+    settings, result = state.settings, state.results.get(retry.issue.id)
+    unverified = result is not None and result.delivered is not None and result.verification is None
+    if not (retry.may_have_moved and unverified and settings.verify_rounds is not None and issue is not None):
+        return retry
+    left = {policy.TrackerStatus.TERMINAL, policy.TrackerStatus.INACTIVE}
+    if policy.tracker_status(issue, settings) not in left or policy.is_handed_over(issue, retry.resume):
+        return retry
+    resume = replace(
+        retry.resume or Resume(reason=ResumeReason.VERIFY),
+        reason=ResumeReason.VERIFY,
+        question=None,
+        answer=None,
+        after_handoff=True,
+        handed_over_to=normalise_state(issue.state),
+        back_to=retry.issue.state if policy.in_active_state(retry.issue, settings) else None,
+    )
+    return replace(retry, resume=resume)
+
+
+def is_over(outcome: Outcome) -> bool:
+    """Whether a run that was verified ends like any other."""
+    return outcome.verification is not None and outcome.verification.status is not VerificationStatus.FAILED
+
+
+def send_back(step: Step, run: Running, verification: Verification) -> Resume | None:
+    """Have the agent told what failed, or a person; returns how the next run continues, if one follows."""
+    issue, settings = run.issue, step.state.settings
+    before = run.resume or Resume(reason=ResumeReason.VERIFY)
+    handed_over = policy.tracker_status(issue, settings) is not policy.TrackerStatus.ACTIVE
+    resume = replace(
+        before,
+        reason=ResumeReason.VERIFY_FAILED,
+        thread=thread_of(run),
+        answer=verification.evidence(),
+        after_handoff=handed_over,
+        handed_over_to=before.handed_over_to if handed_over else None,
+    )
+    step.notify("warning", "verify_failed", issue, run_id=run.run_id, reason=verification.line)
+    if not handed_over:  # the run had its last turn: no claim was made
+        return resume
+    result = step.state.results[issue.id]
+    rounds = result.verify_rounds + 1
+    back_to = resume.back_to or settings.on_return
+    if rounds <= (settings.verify_rounds or 0):
+        results.store(step, replace(result, verify_rounds=rounds))
+        if back_to is not None:
+            state = frozenset({normalise_state(issue.state)})
+            step.emit(MoveIssue(issue=issue, state=back_to, reason=MoveReason.VERIFY_FAILED, only_from=state))
+        return resume
+    results.store(step, replace(result, verify_rounds=0))
+    blocks.block(step, issue, _failure(verification, rounds - 1), held=replace(run, resume=resume))
+    return None
+
+
+def _failure(verification: Verification, rounds: int) -> Failure:
+    """Why an issue is blocked whose agent does not get its work through the checks."""
+    return Failure(
+        category=Category.VERIFY_FAILED,
+        blame=Blame.AGENT,
+        message=f"its work fails verify.commands after {plural(rounds, 'round')}: {verification.line}",
+        retryable=False,
+        hint="look at it with `symphony diff`, then answer the agent or run `symphony unblock`",
+    )

@@ -1,0 +1,72 @@
+"""What the checks of a commit say: verdict, one line, evidence for the agent; nothing secret in it."""
+
+import pytest
+
+from symphony.domain import PATTERNS_ONLY, CheckRun, Verification, VerificationStatus
+
+OK = CheckRun(name="lint", exit_code=0)
+BAD = CheckRun(name="tests", exit_code=2, output_tail="x\n```\n1 failed\n")
+OLD = CheckRun(name="docs", exit_code=1, output_tail="old", fails_on_base=True)
+LATE = CheckRun(name="slow", problem="did not end within 5 ms")
+SKIPPED = CheckRun(name="web", skipped=True)
+KILLED = CheckRun(name="crash", exit_code=-9)
+
+
+@pytest.mark.parametrize(
+    ("checks", "problem", "verdict"),
+    [
+        ((), None, VerificationStatus.PASSED),
+        ((OK, SKIPPED), None, VerificationStatus.PASSED),
+        ((OK, BAD), None, VerificationStatus.FAILED),
+        ((OK, LATE), None, VerificationStatus.FAILED),
+        ((OLD,), None, VerificationStatus.BASE_FAILED),
+        ((OLD, BAD), None, VerificationStatus.FAILED),
+        ((OK,), "there is work that no commit holds", VerificationStatus.FAILED),
+        ((OLD,), "there is work that no commit holds", VerificationStatus.FAILED),
+    ],
+)
+def test_nothing_but_a_complete_pass_is_a_pass(
+    checks: tuple[CheckRun, ...], problem: str | None, verdict: VerificationStatus
+) -> None:
+    made = Verification(head="abc", checks=checks, problem=problem)
+    assert made.status is verdict
+    assert made.passed is (verdict is VerificationStatus.PASSED)
+
+
+def test_one_line_names_what_failed_and_how_or_what_passed() -> None:
+    failed = Verification(head="abc", checks=(OK, BAD, OLD, LATE, KILLED), problem="P")
+    assert failed.line == (
+        "P; tests failed with exit code 2; docs failed with exit code 1 (on the base too); "
+        "slow did not end within 5 ms; crash was ended by signal 9"
+    )
+    assert Verification(head="abc", checks=(OK, SKIPPED)).line == "lint passed"
+    assert Verification(head="abc").line == "nothing was to be checked"
+    flaky = Verification(head="abc", checks=(OK,), passed_after_failure=True)
+    assert flaky.line == "lint passed, after it had failed on the same commit"
+
+
+def test_evidence_leaves_out_what_the_base_is_at_fault_for_and_fences_output() -> None:
+    told = Verification(head="0123456789abcdef", checks=(OK, BAD, OLD, LATE), problem="P").evidence()
+    assert "0123456789ab" in told
+    assert "`tests` failed with exit code 2" in told
+    assert "````text" in told, "output cannot end its fence"
+    assert "`docs`" not in told
+    assert "`lint`" not in told
+    assert "`slow` did not end within 5 ms." in told
+
+
+def test_secrets_are_masked_everywhere() -> None:
+    secret = "ghp_" + "a1B2" * 9
+    check = CheckRun(name="tests", output_tail=secret, problem=secret)
+    made = Verification(
+        head="abc",
+        checks=(check, OK),
+        problem=secret,
+        protected_changes=(secret,),
+        weakened=(secret,),
+    )
+    masked = made.masked(PATTERNS_ONLY)
+    assert secret not in repr(masked)
+    assert masked.checks[1] == OK
+    assert Verification(head="abc").masked(PATTERNS_ONLY) == Verification(head="abc")
+    assert SKIPPED.ended.startswith("was skipped")

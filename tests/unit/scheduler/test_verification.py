@@ -1,0 +1,265 @@
+"""Work that is handed over is verified; failures go back to the same conversation, and then to a person."""
+
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_failure, make_issue
+from symphony.domain import Category, CheckRun, Verification, VerificationStatus
+from symphony.scheduler import (
+    ClaimKind,
+    CleanWorkspace,
+    DeliveredBranch,
+    DrainAsked,
+    FinishReason,
+    FinishRun,
+    MoveIssue,
+    MoveReason,
+    OperatorAction,
+    OperatorAsked,
+    Outcome,
+    OutcomeKind,
+    PostComment,
+    Recovered,
+    RecoveredClaim,
+    ResultStatus,
+    Resume,
+    ResumeReason,
+    RunEnded,
+    StartRun,
+    StopReason,
+    StopRun,
+)
+
+PASSED = Verification(head="abc", checks=(CheckRun(name="tests", exit_code=0),))
+FAILED = Verification(
+    head="abc", checks=(CheckRun(name="tests", exit_code=2, output_tail="1 failed"), CheckRun(name="lint"))
+)
+RED_BASE = Verification(head="abc", checks=(CheckRun(name="tests", exit_code=2, fails_on_base=True),))
+
+
+def handing_over(state: str = "Human Review", **settings: Any) -> Story:
+    """A run whose agent moved its issue in its first turn, which has ended."""
+    settings = {"verify_rounds": 1, "on_return": "Todo", **settings}
+    story = Story(make_issue(), poll_interval_ms=60_000, **settings).begin()
+    story.streams(thread_id="t-1", turn_count=1, session_id="t-1-1", tool_calls=1)
+    story.put("1", state=state)
+    return story.turn_ends()
+
+
+def verified(story: Story, verification: Verification | None, **changes: Any) -> Story:
+    """The worker is gone, after the verification of what it delivered."""
+    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1, pushed=True)
+    values = {"kind": OutcomeKind.SUCCEEDED, "progress": True, "delivered": delivered, **changes}
+    outcome = Outcome(verification=verification, **values)
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    return story
+
+
+def moved(story: Story) -> Story:
+    """The tracker carries the latest move out, and the daemon sees it."""
+    move = story.said(MoveIssue)[-1]
+    story.put("1", state=move.state)
+    return story.look()
+
+
+def resume_of(story: Story) -> Resume:
+    entry = story.state.entry("1")
+    assert entry is not None
+    assert entry.resume is not None
+    return entry.resume
+
+
+def test_a_pass_lets_the_run_end_as_always() -> None:
+    story = verified(handing_over(), PASSED).advance(2_000)
+    assert [finish.verify for finish in story.said(FinishRun)] == [True]
+    result = story.state.results["1"]
+    assert (result.status, result.verification, result.verify_rounds) == (ResultStatus.READY, PASSED, 0)
+    assert story.notices("work_ready")[0].fields["verified"] == "passed"
+    assert "Verified at `abc`" in story.said(PostComment)[-1].body
+
+
+def test_without_commands_nothing_is_asked_for() -> None:
+    story = handing_over(verify_rounds=None)
+    assert [finish.verify for finish in story.said(FinishRun)] == [False]
+
+
+@pytest.mark.parametrize("state", ["Human Review", "Done"])
+def test_a_failure_moves_the_issue_back_and_goes_to_the_same_conversation(state: str) -> None:
+    story = verified(handing_over(state), FAILED)
+    (move,) = story.said(MoveIssue)
+    assert (move.state, move.reason) == ("Todo", MoveReason.VERIFY_FAILED)
+    assert move.only_from == {state.lower()}
+    assert not story.said(CleanWorkspace)
+    resume = resume_of(story)
+    assert resume.reason is ResumeReason.VERIFY_FAILED
+    assert resume.thread is not None
+    assert resume.thread.thread_id == "t-1"
+    assert "1 failed" in (resume.answer or "")
+    story.forget().advance(2_000)  # the tracker has not moved it yet, and the agent goes on
+    assert [start.resume for start in story.said(StartRun)] == [resume]
+    story.streams(turn_count=1).look()
+    assert not story.said(StopRun)
+    story.put("1", state="Todo")
+    story.look()
+    assert resume_of(story).handed_over_to is None
+    assert story.state.results["1"].status is ResultStatus.OPEN
+
+
+def test_after_the_rounds_the_issue_is_blocked_with_the_evidence_until_a_person_acts() -> None:
+    story = verified(handing_over(), FAILED).advance(2_000)
+    moved(story)
+    story.streams(turn_count=1, tool_calls=1).put("1", state="Done")
+    story.turn_ends()
+    verified(story.forget(), FAILED)
+    blocked = story.state.blocked["1"]
+    assert blocked.failure.category is Category.VERIFY_FAILED
+    assert "1 failed" in story.said(PostComment)[-1].body
+    assert story.state.results["1"].verify_rounds == 0
+    story.look()  # it is still where it was handed over
+    assert story.state.blocked["1"].failure is blocked.failure
+    moved(story)
+    assert story.said(MoveIssue)[-1].state == "Todo"
+    assert "1" in story.state.blocked
+    assert resume_of(story).handed_over_to is None
+    story.forget().tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
+    story.advance(2_000)
+    assert [start.resume.reason for start in story.said(StartRun) if start.resume] == [
+        ResumeReason.VERIFY_FAILED
+    ]
+
+
+def test_a_person_who_closes_a_blocked_issue_ends_it() -> None:
+    story = verified(handing_over(verify_rounds=0), FAILED)
+    moved(story)
+    assert "1" in story.state.blocked
+    story.put("1", state="Done")
+    story.look()
+    assert story.state.entry("1") is None
+
+
+def test_blocked_work_goes_to_the_state_for_blocked_issues() -> None:
+    story = verified(handing_over(verify_rounds=0, on_block="Blocked"), FAILED)
+    assert [(move.state, move.reason) for move in story.said(MoveIssue)] == [("Blocked", MoveReason.BLOCK)]
+    moved(story)
+    assert "1" in story.state.blocked
+
+
+def test_what_fails_on_the_base_too_is_ready_and_no_pass() -> None:
+    story = verified(handing_over(), RED_BASE).advance(2_000)
+    result = story.state.results["1"]
+    assert result.status is ResultStatus.READY
+    assert result.verification is not None
+    assert result.verification.status is VerificationStatus.BASE_FAILED
+    assert "Not verified at" in story.said(PostComment)[-1].body
+
+
+def test_a_verification_that_was_cut_off_is_made_by_a_run_without_a_session() -> None:
+    story = verified(handing_over("Done"), None, kind=OutcomeKind.FAILED, failure=make_failure())
+    assert resume_of(story).reason is ResumeReason.VERIFY
+    story.forget().advance(60_000)
+    (start,) = story.said(StartRun)
+    assert start.resume is not None
+    assert start.resume.reason is ResumeReason.VERIFY
+    assert start.issue.state == "Done"
+    assert not story.said(MoveIssue)
+    story.report(workspace_path="/ws/1").look()
+    assert not story.said(StopRun)
+    verified(story, PASSED).advance(2_000)
+    assert story.state.entry("1") is None
+    assert story.said(CleanWorkspace)
+
+
+def test_a_drain_leaves_a_verification_to_the_next_daemon() -> None:
+    story = handing_over()
+    story.tell(DrainAsked())
+    verified(story, None, kind=OutcomeKind.CANCELED)
+    assert resume_of(story).reason is ResumeReason.VERIFY
+
+
+def test_a_daemon_that_was_killed_verifies_again() -> None:
+    left = RecoveredClaim(
+        issue=make_issue(state="Done"),
+        kind=ClaimKind.RUNNING,
+        resume=Resume(
+            reason=ResumeReason.VERIFY, after_handoff=True, handed_over_to="done", back_to="In Progress"
+        ),
+    )
+    story = Story(make_issue(state="Done"), verify_rounds=1)
+    story.tell(Recovered(claims=(left,)))
+    story.advance(1_000)
+    (start,) = story.said(StartRun)
+    assert start.resume == left.resume
+    verified(story, FAILED)
+    assert [move.state for move in story.said(MoveIssue)] == ["In Progress"]
+
+
+def test_an_unroutable_issue_is_let_go() -> None:
+    story = verified(handing_over("Done"), FAILED)
+    story.put("1", dispatchable=False)
+    story.advance(2_000)
+    assert story.state.entry("1") is None
+
+
+def test_the_last_turn_is_verified_without_a_round_or_a_move() -> None:
+    story = Story(make_issue(), verify_rounds=1, max_turns=1).begin()
+    story.streams(thread_id="t-1", turn_count=1).turn_ends()
+    assert [(one.reason, one.verify) for one in story.said(FinishRun)] == [(FinishReason.MAX_TURNS, True)]
+    verified(story, FAILED)
+    assert not story.said(MoveIssue)
+    assert story.state.results["1"].verify_rounds == 0
+    resume = resume_of(story)
+    assert (resume.reason, resume.handed_over_to) == (ResumeReason.VERIFY_FAILED, None)
+
+
+def test_a_person_who_closes_the_issue_in_mid_turn_decides() -> None:
+    story = Story(make_issue(), verify_rounds=1).begin()
+    story.streams().put("1", state="Done")
+    story.look()
+    assert [(one.reason, one.verify) for one in story.said(StopRun)] == [(StopReason.TERMINAL, False)]
+    verified(story, None, kind=OutcomeKind.CANCELED)
+    assert story.said(CleanWorkspace)
+
+
+def test_an_agent_that_moved_its_issue_and_does_not_end_is_verified() -> None:
+    story = Story(make_issue(), verify_rounds=1).begin()
+    story.streams(tool_calls=1).put("1", state="Done")
+    story.look().advance(60_000)
+    assert [(one.reason, one.verify) for one in story.said(StopRun)] == [(StopReason.TERMINAL, True)]
+
+
+def test_an_operator_who_stops_the_issue_stops_the_verification() -> None:
+    story = handing_over()
+    story.tell(OperatorAsked(action=OperatorAction.STOP, issue_id="1"))
+    assert [one.verify for one in story.said(StopRun)] == [False]
+    verified(story, None, kind=OutcomeKind.CANCELED)
+    assert story.state.blocked["1"].failure.category is Category.STOPPED_BY_OPERATOR
+
+
+def test_the_same_head_that_passes_after_it_failed_is_told_as_such() -> None:
+    story = verified(handing_over(), FAILED).advance(2_000)
+    story.streams(turn_count=1, tool_calls=1).put("1", state="Human Review")
+    verified(story.turn_ends(), PASSED).advance(2_000)
+    result = story.state.results["1"]
+    assert result.verification is not None
+    assert result.verification.passed_after_failure
+
+
+def test_a_new_commit_makes_the_former_result_stale() -> None:
+    story = verified(handing_over(), PASSED).advance(2_000)
+    story.put("1", state="Todo")
+    story.look()
+    story.streams(turn_count=1).put("1", state="Done")
+    story.look()
+    story.delivers(head="def")
+    assert story.state.results["1"].verification is None
+
+
+def test_what_checks_the_work_is_named_where_the_change_touches_it() -> None:
+    told = Verification(
+        head="abc", protected_changes=("tests/a.py",), weakened=("tests/a.py: test_b is gone",)
+    )
+    story = verified(handing_over(), told).advance(2_000)
+    body = story.said(PostComment)[-1].body
+    assert "tests/a.py" in body
+    assert "test_b is gone" in body

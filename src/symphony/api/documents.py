@@ -20,7 +20,7 @@ from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, NO_COST, Cost, Failure, Issue, Selection
+from symphony.domain import ALL_ISSUES, NO_COST, Cost, Failure, Issue, Selection, Verification, one_line
 from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
 from symphony.library.model import StoredFeedback
@@ -571,6 +571,7 @@ class _View:
             look=look,
             ended_at=self._moment(result.ended_ms),
             pull_request=None if pull is None else pull_request_document(pull),
+            verified=None if result.verification is None else verified_document(result.verification),
         )
 
     def failed_pushes(self, result: IssueResult) -> Iterator[models.FailedPush]:
@@ -756,6 +757,30 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
     thread = resume.thread
     return models.ResumedFrom(
         reason=resume.reason.value, thread_id=None if thread is None else thread.thread_id
+    )
+
+
+def verified_document(verification: Verification) -> models.Verified:
+    """The verification of a delivered commit."""
+    return models.Verified(
+        head=verification.head,
+        passed=verification.passed,
+        status=verification.status.value,
+        message=one_line(verification.line),
+        checks=tuple(
+            models.VerifiedCheck(
+                name=check.name,
+                passed=check.passed,
+                exit_code=check.exit_code,
+                duration_ms=check.duration_ms,
+                result=check.ended,
+                output_tail=check.output_tail,
+                fails_on_base=check.fails_on_base,
+            )
+            for check in verification.checks
+        ),
+        protected_changes=verification.protected_changes,
+        weakened=verification.weakened,
     )
 
 

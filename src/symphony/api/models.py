@@ -570,6 +570,32 @@ class Rehearsal(Document, frozen=True, kw_only=True):
     ]
 
 
+class VerifiedCheck(Document, frozen=True, kw_only=True):
+    """One command of `verify.commands` on a delivered commit."""
+
+    name: str
+    passed: bool
+    exit_code: Annotated[int | None, _is("Null if it did not end by itself, or was skipped.")]
+    duration_ms: Count
+    result: Annotated[str, _is("How it ended: failed with exit code 2.")]
+    output_tail: Annotated[str, _is("The end of its output; untrusted text.")]
+    fails_on_base: Annotated[bool | None, _is("Whether it fails on the base commit too; null if unknown.")]
+
+
+class Verified(Document, frozen=True, kw_only=True):
+    """What the operator's commands say of the delivered commit."""
+
+    head: str
+    passed: Annotated[bool, _is("All of it passed; nothing else is a pass.")]
+    status: Annotated[str, _is("passed, failed, or base_failed: what failed also fails on the base.")]
+    message: Annotated[str, _is("The same in one sentence.")]
+    checks: tuple[VerifiedCheck, ...]
+    protected_changes: Annotated[
+        tuple[str, ...], _is("Changed files of verify.protect: the change touches what checks it.")
+    ]
+    weakened: Annotated[tuple[str, ...], _is("Tests that the change deletes or skips, as hints.")]
+
+
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     """Work that is ready for review: its issue has left the active states with delivered commits."""
 
@@ -602,6 +628,9 @@ class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     ] = None
     rehearsal: Annotated[
         RehearsedBranch | None, _is("How it goes with the base and the others; null until that is known.")
+    ] = None
+    verified: Annotated[
+        Verified | None, _is("The verification of this head; null if there is none, so that it is no pass.")
     ] = None
 
 

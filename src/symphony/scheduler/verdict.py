@@ -221,6 +221,7 @@ class WaitCode(StrEnum):
     THREADS_OPEN = "threads_open"
     DRAFT = "draft"
     NO_REQUIRED_CHECK = "no_required_check"
+    NOT_VERIFIED = "not_verified"
     APPROVAL_MISSING = "approval_missing"
     LABEL_MISSING = "label_missing"
     OTHER_BASE = "other_base"

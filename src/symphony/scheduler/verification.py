@@ -28,6 +28,7 @@ from symphony.domain import (
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     FinishReason,
+    IssueResult,
     MoveIssue,
     MoveReason,
     Outcome,
@@ -70,6 +71,12 @@ def begun(run: Running) -> Running:
         back_to=run.worked_in or before.back_to,
     )
     return replace(run, verifies=True, resume=resume)
+
+
+def is_verified(result: IssueResult | None, head: str) -> bool:
+    """Whether this very commit of an issue passed its verification."""
+    made = None if result is None else result.verification
+    return made is not None and made.head == head and made.passed
 
 
 def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:

@@ -321,8 +321,9 @@ def _ready(status: Status, limit: int | None) -> _Section:
         look = [arrow(row.look[0], indent=0)] if row.look else []
         pull = [] if row.pull_request is None else [_pull_request(row.pull_request)]
         merges = [] if row.rehearsal is None else [_rehearsal(row.rehearsal)]
-        texts = [work, *pull, *merges, *look]
-        lines.append(_Line(row=row, values=values, texts=texts, brief=[work, *pull, *merges]))
+        checks = [] if row.verified is None else [_verified(row.verified)]
+        known = [work, *checks, *pull, *merges]
+        lines.append(_Line(row=row, values=values, texts=[*known, *look], brief=known))
     columns: list[_Column] = [
         ("STATE", "left"),
         ("COMMITS", "right"),
@@ -333,6 +334,14 @@ def _ready(status: Status, limit: int | None) -> _Section:
         columns.append(("STARS", "right"))
     heading = "BRANCH, AND WHAT THE AGENT SAID"
     return _Section(title="READY FOR REVIEW", style="green", columns=columns, heading=heading, rows=lines)
+
+
+def _verified(verified: models.Verified) -> Text:
+    touched = (
+        f"; it changes {', '.join(verified.protected_changes[:3])}" if verified.protected_changes else ""
+    )
+    kind, style = ("verified", "green") if verified.passed else ("not verified", "yellow")
+    return cell(f"{kind}: {verified.message}{touched}", style)
 
 
 def _rehearsal(branch: models.RehearsedBranch) -> Text:

@@ -30,7 +30,7 @@ from symphony.daemon.forge.records import (
 )
 from symphony.domain import Blame, Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import IssueResult, ResultStatus, State
+from symphony.scheduler import IssueResult, ResultStatus, State, is_verified
 from symphony.services.pulls import Forge
 
 _MAX_SEARCHES: Final = 1_000
@@ -83,7 +83,8 @@ class Opener:
         Work that ended before there was a forge, or a daemon, gets none.
         """
         delivered, record = result.delivered, self._records.get(result.issue.id)
-        if delivered is None or not delivered.commits or not (delivered.pushed or not settings.opens):
+        has_work = delivered is not None and delivered.commits and (delivered.pushed or not settings.opens)
+        if delivered is None or not has_work or not self._may_open(record, result, delivered.head):
             return False
         if record is None or record.forge != forge_name(settings):
             return result.status is ResultStatus.READY
@@ -95,6 +96,11 @@ class Opener:
             ended_too = settings.opens and result.status is ResultStatus.ENDED
             return ended_too or result.status is ResultStatus.READY
         return record.head != delivered.head and result.status is ResultStatus.READY
+
+    def _may_open(self, record: PullRequestRecord | None, result: IssueResult, head: str) -> bool:
+        """Whether the work may have a pull request: one is opened only of a verified commit."""
+        opened = record is not None and record.number is not None
+        return opened or not self._context().settings.verify.commands or is_verified(result, head)
 
     def search_due_ms(self, result: IssueResult) -> int:
         """When one that another person opens is looked for, in Unix time."""

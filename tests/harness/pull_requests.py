@@ -1,7 +1,7 @@
 """The pull requests of one issue, against a forge in memory: what a daemon with real parts makes of them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ from harness.scheduling import Story, make_issue
 from symphony.config import ForgeSettings
 from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.daemon.jobs import JobRunner
-from symphony.domain import Category
+from symphony.domain import Category, Verification
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
@@ -110,10 +110,10 @@ class Daemon(Story):
         self.configure(**forge)
         self.restart()
 
-    def configure(self, **forge: Any) -> None:
+    def configure(self, *, verify: Sequence[str] = (), **forge: Any) -> None:
         given = {"kind": self.desk.kind, "repo": "octo-team/website", "token": "$T", **forge}
         workspace = {"root": str(self.place / "root"), "repo": "/repo"}
-        more = json.dumps({"forge": given, "workspace": workspace})
+        more = json.dumps({"forge": given, "workspace": workspace, "verify": {"commands": verify}})
         self.context = make_context(self.place, self.tracker, self.workspaces, more=more)
 
     def restart(self, *, recovered: bool = True) -> None:
@@ -159,9 +159,14 @@ class Daemon(Story):
         return commands
 
     def works(
-        self, *, state: str = "Human Review", pushed: bool = True, summary: str = "Done it."
+        self,
+        *,
+        state: str = "Human Review",
+        pushed: bool = True,
+        summary: str = "Done it.",
+        verified: bool = False,
     ) -> "Daemon":
-        """An agent finishes the issue; its branch is delivered."""
+        """An agent finishes the issue; its branch is delivered, and passes its verification if `verified`."""
         if not self.state.running:
             self.begin()
         self.streams(turn_count=1, total_tokens=700, cost_usd=0.5)
@@ -177,7 +182,13 @@ class Daemon(Story):
             deletions=3,
             pushed=pushed,
         )
-        made = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, summary=summary)
+        made = Outcome(
+            kind=OutcomeKind.SUCCEEDED,
+            progress=True,
+            delivered=delivered,
+            summary=summary,
+            verification=Verification(head=self.head) if verified else None,
+        )
         self.tell(RunEnded(run_id=self.run_id("1"), outcome=made))
         self.advance(2_000)
         return self

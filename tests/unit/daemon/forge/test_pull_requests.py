@@ -94,6 +94,20 @@ async def test_work_that_ends_gets_one_and_work_that_waits_gets_none(daemon: Dae
     assert len(daemon.opened()) == 1
 
 
+async def test_where_work_is_verified_only_a_commit_that_passed_is_opened(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, verify=["make test"])
+    daemon.works()
+    await daemon.looks()
+    assert daemon.opened() == []
+    daemon.put("1", state="Todo")
+    daemon.look()
+    daemon.works(verified=True)
+    await daemon.looks()
+    assert len(daemon.opened()) == 1
+
+
 async def test_work_that_nobody_wants_gets_none(daemon: Daemon) -> None:
     daemon.works(state="Cancelled")
     await daemon.looks()
@@ -968,6 +982,16 @@ async def test_nothing_is_landed_by_default(desk: ForgeDesk, tmp_path: Path) -> 
     pull = await green(daemon)
     assert (await looks_later(daemon)).code == "settled"
     assert (pull.armed, pull.queued, pull.state) == (False, False, PullState.OPEN)
+
+
+async def test_a_commit_that_did_not_pass_its_verification_is_not_landed(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready")
+    pull = await green(daemon)
+    daemon.configure(open="ready", land="auto", verify=["make test"])
+    assert (await looks_later(daemon)).code == "not_verified"
+    assert not lands(pull)
 
 
 async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(

@@ -245,9 +245,7 @@ def full_pull_request(number: int = 8) -> PullRequestRecord:
         landings=("c",),
     )
     failure = Failure(category=Category.FORGE, blame=Blame.TRACKER, message="no answer", status=502)
-    return pull_request(
-        number, code="quiet", number=7, ours=True, pull=pull, ledger=ledger, failure=failure, failures=2
-    )
+    return pull_request(number, code="quiet", number=7, ours=True, pull=pull, ledger=ledger, failure=failure)
 
 
 def skills(number: int = 1, *uses: SkillUse) -> SkillsRecord:

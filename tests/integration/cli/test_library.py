@@ -157,6 +157,7 @@ def test_a_skill_is_promoted_on_a_branch_and_nothing_else_changes(project: Proje
     assert (done["path"], done["branch"]) == (PATH, "skill/style-v1")
     assert project.git("show", f"skill/style-v1:{PATH}").encode() == skill().file().rstrip(b"\n")
     assert project.git("diff", "--name-only", "HEAD...skill/style-v1").split() == [PATH]
+    assert project.git("log", "-1", "--format=%s", "skill/style-v1") == "Add the skill style"
     assert as_json(project, "promote", "style", shape="promote") == done, "it is there already"
 
 
@@ -168,6 +169,7 @@ def test_a_text_that_differs_is_replaced_only_by_force(project: Project, store: 
     assert project.git("branch", "--list", "skill/*") == ""
     call(project, "promote", "style", "--force", "--branch", "review")
     assert "# How" in project.git("show", f"review:{PATH}")
+    assert project.git("log", "-1", "--format=%s", "review") == "Change the skill style"
     project.git("merge", "-q", "review")
     assert as_json(project, "promote", "style", shape="promote")["commit"] is None
     store.edit(skill(content="# More\n"), ADA, base_version=1)

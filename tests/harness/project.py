@@ -206,7 +206,8 @@ class Project:
         """The tokens of each run in the journal, oldest first."""
         query = "SELECT record FROM runs ORDER BY started_wall_ms"
         with closing(sqlite3.connect(self.state_dir / "journal.db")) as connection:
-            return [json.loads(text).get("total_tokens", 0) for (text,) in connection.execute(query)]
+            facts = [json.loads(text).get("facts", {}) for (text,) in connection.execute(query)]
+        return [each.get("tokens", {}).get("total_tokens", 0) for each in facts]
 
     # --- the command line ---
 

@@ -137,7 +137,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
             _log_push(step, issue, delivered)
     store(step, result)
     if result.pushing_since_ms is None and result.delivered is not None and result.delivered.is_owed:
-        _push(step, result)
+        _push(step, result, result.delivered)
     failure = outcome.failure
     if failure is not None and failure.category is Category.DELIVERY_FAILED:
         reason = fence(one_line(failure.message))
@@ -207,7 +207,7 @@ def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
     result = replace(before, delivered=event.delivered, pushing_since_ms=None)
     _log_push(step, result.issue, event.delivered)
     store(step, result)
-    _push(step, result)
+    _push(step, result, event.delivered)
 
 
 def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
@@ -227,7 +227,7 @@ def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
         if result.status is ResultStatus.READY:
             _announce(step, result)
         if result.delivered is not None and result.delivered.is_owed:
-            _push(step, result)
+            _push(step, result, result.delivered)
 
 
 def _is_obsolete(result: IssueResult) -> bool:
@@ -256,11 +256,8 @@ def _drop(step: Step, issue_id: str) -> None:
 # --- pushes ----------------------------------------------------------------------------------------------
 
 
-def _push(step: Step, result: IssueResult) -> None:
+def _push(step: Step, result: IssueResult, delivered: DeliveredBranch) -> None:
     """Bring a delivered branch where it should be."""
-    delivered = result.delivered
-    if delivered is None:
-        return
     store(step, replace(result, pushing_since_ms=step.now_ms))
     step.emit(PushBranch(issue=result.issue, branch=delivered.branch, head=delivered.head))
     step.notify("info", "push_started", result.issue, branch=delivered.branch, commit=delivered.head)

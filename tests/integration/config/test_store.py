@@ -249,6 +249,7 @@ async def test_without_a_directory_there_are_no_hints(orphan: WorkflowStore) -> 
 async def test_hints_end_with_the_watch(store: WorkflowStore, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ending(*_: object, **__: object) -> AsyncIterator[set[tuple[Change, str]]]:
         yield set()
+        yield set()  # nothing was written in the second round
 
     monkeypatch.setattr("watchfiles.awatch", ending)
     assert [hint async for hint in store.changes()] == [None]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from symphony.config import KEYS, NULLABLE_KEYS
-from symphony.config.settings import Section
+from symphony.config.settings import Section, Settings, VerifyCommand, marked_for_workers
 from symphony.domain import Blame, Category
 from unit.config.conftest import NUMBERS_AS_TEXT
 
@@ -728,3 +728,14 @@ def test_every_setting_that_names_a_label_is_looked_at() -> None:
     assert named - NO_LABELS_OF_ISSUES == {"tracker.required_labels", "forge.land_limits.labels"}
     rules = {rule.__name__ for rule in Section.__subclasses__() if "label" in rule.model_fields}
     assert rules == {"AgentRule", "PhaseRule"}
+
+
+def test_a_command_of_verify_is_called_by_its_first_line_unless_it_has_a_name() -> None:
+    assert VerifyCommand(run="make lint\nmake test").title == "make lint"
+    assert VerifyCommand(run="make lint", name="style").title == "style"
+
+
+def test_workers_get_the_marked_settings_that_the_file_has() -> None:
+    marked = marked_for_workers(Settings)
+    assert {"workspace", "hooks", "verify", "agent", "codex"} <= marked.keys()
+    assert not {"tracker", "forge", "notify", "server"} & marked.keys()

@@ -17,6 +17,7 @@ from symphony.config import (
     continuation_prompt,
     interrupted_prompt,
     restarted_prompt,
+    verify_failed_prompt,
 )
 from symphony.daemon.runs.prompts import resumed_prompt
 from symphony.domain import Blocker, Category, Failure, Issue, PeopleComments, PersonComment
@@ -491,3 +492,7 @@ def test_an_answer_that_decides_says_so(*, approves: bool) -> None:
     plain, deciding = answer_section("May I?", "yes"), answer_section("May I?", "yes", approves=approves)
     assert deciding.startswith(plain)
     assert deciding != plain
+
+
+def test_the_evidence_of_a_failed_verification_stands_in_the_prompt_as_it_is() -> None:
+    assert "```text\n1 failed\n```" in verify_failed_prompt("```text\n1 failed\n```")

@@ -367,6 +367,23 @@ def test_the_outcome_of_an_older_push_is_ignored() -> None:
         assert story.state == before
 
 
+def test_a_branch_that_the_repository_takes_at_last_is_told_without_a_push() -> None:
+    story = reviewed(delivered=delivered(branch_failure=TAKEN))
+    story.forget()
+    _pushed(story, None)
+    result = story.state.results["1"]
+    assert result.delivered is not None
+    assert (result.delivered.branch_failure, result.delivered.pushed) == (None, False)
+
+
+def test_an_attempt_that_changes_nothing_is_told_to_nobody() -> None:
+    story = reviewed(delivered=delivered(to_push=True))
+    _pushed(story, REFUSED)
+    story.forget()
+    _pushed(story, REFUSED)
+    assert story.told == []
+
+
 def test_pushes_of_ended_and_deleted_issues_are_retried() -> None:
     story = reviewed(state="Done", delivered=delivered(to_push=True, push_failure=REFUSED))
     story.advance(30_000).forget()

@@ -1,5 +1,6 @@
 """Work that is handed over is verified; failures go back to the same conversation, and then to a person."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from symphony.scheduler import (
     DrainAsked,
     FinishReason,
     FinishRun,
+    IssueResult,
     MoveIssue,
     MoveReason,
     OperatorAction,
@@ -29,6 +31,7 @@ from symphony.scheduler import (
     StartRun,
     StopReason,
     StopRun,
+    is_verified,
 )
 
 PASSED = Verification(head="abc", checks=(CheckRun(name="tests", exit_code=0),))
@@ -263,3 +266,52 @@ def test_what_checks_the_work_is_named_where_the_change_touches_it() -> None:
     body = story.said(PostComment)[-1].body
     assert "tests/a.py" in body
     assert "test_b is gone" in body
+
+
+def test_only_the_very_commit_that_passed_is_verified() -> None:
+    result = IssueResult(issue=make_issue(), verification=PASSED)
+    assert is_verified(result, "abc")
+    assert not is_verified(result, "def")
+    assert not is_verified(replace(result, verification=FAILED), "abc")
+    assert not is_verified(None, "abc")
+
+
+def left_running(state: str, *, delivered: bool = True) -> Story:
+    """A daemon was killed when the agent had moved its issue, and before it verified anything."""
+    branch = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1, pushed=True)
+    issue = make_issue()
+    claim = RecoveredClaim(
+        issue=issue, kind=ClaimKind.RUNNING, resume=Resume(reason=ResumeReason.INTERRUPTED)
+    )
+    result = IssueResult(issue=issue, delivered=branch)
+    story = Story(make_issue(state=state), verify_rounds=1)
+    story.tell(Recovered(claims=(claim,), results=(result,) if delivered else ()))
+    return story.advance(1_000)
+
+
+@pytest.mark.parametrize("state", ["Done", "Human Review"])
+def test_work_of_a_run_that_was_cut_off_after_it_moved_its_issue_is_verified(state: str) -> None:
+    (start,) = left_running(state).said(StartRun)
+    assert start.resume is not None
+    assert (start.resume.reason, start.resume.back_to) == (ResumeReason.VERIFY, "Todo")
+    assert start.resume.handed_over_to == state.lower()
+
+
+def test_a_run_that_was_cut_off_goes_on_in_an_active_state_and_ends_without_work() -> None:
+    (start,) = left_running("Todo").said(StartRun)
+    assert start.resume is not None
+    assert start.resume.reason is ResumeReason.INTERRUPTED
+    assert left_running("Done", delivered=False).said(StartRun) == []
+
+
+def test_work_stays_where_it_is_if_no_state_is_known_to_send_it_back_to() -> None:
+    left = RecoveredClaim(
+        issue=make_issue(state="Done"),
+        kind=ClaimKind.RUNNING,
+        resume=Resume(reason=ResumeReason.VERIFY, after_handoff=True, handed_over_to="done"),
+    )
+    story = Story(make_issue(state="Done"), verify_rounds=1)
+    story.tell(Recovered(claims=(left,)))
+    verified(story.advance(1_000), FAILED)
+    assert story.said(MoveIssue) == []
+    assert resume_of(story).reason is ResumeReason.VERIFY_FAILED

@@ -63,6 +63,11 @@ class TestNames:
         assert layout.pinned("c1", ["a"]) != layout.pinned("c1", ["b"])
         assert layout.pinned("c1", ["a"]).parent == layout.pins
 
+    def test_what_is_known_of_a_base_is_kept_by_commit_and_command(self) -> None:
+        layout = Layout(Path("/w"))
+        assert layout.baseline("c1", "make test") != layout.baseline("c1", "make lint")
+        assert layout.baseline("c1", "make test").name.startswith("c1-")
+
     def test_what_was_written_into_a_workspace_is_recorded_beside_it(self) -> None:
         layout = Layout(Path("/r"))
 

@@ -1,6 +1,5 @@
 """What the operator's own commands say of finished work. An agent's claim is not among it."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -9,6 +8,9 @@ from symphony.domain.redaction import Redaction, fence, plain_text
 
 MAX_OUTPUT_CHARS: Final = 8_000
 """The end of a command's output that is kept with a run and told to the agent."""
+
+MAX_EVIDENCE_CHARS: Final = 24_000
+"""How much output of all failed commands together an agent or a comment gets."""
 
 MAX_NAMED: Final = 50
 """How many protected paths and hints a verification names."""
@@ -132,16 +134,20 @@ class Verification:
             weakened=tuple(map(redaction.text, self.weakened)),
         )
 
-    def evidence(self, *, max_output_chars: int = MAX_OUTPUT_CHARS) -> str:
+    def kept(self) -> "Verification":
+        """The same without the output of what passed, as it is remembered with the work of an issue."""
+        short = (replace(check, output_tail="") if check.passed else check for check in self.checks)
+        return replace(self, checks=tuple(short))
+
+    def evidence(self) -> str:
         """What failed and the end of its output, as Markdown; the output is fenced data."""
+        failed = [check for check in self.checks if not check.passed and not check.fails_on_base]
+        share = MAX_EVIDENCE_CHARS // max(len(failed), 1)
         parts = [f"The commit that was checked is {self.head[:12]}."]
         if self.problem is not None:
             parts.append(f"{self.problem}.")
-        for check in self._at_fault():
+        for check in failed:
             parts.append(f"`{check.name}` {check.ended}.")
-            if tail := check.output_tail[-max_output_chars:].strip("\n"):
+            if tail := check.output_tail[-share:].strip("\n"):
                 parts.append(fence(plain_text(tail)))
         return "\n\n".join(parts)
-
-    def _at_fault(self) -> Iterable[CheckRun]:
-        return (check for check in self.checks if not check.passed and not check.fails_on_base)

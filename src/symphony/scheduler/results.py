@@ -152,7 +152,7 @@ def _verification(before: IssueResult, outcome: Outcome) -> Verification | None:
         head = outcome.delivered.head if outcome.delivered else known.head if known else None
         return known if known is not None and known.head == head else None
     failed_before = known is not None and known.head == made.head and not known.passed
-    return replace(made, passed_after_failure=made.passed and failed_before)
+    return replace(made.kept(), passed_after_failure=made.passed and failed_before)
 
 
 def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:

@@ -55,6 +55,14 @@ def test_evidence_leaves_out_what_the_base_is_at_fault_for_and_fences_output() -
     assert "`slow` did not end within 5 ms." in told
 
 
+def test_what_passed_is_kept_without_its_output_and_much_evidence_is_shared_out() -> None:
+    loud = CheckRun(name="tests", exit_code=1, output_tail="x" * 8_000)
+    passed = CheckRun(name="lint", exit_code=0, output_tail="fine")
+    made = Verification(head="abc", checks=(passed, *(loud for _ in range(10)))).kept()
+    assert [len(check.output_tail) for check in made.checks] == [0, *(8_000 for _ in range(10))]
+    assert len(made.evidence()) < 30_000
+
+
 def test_secrets_are_masked_everywhere() -> None:
     secret = "ghp_" + "a1B2" * 9
     check = CheckRun(name="tests", output_tail=secret, problem=secret)

@@ -126,7 +126,9 @@ class StdioWorker:
 
     def on_frame(self, frame: DaemonFrame) -> None:
         """Send a frame to the worker; dropped once the worker is gone. Too many that wait end the worker."""
-        if isinstance(frame, Stop) and not frame.verify:  # the commands of a verification have their own limits
+        if (
+            isinstance(frame, Stop) and not frame.verify
+        ):  # the commands of a verification have their own limits
             self._stopped.set()
         try:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -419,7 +419,12 @@ def _prefers_the_fallback(settings: SchedulerSettings) -> SchedulerSettings:
     return replace(settings, agent=settings.fallback, fallback=settings.agent)
 
 
+def _sends_back_for_ever(settings: SchedulerSettings) -> SchedulerSettings:
+    return settings if settings.verify_rounds is None else replace(settings, verify_rounds=99)
+
+
 BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
+    "sends work back for ever": (_under(_sends_back_for_ever), "unverified-work-stays-claimed"),
     "frees the slot at StopRun": (frees_the_slot_at_stop, "stop-frees-nothing"),
     "forgets a run that delivers": (forgets_a_run_that_delivers, "runs-answered"),
     "forgets a claim on reload": (forgets_a_claim_on_reload, "reload-keeps-claims"),

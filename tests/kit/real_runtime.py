@@ -167,7 +167,8 @@ class World:
         self.duration_s = duration.total_seconds()
         self.dice = Dice(seed)
         self.outage_seed = seed + 2
-        self.settings = self.scenario.first_settings()
+        # Verifications need commands of a workflow file; the simulator has them.
+        self.settings = replace(self.scenario.first_settings(), verify_rounds=None)
         self.referee = Referee(step)
         self.crashes = Crashes(Dice(seed + 1))
         self.violation: Violation | None = None

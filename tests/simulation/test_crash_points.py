@@ -9,7 +9,7 @@ import pytest
 from harness.nightly import NIGHTLY
 from kit.simulator import INVARIANTS, PROFILES, CrashPoint, Result, Scenario, hours
 from kit.simulator.crash_points import ALL_POINTS, OUTCOMES, RECOVERY_POINTS, StepPoint, table
-from kit.simulator.profiles import AgentHabits, JournalHabits, OperatorHabits
+from kit.simulator.profiles import AgentHabits, CheckHabits, JournalHabits, OperatorHabits
 from kit.simulator.simulation import Simulation
 from symphony.domain import FaultPoint
 
@@ -22,6 +22,7 @@ _MINUTE_MS = 60_000
 _WORLD = replace(
     PROFILES["calm"],
     name="mine",
+    checks=CheckHabits(rounds=1, lasts_ms=(500, 5_000)),
     agents=AgentHabits(turn_ms=(5_000, 200_000), asks=0.3, fails=0.2, stubborn=0.2, stalls=0.1),
     operators=OperatorHabits(
         drain_every_ms=60 * _MINUTE_MS, verb_every_ms=20 * _MINUTE_MS, down_ms=(0, 30_000)

@@ -44,7 +44,6 @@ FIRST = {
     "lifts a block when a run ends": 71,
     "forgets which feedback it took": 36,
     "counts no turns": 1,
-    "blocks nothing": 9,
 }
 """Where the search starts for those that are found in few schedules: only a saving of time."""
 

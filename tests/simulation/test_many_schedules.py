@@ -48,4 +48,4 @@ def test_no_rule_is_broken_in_hundreds_of_schedules(chunk: int) -> None:
     assert told["inputs"] > 10 * EACH
     if not SCHEDULES:
         assert sum(told["crashes"].values()) > EACH // 5, "they die often"
-        assert len(told["crashes"]) > len(ALL_POINTS) // 2, "and at many points"
+        assert len(told["crashes"]) > len(ALL_POINTS) // 3, "and at many points"

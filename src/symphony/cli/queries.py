@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 from msgspec import structs
 
-from symphony.api.interface import ConflictError
 from symphony.api.models import Prompt, PromptComment, Reason, Waiting, utc_text
 from symphony.cli.client import Client, connect
 from symphony.cli.documents import DaemonInfo, KnownIssue, RehearsalShown, Status
@@ -61,6 +60,8 @@ class Queries:
         Raises:
             SymphonyError: an issue has no branch, nothing is ready, or the repository or git cannot do it.
         """
+        from symphony.api.interface import ConflictError  # noqa: PLC0415 - it loads the scheduler
+
         client = self._connect()
         if client is not None:
             return RehearsalShown(**structs.asdict(client.rehearse(identifiers)), source="daemon")

@@ -523,7 +523,7 @@ async def test_a_day_that_begins_is_told_also_when_somebody_sets_the_clock(
     noon_ms, day_ms = 1_767_268_800_000, 86_400_000
     monkeypatch.setattr(service, "_RECHECK_S", 0.01)
     project.workflow()
-    clock = [noon_ms]
+    clock = [noon_ms - 10 * day_ms]
     async with serving(project, wall_ms=lambda: clock[-1]) as served:
         watcher = served.watcher
         await watcher.until_seen(Recovered)

@@ -67,6 +67,16 @@ async def test_the_wait_of_an_issue_counts_from_the_poll_that_found_it() -> None
     assert found.value("symphony_run_duration_seconds_sum", outcome="succeeded") == 4.0
 
 
+async def test_rehearsals_count_by_their_result() -> None:
+    story = Counted().begin()
+    story.metrics.rehearsed("ok")
+    story.metrics.rehearsed("failed")
+    story.metrics.rehearsed("ok")
+    found = await story.scrape()
+    assert found.value("symphony_rehearsals_total", result="ok") == 2
+    assert found.value("symphony_rehearsals_total", result="failed") == 1
+
+
 async def test_a_retry_waits_in_no_queue_and_has_a_cause() -> None:
     story = Counted(make_issue("1"), max_concurrent_agents=1, max_attempts_without_progress=9).begin()
     story.streams("1").fails("1")

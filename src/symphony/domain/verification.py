@@ -6,13 +6,13 @@ from typing import Final
 
 from symphony.domain.redaction import Redaction, fence, plain_text
 
-MAX_OUTPUT_CHARS: Final = 8_000
+MAX_CHECK_OUTPUT_CHARS: Final = 8_000
 """The end of a command's output that is kept with a run and told to the agent."""
 
 MAX_EVIDENCE_CHARS: Final = 24_000
 """How much output of all failed commands together an agent or a comment gets."""
 
-MAX_NAMED: Final = 50
+MAX_NAMED_CHANGES: Final = 50
 """How many protected paths and hints a verification names."""
 
 
@@ -35,7 +35,7 @@ class CheckRun:
     Attributes:
         exit_code: negative for a signal; `None` if the command did not end by itself or never began.
         duration_ms: its wall-clock time.
-        output_tail: the end of what it wrote to stdout and stderr, at most `MAX_OUTPUT_CHARS`, masked.
+        output_tail: the end of what it wrote to stdout and stderr, at most `MAX_CHECK_OUTPUT_CHARS`, masked.
         problem: why it has no exit code: a time-out, or that it could not be started.
         skipped: the change touches no path that the command is for.
         fails_on_base: whether it fails on the base commit too; `None` if that was not tried, or the command

@@ -266,3 +266,10 @@ async def test_watching_ends_when_its_task_is_cancelled(store: WorkflowStore) ->
             tasks.start_soon(watch)
             await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_gets_the_marked_sections_as_the_file_has_them(store: WorkflowStore) -> None:
+    front = store.current().settings.for_workers()
+    assert "tracker" not in front
+    assert front["agent"]["max_turns"] == store.current().settings.agent.max_turns

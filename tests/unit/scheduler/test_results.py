@@ -376,6 +376,17 @@ def test_a_branch_that_the_repository_takes_at_last_is_told_without_a_push() -> 
     assert (result.delivered.branch_failure, result.delivered.pushed) == (None, False)
 
 
+def test_the_next_daemon_that_fails_to_push_as_before_tells_nothing_new() -> None:
+    left = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED)).state.results["1"]
+    story = Story(make_issue(state="Human Review"))
+    story.tell(Recovered(results=(left,)))
+    assert story.state.results["1"].pushing_since_ms is not None
+    story.forget()
+    _pushed(story, REFUSED)
+    assert story.state.results["1"].pushing_since_ms is None
+    assert not story.notices("push_failed")
+
+
 def test_an_attempt_that_changes_nothing_is_told_to_nobody() -> None:
     story = reviewed(delivered=delivered(to_push=True))
     _pushed(story, REFUSED)

@@ -25,8 +25,17 @@ from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
 from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
-from symphony.domain import MAX_COUNT, Blame, Category, Failure, Redaction, Verification, plain_text
-from symphony.domain.verification import MAX_NAMED, MAX_OUTPUT_CHARS
+from symphony.domain import (
+    MAX_CHECK_OUTPUT_CHARS,
+    MAX_COUNT,
+    MAX_NAMED_CHANGES,
+    Blame,
+    Category,
+    Failure,
+    Redaction,
+    Verification,
+    plain_text,
+)
 from symphony.journal.transcripts import MAX_LINE_BYTES, MessageEntry, TranscriptEntry
 from symphony.library.sync import CollectedSkills
 from symphony.library.workspace import WrittenSkills
@@ -414,14 +423,14 @@ class HostReports:
                 replace(
                     check,
                     name=self._name(check.name),
-                    output_tail=self._text(check.output_tail, MAX_OUTPUT_CHARS),
+                    output_tail=self._text(check.output_tail, MAX_CHECK_OUTPUT_CHARS),
                     problem=None if check.problem is None else self._line(check.problem),
                 )
                 for check in made.checks
             ),
             problem=None if made.problem is None else self._line(made.problem),
-            protected_changes=_few(made.protected_changes, self._line, MAX_NAMED),
-            weakened=_few(made.weakened, self._line, MAX_NAMED),
+            protected_changes=_few(made.protected_changes, self._line, MAX_NAMED_CHANGES),
+            weakened=_few(made.weakened, self._line, MAX_NAMED_CHANGES),
             passed_after_failure=False,
         )
 

@@ -23,14 +23,20 @@ from symphony import to_thread
 from symphony.agents.base import RunsCommands
 from symphony.config import VerifyCommand
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import CheckRun, SymphonyError, Verification, plain_text
-from symphony.domain.verification import MAX_NAMED, MAX_OUTPUT_CHARS
+from symphony.domain import (
+    MAX_CHECK_OUTPUT_CHARS,
+    MAX_NAMED_CHANGES,
+    CheckRun,
+    SymphonyError,
+    Verification,
+    plain_text,
+)
 from symphony.files import read_regular, write_atomic
 from symphony.processes.base import Completed
 from symphony.workspaces import Delivery, GitError, Layout, Workspace, delete_old_entries
 
 _MAX_OUTPUT_BYTES: Final = (
-    4 * MAX_OUTPUT_CHARS
+    4 * MAX_CHECK_OUTPUT_CHARS
 )  # more than is kept, so that secrets are masked before it is cut
 _MAX_PATCH_BYTES: Final = 4 * 1024 * 1024
 _KEEP_BASELINES_S: Final = 30 * 24 * 3_600
@@ -73,8 +79,8 @@ class Verifier:
         patch = await self.context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
         found = Verification(
             head=head,
-            protected_changes=tuple(matching(changed, settings.protect))[:MAX_NAMED],
-            weakened=tuple(weakened_tests(patch.content))[:MAX_NAMED] if patch is not None else (),
+            protected_changes=tuple(matching(changed, settings.protect))[:MAX_NAMED_CHANGES],
+            weakened=tuple(weakened_tests(patch.content))[:MAX_NAMED_CHANGES] if patch is not None else (),
         )
         if delivery.left is not None:
             return replace(found, problem=_uncommitted(delivery))
@@ -144,7 +150,7 @@ class Verifier:
 
     def _tail(self, done: Completed) -> str:
         text = plain_text((done.stdout + done.stderr).decode("utf-8", "replace"))
-        return self.context.redaction.text(text)[-MAX_OUTPUT_CHARS:]
+        return self.context.redaction.text(text)[-MAX_CHECK_OUTPUT_CHARS:]
 
     # --- the base ----------------------------------------------------------------------------------------
 

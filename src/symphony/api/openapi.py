@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,9 @@ def schemas(*kinds: type[models.Document], ref: str = IN_DEFS) -> dict[str, Any]
     for readers of older answers.
     """
     _, found = msgspec.json.schema_components(kinds, ref_template=ref)
+    for shape in found.values():
+        if "description" in shape:  # Python 3.13 takes the indentation from docstrings, earlier ones do not
+            shape["description"] = cleandoc(shape["description"])
     own: tuple[type[Struct], ...] = (
         *_all_kinds(models.Document),
         *_all_kinds(Entry),

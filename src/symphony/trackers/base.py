@@ -164,6 +164,16 @@ class NewIssue:
     labels: tuple[str, ...] = ()
 
 
+def issue_mark(key: str) -> str:
+    """The mark of an issue that was created with this key, where a text holds it: an HTML comment."""
+    return f"<!-- symphony:issue v1 key={key} -->"
+
+
+def marked_issue_body(new: NewIssue, key: str) -> str:
+    """The body of a new issue with the mark in its last line."""
+    return f"{new.body.rstrip()}\n\n{issue_mark(key)}".lstrip()
+
+
 @runtime_checkable
 class CreatingCapability(Protocol):
     """Trackers in which the daemon can create issues (`schedules`, `symphony issue new`)."""

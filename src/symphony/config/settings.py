@@ -79,6 +79,7 @@ from symphony.config.values import (
     UserPaths,
     Whole,
     Word,
+    time_zone,
 )
 from symphony.domain import normalise_labels
 
@@ -829,7 +830,7 @@ class ScheduleSettings(Section):
     @property
     def zone(self) -> ZoneInfo:
         """The time zone of the cron line."""
-        return ZoneInfo(self.timezone)
+        return time_zone(self.timezone)
 
 
 Schedules = Annotated[tuple[ScheduleSettings, ...], Field(strict=False), Shape("list of schedules")]

@@ -159,3 +159,28 @@ def test_each_command_stands_in_the_transcript_of_its_run(project: Project) -> N
     assert (check["name"], check["passed"], check["exit_code"]) == ("tests", False, 1)
     assert "1 failed" in check["output"]
     assert "tests failed with exit code 1" in project.symphony("transcript", "SYM-1").stdout
+
+
+# --- the reviewer ---
+
+BAD_LINES = "grep -Hn bad a.txt || true"
+
+
+def reviewed(project: Project, review: str, *, faults: tuple[str, ...] = (), **verify: Any) -> None:
+    """The workflow with a reviewer that remarks on each line which this command writes."""
+    project.workflow(
+        command=scripted("--threads", str(project.root / "threads")),
+        agents={"critic": {"kind": "codex", "command": scripted("--review", review, *faults)}},
+        verify={"commands": ["test -e README.md"], "reviewer": "critic", **verify},
+    )
+
+
+def test_the_remarks_of_a_reviewer_go_back_to_the_conversation_until_it_approves(project: Project) -> None:
+    reviewed(project, BAD_LINES)
+    project.issue("SYM-1", [BAD, COMMIT, DONE], [GOOD, COMMIT, DONE])
+    ended = project.once()
+    assert ended.returncode == 0, ended.stderr
+    assert [line["result"] for line in lines(ended, "verified")] == ["failed", "passed"], ended.stderr
+    assert [line["approves"] for line in lines(ended, "reviewer_ended")] == [False, True]
+    assert lines(ended, "thread_resumed")[0]["reason"] == "verify_failed"
+    assert project.written_state("SYM-1") == "Done"

@@ -167,6 +167,7 @@ class RunReport:
         last_message: the newest event that says something, in one short line for display.
         last_words: the newest message of the agent to people, in one short line; `None` before the first.
         rate_limits: the newest payload, as the vendor sent it.
+        reviewer_tokens: those of the tokens that a reviewer used, so that they are none of the thread.
     """
 
     stage: RunStage
@@ -178,6 +179,7 @@ class RunReport:
     last_message: str | None = None
     last_words: str | None = None
     rate_limits: Mapping[str, Any] | None = None
+    reviewer_tokens: Tokens = NO_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,6 +391,7 @@ class IssueResult:
         lifted: the key of a `pull_block` that a person lifted.
         verification: the last one of the head of `delivered`; `None` if there is none.
         verify_rounds: how often in a row its work was sent back because a verification failed.
+        not_reviewed: how often in a row its reviewer gave no verdict.
     """
 
     issue: Issue
@@ -408,6 +411,7 @@ class IssueResult:
     lifted: str | None = None
     verification: Verification | None = None
     verify_rounds: int = 0
+    not_reviewed: int = 0
 
 
 # --- recovery --------------------------------------------------------------------------------------------

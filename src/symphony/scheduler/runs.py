@@ -369,7 +369,9 @@ def _after_failed_verification(step: Step, run: Running, outcome: Outcome) -> No
     elif step.state.drain is not Drain.NO:
         _continue_later(step, run, outcome)
     else:
-        _retry_after_failure(step, run, outcome, outcome.failure or verification.NOT_DONE)
+        failure = outcome.failure or verification.NOT_DONE
+        if not verification.is_given_up(step, run, failure):
+            _retry_after_failure(step, run, outcome, failure)
 
 
 def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:

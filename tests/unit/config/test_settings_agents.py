@@ -51,7 +51,7 @@ def test_every_agent_that_an_issue_may_be_given_to_is_in_use_once(parse: "Parse"
         agent_kinds=AGENT_SECTIONS,
     )
 
-    assert requested_agents(workflow.settings.agent) == ("codex", "a", "b")
+    assert requested_agents(workflow.settings.agent, workflow.settings.verify) == ("codex", "a", "b")
     assert [type(agent.settings) for agent in workflow.agents.values()] == [
         CodexSettings,
         ClaudeSettings,

@@ -167,7 +167,6 @@ class RunReport:
         last_message: the newest event that says something, in one short line for display.
         last_words: the newest message of the agent to people, in one short line; `None` before the first.
         rate_limits: the newest payload, as the vendor sent it.
-        reviewer_tokens: those of the tokens that a reviewer used, so that they are none of the thread.
     """
 
     stage: RunStage
@@ -179,7 +178,6 @@ class RunReport:
     last_message: str | None = None
     last_words: str | None = None
     rate_limits: Mapping[str, Any] | None = None
-    reviewer_tokens: Tokens = NO_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

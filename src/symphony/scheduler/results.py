@@ -345,6 +345,8 @@ def _verified(verification: Verification) -> str:
         parts.append(
             f"Tests that it takes away or skips:\n\n{fence(plain_text(chr(10).join(verification.weakened)))}"
         )
+    if verification.reviewer is not None and verification.reviewer.remarks:
+        parts.append(f"Remarks of the reviewer:\n\n{verification.reviewer.shown_remarks()}")
     return "\n\n".join(parts)
 
 

@@ -285,7 +285,7 @@ class HostReports:
             raise refused("a negative number")
         if self._bounds.check(Usage(absolute=True, tokens=facts.tokens)) is None:
             raise refused("more tokens than a turn can use")
-        used = report.reviewer_tokens
+        used = facts.reviewer_tokens
         if min(structs.astuple(used)) < 0 or used.above(facts.tokens) != NO_TOKENS:
             raise refused("a reviewer with more tokens than the run")
         cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))

@@ -14,7 +14,7 @@ from symphony.agents.events import (
     TurnEnd,
 )
 from symphony.agents.run_stats import Pricing, RunStats, unpriced
-from symphony.domain import NO_FACTS, Cost, Redaction, RunFacts
+from symphony.domain import Cost, Redaction, RunFacts
 from symphony.scheduler import RunReport, RunStage, Thread
 from symphony.workspaces import Delivery
 
@@ -123,12 +123,10 @@ class ProgressReporter:
         return self._with_reviewer(self._stats.facts)
 
     def _with_reviewer(self, facts: RunFacts) -> RunFacts:
-        return facts if self._reviewer is None else facts.plus(self._reviewer.facts)
-
-    @property
-    def reviewer_facts(self) -> RunFacts:
-        """The facts of the reviewer so far."""
-        return NO_FACTS if self._reviewer is None else self._reviewer.facts
+        if self._reviewer is None:
+            return facts
+        used = self._reviewer.facts
+        return structs.replace(facts.plus(used), reviewer_tokens=used.tokens)
 
     def on_event(self, event: AgentEvent) -> None:
         """The agent sent an event."""
@@ -162,7 +160,6 @@ class ProgressReporter:
                 event_count=report.event_count + seen.event_count,
                 last_event=seen.last_event or report.last_event,
                 last_message=seen.last_message or report.last_message,
-                reviewer_tokens=seen.facts.tokens,
             )
         self._report(report)
 

@@ -250,7 +250,8 @@ class TranscriptFold:
         self._at = f"{self._second_text}.{ms:03}Z"
         match event:
             case Turn():
-                self._turn, text = event.number, event.envelope.text
+                self._turn = event.number if self._reviewer is None else self._turn
+                text = event.envelope.text
                 envelope = None if text in {None, self._envelope} else self._text(text or "")
                 self._envelope = text or self._envelope
                 prompt = self._text(event.prompt)

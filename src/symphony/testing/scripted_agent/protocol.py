@@ -94,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--review",
         metavar="COMMAND",
-        help="follow no script, but call `submit_review`: each line `file:line: text` that COMMAND writes is a "
-        "comment, no line is an approval, and after a failure there is no call",
+        help="follow no script, but call `submit_review`: each line `file:line: text` that COMMAND writes is "
+        "a comment, no line is an approval, and after a failure there is no call",
     )
     return parser
 

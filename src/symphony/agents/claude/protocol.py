@@ -95,7 +95,8 @@ def session_arguments(
         config = {"mcpServers": {SERVER_NAME: {"command": command, "args": arguments}}}
         words += [f"--mcp-config={json.dumps(config)}"]
         allowed += [f"mcp__{SERVER_NAME}"]
-    words += [f"--allowedTools={','.join(allowed)}", f"--disallowedTools={','.join(forbidden)}"]
+    words += [f"--allowedTools={','.join(allowed)}"] if allowed else []
+    words += [f"--disallowedTools={','.join(forbidden)}"]
     return tuple(words)
 
 

@@ -126,7 +126,7 @@ def test_a_real_claude_reviews_the_work_of_another_agent(project: Project) -> No
         verify={"reviewer": "critic"},
     )
     move = {"tool": "board_move", "arguments": {"state": "Done"}}
-    turns = [
+    turns: list[list[dict[str, Any]]] = [
         [{"write": "a.txt", "text": f"[[{text}]]\n"}, {"commit": "Work"}, move] for text in ("bad", "good")
     ]
     issue = project.issue("SYM-1", *turns)  # the marker of a scenario stands in the change alone

@@ -39,6 +39,7 @@ from symphony.scheduler import (
     Resume,
     ResumeReason,
     RunEnded,
+    RunStage,
     StartRun,
     StopReason,
     StopRun,
@@ -398,3 +399,14 @@ def test_what_a_reviewer_uses_is_no_part_of_the_conversation() -> None:
     assert thread is not None
     assert thread.tokens.total_tokens == 1_000
     assert story.state.results["1"].usage.tokens.total_tokens == 1_700
+
+
+def test_a_reviewer_that_uses_up_the_tokens_of_the_issue_is_stopped_and_a_person_is_asked() -> None:
+    story = handing_over(max_tokens_per_issue=1_500)
+    story.report(stage=RunStage.VERIFYING, total_tokens=1_400, reviewer_tokens=Tokens(total_tokens=400))
+    assert not story.said(StopRun)
+    story.report(stage=RunStage.VERIFYING, total_tokens=1_600, reviewer_tokens=Tokens(total_tokens=600))
+    assert [(one.reason, one.verify) for one in story.said(StopRun)] == [(StopReason.BUDGET, False)]
+    verified(story, None, kind=OutcomeKind.CANCELED)
+    assert story.state.blocked["1"].failure.category is Category.BUDGET_ISSUE
+    assert resume_of(story).reason is ResumeReason.VERIFY

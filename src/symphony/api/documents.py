@@ -20,7 +20,17 @@ from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, NO_COST, Cost, Failure, Issue, Selection, Verification, one_line
+from symphony.domain import (
+    ALL_ISSUES,
+    NO_COST,
+    Cost,
+    Failure,
+    Issue,
+    ReviewerVerdict,
+    Selection,
+    Verification,
+    one_line,
+)
 from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
 from symphony.library.model import StoredFeedback
@@ -781,6 +791,18 @@ def verified_document(verification: Verification) -> models.Verified:
         ),
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
+        reviewer=None if verification.reviewer is None else _reviewer(verification.reviewer),
+    )
+
+
+def _reviewer(verdict: ReviewerVerdict) -> models.VerifiedReviewer:
+    return models.VerifiedReviewer(
+        agent=verdict.reviewer,
+        verdict="approve" if verdict.approves else "request_changes",
+        remarks=tuple(
+            models.VerifiedRemark(file=remark.file, line=remark.line, text=remark.text)
+            for remark in verdict.remarks
+        ),
     )
 
 

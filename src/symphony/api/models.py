@@ -572,6 +572,22 @@ class VerifiedCheck(Document, frozen=True, kw_only=True):
     fails_on_base: Annotated[bool | None, _is("Whether it fails on the base commit too; null if unknown.")]
 
 
+class VerifiedRemark(Document, frozen=True, kw_only=True):
+    """A remark of the reviewer: untrusted text."""
+
+    file: Annotated[str, _is("As the reviewer names it; it need not exist.")]
+    line: Annotated[int | None, _is("From 1; null for the whole file.")]
+    text: str
+
+
+class VerifiedReviewer(Document, frozen=True, kw_only=True):
+    """What the agent of verify.reviewer says of the delivered commit."""
+
+    agent: Annotated[str, _is("By name.")]
+    verdict: Annotated[str, _is("approve or request_changes. An approval approves nothing for a landing.")]
+    remarks: tuple[VerifiedRemark, ...]
+
+
 class Verified(Document, frozen=True, kw_only=True):
     """What the operator's commands say of the delivered commit."""
 
@@ -584,6 +600,9 @@ class Verified(Document, frozen=True, kw_only=True):
         tuple[str, ...], _is("Changed files of verify.protect: the change touches what checks it.")
     ]
     weakened: Annotated[tuple[str, ...], _is("Tests that the change deletes or skips, as hints.")]
+    reviewer: Annotated[
+        VerifiedReviewer | None, _is("Null if there is none, or the commands did not pass.")
+    ] = None
 
 
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):

@@ -51,6 +51,7 @@ DEFAULTS: dict[str, object] = {
     "verify.setup_timeout_ms": 600_000,
     "verify.where": "workspace",
     "verify.rounds": 2,
+    "verify.reviewer": None,
     "verify.protect": (),
     "agent.kind": "codex",
     "agent.fallback": None,

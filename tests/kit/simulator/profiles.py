@@ -183,7 +183,9 @@ class CheckHabits:
         base_fails: that everything that fails also fails on the base.
         flaky: that the same head says something else the next time.
         not_done: that a verification is not carried out to its end, in one try.
+        hangs: that a verification does not end by itself, in one try.
         lasts_ms: how long one takes.
+        timeout_ms: how long one takes that hangs.
     """
 
     rounds: int | None = None
@@ -191,7 +193,9 @@ class CheckHabits:
     base_fails: float = 0.1
     flaky: float = 0.1
     not_done: float = 0.1
+    hangs: float = 0.05
     lasts_ms: Span = (500, 20 * MINUTE_MS)
+    timeout_ms: int = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

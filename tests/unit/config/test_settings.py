@@ -52,6 +52,8 @@ DEFAULTS: dict[str, object] = {
     "verify.where": "workspace",
     "verify.rounds": 2,
     "verify.protect": (),
+    "rehearse.verify": False,
+    "rehearse.timeout_ms": 3_600_000,
     "agent.kind": "codex",
     "agent.fallback": None,
     "agent.rules": (),

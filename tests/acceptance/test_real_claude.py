@@ -91,7 +91,10 @@ def test_a_turn_that_breaks_a_test_is_told_so_as_data_and_the_next_one_fixes_it(
     )
     fix = models.tool("Edit", {"file_path": target, "old_string": "wrong", "new_string": "right"})
     second = (fix, commit, MOVE, models.say("Fixed."))
-    with models.ModelServer({"work": (*first, *second)}) as server, claude_home(server.base_url) as home:
+    with (
+        models.ModelServer({"work": first}, otherwise=second) as server,
+        claude_home(server.base_url) as home,
+    ):
         project.environment.update(home.env)
         with project.daemon("--once") as daemon:
             assert daemon.end() == 0, daemon.log.read_text()

@@ -92,7 +92,7 @@ def test_a_turn_that_breaks_a_test_is_told_so_as_data_and_the_next_one_fixes_it(
     move = models.tool("board_move", {"state": "Done"})
     first = models.edit_and_commit("hello.txt", "wrong\n", "Say hello", last=(move,))
     second = models.edit_and_commit("hello.txt", "right\n", "Say it right", last=(move,))
-    with models.ModelServer({"work": (*first, *second)}) as server, codex_home(server.base_url) as home:
+    with models.ModelServer({"work": first}, otherwise=second) as server, codex_home(server.base_url) as home:
         project.environment.update(home.env)
         with project.daemon("--once") as daemon:
             assert daemon.end() == 0, daemon.log.read_text()

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import psutil
+
 from harness.project import Project, until
 from published.schemas import conforms_to
 
@@ -91,7 +93,10 @@ def test_the_first_branch_with_which_the_commands_fail_is_found(project: Project
         assert code == 1
         return found["verified"]["status"], found["verified"]["breaks"]
 
-    assert fails("false") == ("base_failed", None)
+    left = project.root / "home" / "left"
+    assert fails("setsid sleep 1000 & echo $! >>~/left; exit 3") == ("base_failed", None)
+    pids = [int(line) for line in left.read_text().split()]
+    until(lambda: not any(map(psutil.pid_exists, pids)) or None, lambda: str(pids))
     assert fails("echo changed >README.md") == ("failed", None), "it changes what it checks"
     assert fails("sleep 1000", timeout_ms=300) == ("not_done", None)
     assert list((project.workspaces / ".symphony" / "staging").iterdir()) == [], "checkouts are deleted"

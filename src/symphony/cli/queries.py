@@ -1,5 +1,6 @@
 """What the reading commands show: asked of the daemon, or computed from the files if no daemon runs."""
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -93,8 +94,10 @@ class Queries:
         from symphony.cli.offline import open_context  # noqa: PLC0415
         from symphony.daemon.combined_verification import verify_together  # noqa: PLC0415
         from symphony.observability.redaction import masked  # noqa: PLC0415
+        from symphony.processes.local import LocalHost  # noqa: PLC0415
 
-        context = open_context(self.workflow, self._environment)
+        host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
+        context = open_context(self.workflow, self._environment, host=host)
         try:
             done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))
         except ConflictError as error:

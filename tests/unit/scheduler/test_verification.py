@@ -133,6 +133,17 @@ def test_after_the_rounds_the_issue_is_blocked_with_the_evidence_until_a_person_
     ]
 
 
+def test_blocked_work_that_the_tracker_does_not_move_back_goes_on_where_it_is() -> None:
+    story = verified(handing_over(verify_rounds=0), FAILED)
+    story.look()  # the tracker refused the move
+    assert "1" in story.state.blocked
+    story.forget().tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
+    story.advance(2_000)
+    assert [start.resume.reason for start in story.said(StartRun) if start.resume] == [
+        ResumeReason.VERIFY_FAILED
+    ]
+
+
 def test_a_person_who_closes_a_blocked_issue_ends_it() -> None:
     story = verified(handing_over(verify_rounds=0), FAILED)
     moved(story)

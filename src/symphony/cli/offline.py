@@ -44,6 +44,7 @@ from symphony.journal.reader import open_reader, past_issue_id
 from symphony.library.store import Library, library_path
 from symphony.observability.logs import configure
 from symphony.observability.redaction import masked
+from symphony.processes.base import Host
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     Command,
@@ -73,10 +74,12 @@ _NOT_ASKED: Final = Failure(
 _T = TypeVar("_T")
 
 
-def open_context(workflow: Path, environment: Mapping[str, str]) -> RuntimeContext:
+def open_context(
+    workflow: Path, environment: Mapping[str, str], *, host: Host | None = None
+) -> RuntimeContext:
     """Load a workflow for a command that works without the daemon; errors of its log go to stderr.
 
-    Settings without a sandbox are accepted: nothing is started.
+    Settings without a sandbox are accepted: no session is started. `host` starts commands of agents.
 
     Raises:
         SymphonyError: the workflow is not usable.
@@ -85,7 +88,7 @@ def open_context(workflow: Path, environment: Mapping[str, str]) -> RuntimeConte
     environment = read_secrets(environment).environment
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
-    return build_context(loaded, host=LocalHost(), environment=environment)
+    return build_context(loaded, host=host or LocalHost(), environment=environment)
 
 
 def open_offline(

@@ -1,5 +1,6 @@
 """What the reading commands show: asked of the daemon, or computed from the files if no daemon runs."""
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -16,7 +17,15 @@ from symphony.cli.documents import DaemonInfo, KnownIssue, RehearsalShown, Statu
 from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
 from symphony.daemon.state_dir import journal_path
-from symphony.domain import ALL_ISSUES, Selection, SymphonyError, issues_named, natural_order, one_line
+from symphony.domain import (
+    ALL_ISSUES,
+    CheckRun,
+    Selection,
+    SymphonyError,
+    issues_named,
+    natural_order,
+    one_line,
+)
 from symphony.revision import other_version, version_text
 
 if TYPE_CHECKING:
@@ -72,6 +81,29 @@ class Queries:
             hint = error.hint or "symphony status shows how the issues are"
             raise CommandError.of(error.message, hint=hint) from error
         return RehearsalShown(**structs.asdict(found), source="files")
+
+    def verify_together(
+        self, found: RehearsalShown, *, on_try: Callable[[int], None], on_check: Callable[[CheckRun], None]
+    ) -> RehearsalShown:
+        """The rehearsal with what `verify.commands` say of the branches that merge, run by this process.
+
+        Raises:
+            SymphonyError: there are no commands, or the checkouts cannot be made.
+        """
+        from symphony.api.interface import ConflictError  # noqa: PLC0415 - they load everything
+        from symphony.cli.offline import open_context  # noqa: PLC0415
+        from symphony.daemon.combined_verification import verify_together  # noqa: PLC0415
+        from symphony.observability.redaction import masked  # noqa: PLC0415
+        from symphony.processes.local import LocalHost  # noqa: PLC0415
+
+        host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
+        context = open_context(self.workflow, self._environment, host=host)
+        try:
+            done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))
+        except ConflictError as error:
+            raise CommandError.of(error.message, hint=error.hint or "see docs/verification.md") from error
+        shown: RehearsalShown = masked(done, context.redaction.text)
+        return shown
 
     def daemon_runs(self) -> bool:
         """Whether a daemon serves the workflow.

@@ -328,6 +328,17 @@ class VerifySettings(Section):
         return bool(self.commands) or self.reviewer is not None
 
 
+class RehearseSettings(Section):
+    """`rehearse`: what is done with branches that merge together (docs/how-to/rehearse-merges.md)."""
+
+    verify: Flag = live(
+        False,
+        "the daemon runs `verify.commands` on [branches that merge](how-to/rehearse-merges.md), and finds "
+        "the one that breaks them",
+    )
+    timeout_ms: Positive = live(3_600_000, "the longest that this, or `symphony rehearse --verify`, may take")
+
+
 class BudgetSettings(Section):
     """`agent.budget`: limits per issue and per day, after which a person is asked; `None` for no limit.
 
@@ -1084,6 +1095,7 @@ class Settings(_Given):
     polling: PollingSettings = Field(default_factory=PollingSettings)
     hooks: ForWorkers[HooksSettings] = Field(default_factory=HooksSettings)
     verify: ForWorkers[VerifySettings] = Field(default_factory=VerifySettings)
+    rehearse: RehearseSettings = Field(default_factory=RehearseSettings)
     agent: ForWorkers[AgentSettings] = Field(default_factory=AgentSettings)
     agents: ForWorkers[NamedSections] = session(
         {}, "agents by names of their own: a `kind`, and what differs from the section of that kind"

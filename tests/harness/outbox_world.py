@@ -264,10 +264,8 @@ class Daemons:
             for name, gather in (("chat", 5_000), ("pager", 0))
         )
         self.remote = Remote(world=world)
-        schedules = [
-            {**SCHEDULE.model_dump(include={"cron", "title"}), "name": f"s{number}"}
-            for number in range(ISSUES)
-        ]
+        kept = SCHEDULE.model_dump(include={"cron", "title"})
+        schedules = [{**kept, "name": f"s{number}"} for number in range(ISSUES)]
         self.context = make_context(
             place,
             cast("Any", Tracker(world)),

@@ -840,7 +840,7 @@ class ScheduleSettings(Section):
 
     name: Word
     cron: CronLine
-    timezone: TimeZone = Field("UTC", validate_default=True)
+    timezone: TimeZone = Field(default="UTC", validate_default=True)
     title: Name
     body: Text | None = None
     file: FilePath | None = None

@@ -56,7 +56,6 @@ class IssueCreations(JobKind):
         on_created: called with what was wanted, and the issue.
     """
 
-    at_once: ClassVar[int] = 1
     timeout_s: ClassVar[float] = TIMEOUT_S
 
     def __init__(self, on_created: Callable[[WantedIssue, Issue], None]) -> None:

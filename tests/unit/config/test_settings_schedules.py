@@ -15,7 +15,7 @@ def failures(folder: Path, *schedules: str, tracker: str = "{kind: markdown}") -
     rows = "\n".join(f"  - {each}" for each in schedules)
     text = f"---\ntracker: {tracker}\nworkspace: {{root: {folder}/w}}\nschedules:\n{rows}\n---\nDo it.\n"
     file = WorkflowFile(path=folder / "WORKFLOW.md", data=text.encode())
-    judged = judge(file, environment={}, acknowledged=None)
+    judged = judge(file, environment={"ASANA_PAT": "a-secret-of-asana"}, acknowledged=None)
     return [(str(each.where).rpartition(":")[2], each.message.partition(" ")[0]) for each in judged.failures]
 
 
@@ -51,10 +51,11 @@ def test_good_ones_are_accepted(tmp_path: Path) -> None:
 
 
 def test_a_tracker_that_cannot_create_is_told(tmp_path: Path) -> None:
-    asana = "{kind: asana, provider: {api_key: k, project_gid: '1'}}"
+    gid, states = "1200000000000001", "active_states: [a], terminal_states: [b]"
+    asana = f"{{kind: asana, provider: {{api_key: $ASANA_PAT, project_gid: '{gid}'}}, {states}}}"
     backlog = tmp_path / "backlog"
     (backlog / "tasks").mkdir(parents=True)
     (backlog / "config.yml").write_text('statuses: ["To Do", "Done"]\n', encoding="utf-8")
-    other_program = f"{{kind: markdown, provider: {{path: {backlog}, layout: backlog.md}}}}"
-    assert [where for where, _ in failures(tmp_path, GOOD, tracker=asana)] == ["4"]
-    assert [where for where, _ in failures(tmp_path, GOOD, tracker=other_program)] == ["4"]
+    other_program = "{kind: markdown, provider: {layout: backlog.md, path: backlog}}"
+    for tracker in (asana, other_program):
+        assert [where for where, _ in failures(tmp_path, GOOD, tracker=tracker)] == ["4"]

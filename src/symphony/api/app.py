@@ -126,6 +126,7 @@ class _Answers:
             "refresh": self._refresh,
             "openapi": self._openapi,
             "issue": lambda request, _: ask.issue(identifier(request)),
+            "task": lambda request, _: ask.task(identifier(request)),
             "prompt": lambda request, _: ask.prompt(identifier(request), request.query_params.get("phase")),
             "explanation": self._explanation,
             "transcript": lambda request, _: ask.transcript(identifier(request), *transcript_part(request)),
@@ -193,7 +194,7 @@ class _Answers:
     async def _act(self, verb: str, request: Request, given: Document) -> Document | None:
         name, text = identifier(request) if verb in routes.ON_ISSUE else None, None
         match given:
-            case models.Answer():
+            case models.Answer() | models.NewComment():
                 text = answer_text(given)
             case models.Move():
                 text = move_target(given)

@@ -7,7 +7,7 @@ shows the notice of that id. The texts of notices are not in the address, so no 
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
 from typing import Final
@@ -42,6 +42,7 @@ _SKIPPED_COOKIE: Final = "symphony_no_feedback"
 _SKIPPED_S: Final = 365 * 86_400
 _MAX_SKIPPED: Final = 200
 _KEY_CHARS: Final = 12
+_WITH_TEXT: Final = frozenset({"answer", "comment", "move"})
 _log = structlog.get_logger(__name__)
 
 
@@ -53,11 +54,13 @@ class Notice:
         ok: whether the action was carried out.
         message: what happens now, or why nothing does; untrusted text.
         hint: what to do instead, or `None`.
+        unsent: what the person wrote, if nothing was done with it.
     """
 
     ok: bool
     message: str
     hint: str | None = None
+    unsent: str = ""
 
     @classmethod
     def of_error(cls, error: ApiError | SymphonyError) -> "Notice":
@@ -100,6 +103,8 @@ class Forms:
             notice = await self._carry_out(verb, fields.get("issue", ""), text)
         except (ApiError, SymphonyError) as error:
             notice = Notice.of_error(error)
+        if not notice.ok:
+            notice = replace(notice, unsent=fields.get("text", ""))
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def feedback(self, request: Request) -> Response:
@@ -143,11 +148,11 @@ class Forms:
         if verb == "move" and len(text) > MAX_STATE_CHARS:
             return Notice(ok=False, message=f"a state has at most {MAX_STATE_CHARS} characters")
         if len(text) > MAX_ANSWER_CHARS:
-            return Notice(ok=False, message=f"an answer has at most {MAX_ANSWER_CHARS} characters")
+            return Notice(ok=False, message=f"the text has at most {MAX_ANSWER_CHARS} characters")
         done = await self._operator.act(
             verb,
             identifier if verb in ON_ISSUE else None,
-            plain_text(text.replace("\r\n", "\n")) if verb in {"answer", "move"} else None,
+            plain_text(text.replace("\r\n", "\n")) if verb in _WITH_TEXT else None,
         )
         if done is None:
             return Notice(ok=False, message="the daemon does not know this issue any more")

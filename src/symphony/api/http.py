@@ -15,7 +15,17 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS
-from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, OwedChoice, Stars, Trigger
+from symphony.api.models import (
+    Answer,
+    Document,
+    Error,
+    ErrorFacts,
+    Move,
+    NewComment,
+    OwedChoice,
+    Stars,
+    Trigger,
+)
 from symphony.domain import DECODE_ERRORS, plain_text
 
 MAX_HEAD_BYTES: Final = 32_768
@@ -47,6 +57,7 @@ _Body = TypeVar("_Body", bound=Document)
 _BODIES: Final[Mapping[type[Document], tuple[int, str]]] = {
     Trigger: (MAX_BODY_BYTES, "the body may only be empty or {}"),
     Answer: (MAX_ANSWER_BYTES, 'the body must be {"text": "the answer"}'),
+    NewComment: (MAX_ANSWER_BYTES, 'the body must be {"text": "the comment"}'),
     Move: (MAX_BODY_BYTES, 'the body must be {"state": "the state to move to"}'),
     OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
     Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
@@ -185,14 +196,14 @@ async def body_of(request: Request, kind: type[_Body]) -> _Body:
         raise RequestError(400, "bad_request", "the body is not JSON") from None
 
 
-def answer_text(given: Answer) -> str:
-    """The text of a person's answer without control characters.
+def answer_text(given: Answer | NewComment) -> str:
+    """The text of a person's answer or comment without control characters.
 
     Raises:
         RequestError: 400: it is too long.
     """
     if len(given.text) > MAX_ANSWER_CHARS:
-        raise RequestError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
+        raise RequestError(400, "bad_request", f"the text has at most {MAX_ANSWER_CHARS} characters")
     return plain_text(given.text)
 
 

@@ -28,7 +28,7 @@ async def test_every_action_is_carried_out_and_leads_back() -> None:
         assert done.status_code == 303
         assert done.headers["location"].startswith("/issues/SYM-1?tab=log&notice=")
         issue = "a/b ü" if verb in ON_ISSUE else None
-        expected = [(verb, issue, {"answer": "Blue\nred", "move": "Done"}.get(verb))]
+        expected = [(verb, issue, {"answer": "Blue\nred", "comment": "Blue\nred", "move": "Done"}.get(verb))]
         assert (operator.orders, operator.refreshes) == (([], 1) if verb == "refresh" else (expected, 0))
     assert (await post(FakeOperator(), "delete")).status_code == 404
 

@@ -645,6 +645,7 @@ class DemoOperator(FakeOperator):
 
     document: models.State = field(default_factory=demo_state)
     one: models.Issue = field(default_factory=demo_issue)
+    task_document: models.Task | None = None
     transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
     diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
     transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
@@ -670,7 +671,7 @@ class DemoOperator(FakeOperator):
     async def task(self, identifier: str) -> models.Task | None:
         self._try()
         issue = await self.issue(identifier)
-        return None if issue is None else demo_task(issue)
+        return self.task_document or (None if issue is None else demo_task(issue))
 
     @override
     async def feedback(

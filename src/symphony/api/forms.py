@@ -17,13 +17,15 @@ import structlog
 from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
 
-from symphony.api.access import Access, Caller
+from symphony.api.access import Access, Caller, root_of
 from symphony.api.http import RequestError, form_fields, small_page
 from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS, ApiError, Operator
 from symphony.api.models import Stars, feedback_effect
 from symphony.api.routes import ON_ISSUE, SIGN_IN_PATH
 from symphony.api.sign_in import LinkRefusedError
+from symphony.characters import visible
 from symphony.domain import SymphonyError, plain_text
 
 SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
@@ -42,6 +44,8 @@ _SKIPPED_COOKIE: Final = "symphony_no_feedback"
 _SKIPPED_S: Final = 365 * 86_400
 _MAX_SKIPPED: Final = 200
 _KEY_CHARS: Final = 12
+TYPED: Final = ("text", "comment")
+"""Fields with what a person typed."""
 _WITH_TEXT: Final = frozenset({"answer", "comment", "move"})
 _log = structlog.get_logger(__name__)
 
@@ -97,14 +101,19 @@ class Forms:
     async def act(self, verb: str, request: Request) -> Response:
         """Carry out an operator's action, and go to the page `next`."""
         fields = await form_fields(request)
-        self._access.check_form(request, fields.get("csrf", ""))
+        try:
+            self._access.check_form(request, fields.get("csrf", ""))
+        except RequestError as error:
+            if not any(map(fields.get, TYPED)):
+                raise
+            return unsent_page(error, request.scope, fields, csrf=self._access.csrf(request) or "")
         try:
             text = fields.get("state" if verb == "move" else "text", "")
             notice = await self._carry_out(verb, fields.get("issue", ""), text)
         except (ApiError, SymphonyError) as error:
             notice = Notice.of_error(error)
         if not notice.ok:
-            notice = replace(notice, unsent=fields.get("text", ""))
+            notice = replace(notice, unsent=fields.get("text", "").replace("\r\n", "\n"))
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def feedback(self, request: Request) -> Response:
@@ -226,6 +235,36 @@ def _skipped(request: Request) -> list[str]:
 
 def _issue_key(identifier: str) -> str:
     return sha256(identifier.encode(errors="replace")).hexdigest()[:_KEY_CHARS]
+
+
+def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *, csrf: str = "") -> Response:
+    """The page for a browser whose form was not taken, with what the person typed.
+
+    The form there sends it again, if the browser is below the path of the pages: it is signed in by then, or
+    it sends the CSRF value of its new sign-in.
+    """
+    blocks = [f"<p>{escape(error.message[:1].upper() + error.message[1:])} ({escape(error.code)}).</p>"]
+    if error.code == "unauthorized":
+        blocks.append(
+            "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>"
+        )
+    texts = []
+    for name in filter(fields.get, TYPED):
+        text = escape(visible(fields[name].replace("\r\n", "\n")))
+        area = f'<textarea id="{name}" name="{name}" rows="12" cols="40">\n{text}</textarea>'
+        texts.append(f'<p><label for="{name}">What you wrote</label><br>{area}</p>')
+    if root := root_of(scope):
+        kept = {name: value for name, value in fields.items() if name not in TYPED} | {"csrf": csrf}
+        hidden = [
+            f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+            for name, value in kept.items()
+        ]
+        action = escape(f"{root}{scope['path']}")
+        button = '<p><button type="submit">Send again</button></p>'
+        blocks += [f'<form method="post" action="{action}">', *hidden, *texts, button, "</form>"]
+    else:
+        blocks += ["<p>Copy it: these pages have another address now.</p>", *texts]
+    return small_page("Not sent", *blocks, status=error.status_code, headers=error.headers)
 
 
 def refusal_page(error: RequestError, path: str) -> Response:

@@ -11,9 +11,10 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.asking import FakeOperator, no_checks
-from harness.binding import SECRET, FakeTracker, MovingTracker, StoryCore, make_context
+from harness.binding import SECRET, CommentingTracker, FakeTracker, MovingTracker, StoryCore, make_context
 from harness.chronicle import Chronicle, populated
 from harness.journalling import event, run, written
+from harness.outbox import Outbox
 from harness.scheduling import make_failure, make_issue
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import Stars, utc_text
@@ -38,6 +39,7 @@ class Desk:
         library = Library(tmp_path / "shared" / "library.db")
         self.context = replace(make_context(tmp_path, FakeTracker()), library=library)
         self.started = True
+        self.parts = Parts()
         self.held: list[Event | ActionRequest] = []
         self.holds = False
         self.operator = ServiceOperator(
@@ -49,7 +51,7 @@ class Desk:
                 now_ms=lambda: self.story.now,
             ),
             history=self.story.history,
-            parts=Parts(),
+            parts=self.parts,
             now=self.story.wall,
             metrics=FakeOperator().metrics,
             diagnose=no_checks,
@@ -301,6 +303,30 @@ async def test_a_move_that_the_tracker_does_not_make_is_refused_with_what_to_do(
     assert document is not None
     assert document.moves_to == (), "this tracker moves none"
     assert desk.held == [], "nothing to poll for"
+
+
+# --- comments ---
+
+
+async def test_a_comment_is_owed_to_the_tracker_and_shown_at_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    tracker = CommentingTracker(issues=(desk.story.state.running["1"].issue,))
+    desk.context = make_context(tmp_path, tracker)
+    outbox = Outbox(desk.context)
+    desk.parts.jobs = outbox.jobs
+    assert (await desk.refused("comment", "SYM-1", " \n")).code == "empty_comment"
+    assert await desk.operator.act("comment", "SYM-99", "Blue") is None
+    assert "the next session" in await desk.act("comment", "SYM-1", f"Blue {SECRET}")
+    task = await desk.operator.task("SYM-1")
+    assert task is not None
+    assert [(one.by, one.sent, SECRET in one.body) for one in task.comments] == [("person", "waiting", False)]
+    await outbox.once()
+    task = await desk.operator.task("SYM-1")
+    assert task is not None
+    assert [(one.author, one.sent) for one in task.comments] == [("operator", "sent")], "it is read anew"
+    assert await desk.operator.task("SYM-99") is None
+    desk.context = make_context(tmp_path, FakeTracker())
+    assert (await desk.refused("comment", "SYM-1", "Blue")).code == "no_comments"
 
 
 # --- feedback ---

@@ -243,11 +243,12 @@ def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *,
     The form there sends it again, if the browser is below the path of the pages: it is signed in by then, or
     it sends the CSRF value of its new sign-in.
     """
-    blocks = [f"<p>{escape(error.message[:1].upper() + error.message[1:])} ({escape(error.code)}).</p>"]
+    blocks = ["<p>This browser was signed in anew since you opened the page. Send it again.</p>"]
     if error.code == "unauthorized":
-        blocks.append(
-            "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>"
-        )
+        blocks = [
+            "<p>This browser is not signed in any more.</p>",
+            "<p>To sign it in, run this in your repository: <code>symphony open</code></p>",
+        ]
     texts = []
     for name in filter(fields.get, TYPED):
         text = escape(visible(fields[name].replace("\r\n", "\n")))

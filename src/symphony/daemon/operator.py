@@ -559,11 +559,14 @@ class ServiceOperator(Observer):
             raise ConflictError("no_comments", message, hint="write in the tracker itself")
         owe_persons_comment(self._parts.jobs, context, issue_id, identifier, text.strip())
         await self._core.recorded()
+        blocked = None if self._core.state is None else self._core.state.blocked.get(issue_id)
+        asks = blocked is not None and blocked.question is not None
+        effect = "it answers the agent's question" if asks else "the next session of the issue is told it"
         return models.Verb(
             verb="comment",
             issue_identifier=identifier,
             changed=True,
-            message="the comment goes to the tracker; the next session of the issue is told it",
+            message=f"the comment goes to the tracker; {effect}",
             requested_at=utc_text(self._now()),
         )
 

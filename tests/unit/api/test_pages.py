@@ -411,6 +411,7 @@ async def test_hostile_texts_of_the_issue_are_text(client: httpx.AsyncClient, op
     body = (
         f"{HOSTILE}\n\n[a](javascript:alert(1)) [b](data:text/html,x) [c](/skills) <https://good.example>\n\n"
         "![x](javascript:1) [![in](https://good.example/i.png)](https://good.example/o) <b onclick=x>\n\n"
+        "| a | b |\n| --: | :-: |\n| 1 | 2 |\n\n"
         "\x1b[31mred\x1b[0m \u202eexe.txt [https://good.example](https://evil.example)"
     )
     comment = structs.replace(task.comments[0], body=body, author=HOSTILE)

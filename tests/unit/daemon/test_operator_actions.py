@@ -24,7 +24,7 @@ from symphony.domain import Category, SymphonyError
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
 from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind, WakeAsked
-from symphony.trackers.base import TrackerError
+from symphony.trackers.base import AccountInfo, TrackerError
 
 pytestmark = pytest.mark.asyncio
 
@@ -277,6 +277,27 @@ async def test_a_move_is_made_in_the_tracker_and_asks_for_a_poll(tmp_path: Path)
     assert again is not None
     assert not again.changed
     assert len(tracker.moved) == 1
+
+
+async def test_a_move_can_be_to_every_state_that_the_tracker_and_the_settings_name(tmp_path: Path) -> None:
+    class Naming(MovingTracker):
+        async def account_info(self) -> AccountInfo:
+            await anyio.lowlevel.checkpoint()
+            return AccountInfo(login="me", scope="s", states=("Backlog", "todo", "Human Review"))
+
+    desk = Desk(tmp_path)
+    issue = desk.story.state.running["1"].issue
+    more = '{"tracker": {"kind": "markdown", "on_block": "Stuck"}}'
+    desk.context = make_context(tmp_path, Naming(issues=(issue,)), more=more)
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert document.moves_to == ("Todo", "In Progress", "Stuck", "Done")
+    await desk.operator.task("SYM-1")
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert [one.casefold() for one in document.moves_to] == [
+        *("backlog", "todo", "human review", "in progress", "stuck", "done"),
+    ]
 
 
 async def test_a_move_that_the_tracker_does_not_make_is_refused_with_what_to_do(tmp_path: Path) -> None:

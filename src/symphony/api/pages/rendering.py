@@ -127,13 +127,21 @@ def _prose(text: str) -> Markup:
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.validateLink = lambda url: _web_url(url) is not None  # type: ignore[method-assign]  # its interface
-    tokens = parser.parse(visible(text[:_MAX_MARKDOWN_CHARS]))
+    tokens = _blocks(parser, text)
     for token in tokens:
-        if token.type in {"heading_open", "heading_close"}:
-            token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
         if token.children is not None:
             token.children = list(_safe_links(token.children))
     return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - it escapes what it is given
+
+
+def _blocks(parser: MarkdownIt, text: str) -> Sequence[Token]:
+    """The parts of a text, with lower headings and without inline styles, which pages do not allow."""
+    tokens = parser.parse(visible(text[:_MAX_MARKDOWN_CHARS]))
+    for token in tokens:
+        token.attrs.pop("style", None)
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
+    return tokens
 
 
 def _safe_links(tokens: Sequence[Token]) -> Iterator[Token]:
@@ -179,10 +187,7 @@ def _markdown(text: str) -> Markup:
     HTML in the text is shown as text. Headings are two levels lower than they are written.
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
-    tokens = parser.parse(visible(text[:_MAX_MARKDOWN_CHARS]))
-    for token in tokens:
-        if token.type in {"heading_open", "heading_close"}:
-            token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
+    tokens = _blocks(parser, text)
     return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - it escapes what it is given
 
 

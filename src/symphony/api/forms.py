@@ -101,29 +101,44 @@ class Forms:
     async def act(self, verb: str, request: Request) -> Response:
         """Carry out an operator's action, and go to the page `next`."""
         fields = await form_fields(request)
+        if (unsent := self._unsent(request, fields)) is not None:
+            return unsent
+        try:
+            text = fields.get("state" if verb == "move" else "text", "")
+            notice = await self._carry_out(verb, fields.get("issue", ""), text)
+        except (ApiError, SymphonyError) as error:
+            notice = Notice.of_error(error)
+        return self._go_on(fields, notice, typed="text")
+
+    async def feedback(self, request: Request) -> Response:
+        """Store feedback: the fields `issue`, `stars`, `comment`, and `learn` if skills may learn from it."""
+        fields = await form_fields(request)
+        if (unsent := self._unsent(request, fields)) is not None:
+            return unsent
+        try:
+            notice = await self._rate(fields)
+        except (ApiError, SymphonyError) as error:
+            notice = Notice.of_error(error)
+        return self._go_on(fields, notice, typed="comment")
+
+    def _unsent(self, request: Request, fields: Mapping[str, str]) -> Response | None:
+        """The page with what was typed into a form of another sign-in; `None` if it is of this one.
+
+        Raises:
+            RequestError: it is of another one, and nothing was typed.
+        """
         try:
             self._access.check_form(request, fields.get("csrf", ""))
         except RequestError as error:
             if not any(map(fields.get, TYPED)):
                 raise
             return unsent_page(error, request.scope, fields, csrf=self._access.csrf(request) or "")
-        try:
-            text = fields.get("state" if verb == "move" else "text", "")
-            notice = await self._carry_out(verb, fields.get("issue", ""), text)
-        except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
-        if not notice.ok:
-            notice = replace(notice, unsent=fields.get("text", "").replace("\r\n", "\n"))
-        return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
+        return None
 
-    async def feedback(self, request: Request) -> Response:
-        """Store feedback: the fields `issue`, `stars`, `comment`, and `learn` if skills may learn from it."""
-        fields = await form_fields(request)
-        self._access.check_form(request, fields.get("csrf", ""))
-        try:
-            notice = await self._rate(fields)
-        except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+    def _go_on(self, fields: Mapping[str, str], notice: Notice, *, typed: str) -> Response:
+        """Lead to the page `next`, which shows the notice, and what was typed if nothing was done with it."""
+        if not notice.ok:
+            notice = replace(notice, unsent=fields.get(typed, "").replace("\r\n", "\n"))
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def _rate(self, fields: Mapping[str, str]) -> Notice:
@@ -254,7 +269,8 @@ def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *,
         text = escape(visible(fields[name].replace("\r\n", "\n")))
         area = f'<textarea id="{name}" name="{name}" rows="12" cols="40">\n{text}</textarea>'
         texts.append(f'<p><label for="{name}">What you wrote</label><br>{area}</p>')
-    if root := root_of(scope):
+    root = root_of(scope)
+    if root or csrf:
         kept = {name: value for name, value in fields.items() if name not in TYPED} | {"csrf": csrf}
         hidden = [
             f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'

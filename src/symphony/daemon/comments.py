@@ -24,6 +24,9 @@ from symphony.daemon.context import RuntimeContext, tracker_key
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.domain import (
     NO_COMMENTS,
+    Blame,
+    Category,
+    Failure,
     FaultPoint,
     Issue,
     PeopleComments,
@@ -35,7 +38,7 @@ from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import CommentRecord, SkillsComment, ToldComment, decode, encode
 from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment, State
 from symphony.skills import Severity, SkillSet
-from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
+from symphony.trackers.base import AnswerCapability, Comment, CommentCapability, TrackerError
 from symphony.trackers.comments import (
     ON_BEHALF,
     PERSON,
@@ -124,18 +127,31 @@ class CommentWriter(JobKind):
 
     @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether the comment is still true, and its tracker in use: a block may be over by now."""
-        is_over = decode(job.payload, CommentDraft).kind == _BLOCKED and job.issue_id not in state.blocked
-        return not is_over and job.receiver == tracker_key(context)
+        """Whether the comment is still true, and its tracker in use: a block may be over by now.
+
+        A person's comment is never forgotten.
+        """
+        kind = decode(job.payload, CommentDraft).kind
+        is_over = kind == _BLOCKED and job.issue_id not in state.blocked
+        return kind == PERSON or (not is_over and job.receiver == tracker_key(context))
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
         """Create or update a comment.
 
         Raises:
-            TrackerError: it could not be written.
+            TrackerError: it could not be written, or a person wrote it for another tracker.
         """
         context, comment = attempt.context, decode(attempt.job.payload, CommentDraft)
+        if attempt.job.receiver != tracker_key(context):
+            raise TrackerError(
+                Failure(
+                    category=Category.INVALID_TRACKER_CONFIG,
+                    blame=Blame.CONFIG,
+                    message="WORKFLOW.md names another tracker than when the comment was written",
+                    retryable=False,
+                )
+            )
         if context.tracker is not self._tracker:
             if self._tracker is not None:
                 self._digests.clear()

@@ -285,7 +285,7 @@ def test_feedback_is_given_by_the_keyboard_or_skipped_for_good(browser: Browser,
         for _ in range(3):
             page.keyboard.press("ArrowRight")
         expect(page.get_by_label("4 stars")).to_be_checked()
-        page.get_by_label("Comment").fill("Stream the file")
+        page.get_by_label("Comment", exact=True).fill("Stream the file")
         page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
         expect(page.get_by_label("4 stars")).to_be_checked()
         page.get_by_role("button", name="Send feedback").click()

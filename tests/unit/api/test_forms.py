@@ -110,8 +110,10 @@ async def test_feedback_is_a_form_and_only_with_stars() -> None:
         ("SYM-1", Stars(stars=1, comment="a\nb", learn=False), True),
     ]
     async with asking(operator, CONTROL) as client:
-        forged = await client.post("/actions/feedback", data={**FORM, "csrf": "x", "stars": "1"})
-    assert (forged.status_code, len(operator.ratings)) == (403, 2)
+        for forged in ({"stars": "1"}, {"stars": "1", "comment": "good"}):
+            answer = await client.post("/actions/feedback", data={**FORM, "csrf": "x", **forged})
+            assert (answer.status_code, len(operator.ratings)) == (403, 2)
+            assert forged.get("comment", "") in answer.text
 
 
 async def test_a_body_that_is_no_form_is_refused() -> None:

@@ -218,6 +218,24 @@ async def test_another_tracker_does_not_get_what_was_owed_to_the_first(tmp_path:
     assert second.asked == []
 
 
+@in_virtual_time
+async def test_a_comment_of_a_person_waits_for_its_tracker(tmp_path: Path) -> None:
+    first, second = CommentingTracker(before_answer=refuse), CommentingTracker()
+    outbox = Outbox(make_context(tmp_path, first))
+    owe_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", "Blue")
+    more = '{"tracker": {"kind": "markdown", "provider": {"path": "elsewhere"}}}'
+    outbox.context = make_context(tmp_path, second, more=more)
+    await outbox.settle()
+    assert second.asked == []
+    (unsent,) = unsent_comments(outbox.jobs.jobs, "1")
+    assert (unsent.text, unsent.given_up) == ("Blue", True)
+    first.before_answer, outbox.context = nothing, make_context(tmp_path, first)
+    (job,) = outbox.jobs.jobs
+    outbox.jobs.retry(job.key)
+    await outbox.settle()
+    assert len(first.comments) == 1
+
+
 class TestWhatIsKnown:
     async def test_an_unchanged_note_costs_no_request(self, tmp_path: Path) -> None:
         tracker = CommentingTracker()

@@ -234,13 +234,11 @@ class RunStory:
     Attributes:
         run: `None` for what happened before the first run.
         words: how it ended, in one sentence.
-        number: of the attempt, from 1.
         events: what happened between its start and that of the next run.
     """
 
     run: models.PastRun | None
     words: str
-    number: int
     events: tuple[models.Event, ...]
 
 
@@ -343,10 +341,9 @@ def _stories(runs: Sequence[models.PastRun], events: Sequence[models.Event]) -> 
     for run in runs:
         own = [event for event in left if event.at >= run.started_at]
         left = left[: len(left) - len(own)]
-        number = 1 if run.attempt is None else run.attempt + 1
-        stories.append(RunStory(run=run, words=run_words(run), number=number, events=tuple(own[::-1])))
+        stories.append(RunStory(run=run, words=run_words(run), events=tuple(own[::-1])))
     if left:
-        stories.append(RunStory(run=None, words="Before these runs", number=0, events=tuple(left[::-1])))
+        stories.append(RunStory(run=None, words="Before these runs", events=tuple(left[::-1])))
     return tuple(stories)
 
 

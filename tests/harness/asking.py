@@ -47,6 +47,7 @@ from symphony.api.models import (
     Stars,
     State,
     System,
+    Task,
     Transcript,
     Verb,
 )
@@ -184,6 +185,31 @@ class FakeOperator:
         self.asked.append(identifier)
         story = self.story
         return issue_document(story.state, story.history, identifier, now_ms=story.now, now=story.wall())
+
+    async def task(self, identifier: str) -> Task | None:
+        self._try()
+        found = await self.issue(identifier)
+        if found is None:
+            return None
+        return Task(
+            generated_at=found.generated_at,
+            issue_id=found.issue_id,
+            issue_identifier=identifier,
+            title=found.title,
+            state=found.state,
+            gone=False,
+            description="What is to be done.",
+            description_cut=False,
+            labels=("backend",),
+            priority=2,
+            blocked_by=(),
+            created_at=None,
+            updated_at=None,
+            comments=(),
+            comments_left_out=0,
+            can_comment=True,
+            failure=None,
+        )
 
     async def rehearse(self, identifiers: Sequence[str] = ()) -> Rehearsal:
         self._try()

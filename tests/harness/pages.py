@@ -431,6 +431,64 @@ def demo_issue() -> models.Issue:
     )
 
 
+DESCRIPTION = """\
+The audit log has **40,000 rows**. Page through it with a cursor.
+
+1. 100 rows a page
+2. a cursor that survives two events with one timestamp
+
+| Field | Kind |
+| --- | --- |
+| `after` | text |
+
+See https://pages.example/cursors, [the old log](https://pages.example/log) and ![a drawing](https://pages.example/a.png).
+
+```python
+page = log.read(after=cursor)
+```
+"""
+
+
+def demo_task(issue: models.Issue) -> models.Task:
+    """What the tracker says of an issue: a description, a dependency, and comments of all."""
+
+    def comment(number: int, by: str, author: str, body: str) -> models.TaskComment:
+        at = ago(hours=4 - number / 2)
+        return models.TaskComment(id=str(number), by=by, author=author, at=at, body=body, cut=False)
+
+    return models.Task(
+        generated_at=issue.generated_at,
+        issue_id=issue.issue_id,
+        issue_identifier=issue.issue_identifier,
+        title=issue.title,
+        state=issue.state,
+        gone=False,
+        description=DESCRIPTION,
+        description_cut=False,
+        labels=("backend", "audit"),
+        priority=2,
+        blocked_by=(
+            models.TaskBlocker(
+                issue_identifier="WEB-118", title=READY.title, state="Done", over=True, known=True
+            ),
+            models.TaskBlocker(
+                issue_identifier="OPS-7", title=None, state="In Progress", over=False, known=False
+            ),
+        ),
+        created_at=ago(days=3),
+        updated_at=ago(hours=2),
+        comments=(
+            comment(1, "person", "ann", "Please keep the parameter `limit`; two clients use it."),
+            comment(2, "agent", "agent", "I keep `limit`, at most 100."),
+            comment(3, "daemon", "symphony", "Attempt 1 timed out. Attempt 2 follows."),
+            comment(4, "person", "operator", "See https://pages.example/cursors first."),
+        ),
+        comments_left_out=0,
+        can_comment=True,
+        failure=None,
+    )
+
+
 def ready_issue(running: models.Issue) -> models.Issue:
     """An issue whose work waits for review."""
     return structs.replace(
@@ -589,6 +647,7 @@ class DemoOperator(FakeOperator):
 
     document: models.State = field(default_factory=demo_state)
     one: models.Issue = field(default_factory=demo_issue)
+    task_document: models.Task | None = None
     transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
     diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
     transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
@@ -609,6 +668,12 @@ class DemoOperator(FakeOperator):
         if identifier == READY.issue_identifier:
             return structs.replace(ready_issue(self.one), feedback=tuple(self.given))
         return self.one if identifier == self.one.issue_identifier else None
+
+    @override
+    async def task(self, identifier: str) -> models.Task | None:
+        self._try()
+        issue = await self.issue(identifier)
+        return self.task_document or (None if issue is None else demo_task(issue))
 
     @override
     async def feedback(

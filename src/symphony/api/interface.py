@@ -23,7 +23,7 @@ AGE_PATTERN = "^([0-9]{1,6}[smhdw])?$"
 MAX_RUNS = 1_000
 """The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
-"""The longest answer to an agent's question."""
+"""The longest answer to an agent's question, and the longest comment."""
 MAX_DIFF_CHARS = 200 * 1_024
 """The longest diff that is shown."""
 MAX_DIFF_LINES = 2_000
@@ -138,6 +138,16 @@ class Operator(Protocol):
 
     async def issue(self, identifier: str) -> models.Issue | None:
         """One issue; `None` if it is not known.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def task(self, identifier: str) -> models.Task | None:
+        """One issue as the tracker has it; `None` if it is not known.
+
+        Asks the tracker, at most once in a while; what it does not answer in time is missing.
 
         Raises:
             UnavailableError: as `state`.
@@ -306,7 +316,7 @@ class Operator(Protocol):
         Args:
             verb: one of `routes.ON_ISSUE` with an identifier, or of `routes.ON_DAEMON` without.
             identifier: the issue.
-            text: the answer to a question, or the state to move to.
+            text: the answer to a question, the comment, or the state to move to.
 
         Raises:
             ConflictError: the action does not fit the present state.

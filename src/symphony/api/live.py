@@ -67,6 +67,12 @@ class Changes:
         for stream in self.streams:
             stream.add(frozenset({LIBRARY}))
 
+    def issue_changed(self, identifier: str) -> None:
+        """Take note of something on the page of an issue that no step of the scheduler shows."""
+        self.version += 1
+        for stream in self.streams:
+            stream.add(frozenset({f"issue:{identifier}"}))
+
     def merges_rehearsed(self) -> None:
         """Take note of a new result of a rehearsal, which any finished issue shows."""
         self.version += 1

@@ -197,6 +197,29 @@ def test_without_javascript_a_person_reads_and_acts(browser: Browser, address: s
         expect(stop).to_be_visible()
 
 
+def test_a_person_comments_on_an_issue(browser: Browser, operator: DemoOperator, address: str) -> None:
+    with opened(browser, **PHONE) as page:
+        page.goto(f"{address}/issues/WEB-131")
+        box = page.get_by_label("Comment on WEB-131")
+        box.fill("Keep `limit`,\nplease.")
+        operator.one = structs.replace(operator.one, title="A new title")
+        page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_role("heading", level=1)).to_have_text("A new title")
+        expect(box).to_have_value("Keep `limit`,\nplease.")
+        page.get_by_role("button", name="Comment", exact=True).click()
+        expect(page.get_by_text("so it will be")).to_be_visible()
+        expect(box).to_have_value("")
+    with opened(browser, java_script_enabled=False, **WIDE) as page:
+        page.goto(f"{address}/issues/WEB-131")
+        expect(page.get_by_label("Comment on WEB-131")).to_be_hidden()
+        page.get_by_role("link", name="Write a comment").click()
+        page.get_by_label("Comment on WEB-131").fill("Thanks")
+        page.get_by_role("button", name="Comment", exact=True).click()
+        expect(page.get_by_text("so it will be")).to_be_visible()
+    said = [("comment", "WEB-131", "Keep `limit`,\nplease."), ("comment", "WEB-131", "Thanks")]
+    assert operator.orders == said
+
+
 def test_a_person_edits_a_skill_and_decides_on_a_proposal(browser: Browser, address: str) -> None:
     with opened(browser, **WIDE) as page:
         page.goto(f"{address}/skills")
@@ -262,7 +285,7 @@ def test_feedback_is_given_by_the_keyboard_or_skipped_for_good(browser: Browser,
         for _ in range(3):
             page.keyboard.press("ArrowRight")
         expect(page.get_by_label("4 stars")).to_be_checked()
-        page.get_by_label("Comment").fill("Stream the file")
+        page.get_by_label("Comment", exact=True).fill("Stream the file")
         page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
         expect(page.get_by_label("4 stars")).to_be_checked()
         page.get_by_role("button", name="Send feedback").click()

@@ -11,7 +11,7 @@ from msgspec import structs
 from typing_extensions import override
 
 from harness.asking import BEARER, CONTROL, HALF_PAST, LOOPBACK, TOKEN, asking, signed_in
-from harness.pages import NOW, DemoOperator, demo_state, waiting_row
+from harness.pages import NOW, DemoOperator, demo_state, demo_task, waiting_row
 from symphony.api.access import Access
 from symphony.api.explain import explain
 from symphony.api.forms import local_path
@@ -342,7 +342,7 @@ async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOpe
         str(skills.listed[0].sha256)[:12],
         skills.dropped[0].name,
         f"{skills.problems[0].path}:4",
-        without_codes(str(issue.runs[1].reason)),
+        f"Timed out: {without_codes(str(issue.runs[1].reason))}",
         issue.recent_events[0].message,
         issue.workspace.branch,
         "symphony diff WEB-131",
@@ -362,9 +362,79 @@ async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOpe
     assert [form["action"] for form in page.all("form") if form.get("method") == "post"] == [
         "/actions/stop",
         "/actions/move",
+        "/actions/comment",
     ]
     assert page.all("main")[0]["data-scope"] == "issue:WEB-131"
     assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/WEB-131"} in page.all("link")
+
+
+async def test_the_page_of_an_issue_has_the_issue(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    page = check(await client.get("/issues/WEB-131"))
+    words = " ".join(page.text.split())
+    task = demo_task(operator.one)
+    for fact in (*task.labels, "priority 2", "WEB-118 Export reports as CSV Done, over", "OPS-7 In Progress"):
+        assert fact in words
+    for comment in task.comments:
+        who = comment.author if comment.by == comment.author else f"{comment.author} {comment.by}"
+        assert who in words
+    links = {str(link["href"]): link for link in page.all("a")}
+    assert {"/issues/WEB-118", "https://pages.example/cursors", "https://pages.example/a.png"} <= set(links)
+    assert "/issues/OPS-7" not in links, "the daemon has no page for it"
+    assert page.all("img") == []
+    assert len(page.all("td")) == 2
+    events = [found for found in page.all("details") if str(found.get("id")).startswith("events-")]
+    assert [("open" in found) for found in events] == [True, False], "the newest run is open"
+
+
+async def test_the_page_of_an_issue_says_what_the_tracker_does_not(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    task = demo_task(operator.one)
+    waiting = structs.replace(task.comments[0], id=None, sent="waiting", failure="the tracker is down")
+    for changed, told, can_write in (
+        ({"gone": True, "comments": ()}, "does not have this issue any more", False),
+        ({"failure": "no answer", "description": None, "comments": (waiting,)}, "no answer", True),
+        ({"comments": (waiting,)}, "is being sent: the tracker is down", True),
+        ({"comments": (structs.replace(waiting, sent="given_up"),)}, "not sent: the tracker is down", True),
+        ({"can_comment": False, "comments": ()}, "100 rows a page", False),
+        ({"comments": 20 * task.comments[:1], "comments_left_out": 7}, "12 earlier comments", True),
+    ):
+        operator.task_document = structs.replace(task, **changed)
+        page = check(await client.get("/issues/WEB-131"))
+        assert told in " ".join(page.text.split())
+        assert ("/actions/comment" in {form.get("action") for form in page.all("form")}) is can_write
+        assert operator.one.recent_events[0].message in page.text
+
+
+async def test_hostile_texts_of_the_issue_are_text(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    task = demo_task(operator.one)
+    body = (
+        f"{HOSTILE}\n\n[a](javascript:alert(1)) [b](data:text/html,x) [c](/skills) <https://good.example>\n\n"
+        "![x](javascript:1) [![in](https://good.example/i.png)](https://good.example/o) <b onclick=x>\n\n"
+        "| a | b |\n| --: | :-: |\n| 1 | 2 |\n\n"
+        "\x1b[31mred\x1b[0m \u202eexe.txt [https://good.example](https://evil.example)"
+    )
+    comment = structs.replace(task.comments[0], body=body, author=HOSTILE)
+    operator.task_document = structs.replace(task, description=body, comments=(comment,), labels=(HOSTILE,))
+    response = await client.get("/issues/WEB-131")
+    page = check(response)
+    for raw in ("<script>alert", "<b onclick", "\x1b", "\u202e"):
+        assert raw not in response.text
+    for shown in ("\\x1b[31mred", "\\u202eexe.txt", "javascript:alert(1)"):
+        assert shown in page.text
+    hrefs = {str(link["href"]) for link in page.all("a") if "good" in str(link) or "evil" in str(link)}
+    assert hrefs == {"https://good.example", "https://good.example/o", "https://evil.example"}
+    assert {link["title"] for link in page.all("a") if "evil" in str(link["href"])} == {
+        "https://evil.example"
+    }
+
+
+async def test_a_comment_can_be_written_without_javascript(client: httpx.AsyncClient) -> None:
+    page = check(await client.get("/issues/WEB-131"))
+    assert any(found.get("http-equiv") == "refresh" for found in page.all("meta"))
+    assert "/issues/WEB-131?write=1#write" in {link["href"] for link in page.all("a")}
+    page = check(await client.get("/issues/WEB-131?write=1"))
+    assert not any(found.get("http-equiv") == "refresh" for found in page.all("meta")), "it loses text"
 
 
 async def test_a_skill_of_the_library_leads_to_the_version_that_the_run_got(
@@ -405,7 +475,7 @@ async def test_what_can_be_done_about_an_issue_depends_on_its_status(
         for told in (explanation.answer, explanation.next, explanation.advice):
             assert told is None or " ".join(told.split()) in words
         posted = {str(form["action"]) for form in page.all("form") if form.get("method") == "post"}
-        assert posted == {f"/actions/{verb}" for verb in verbs}
+        assert posted == {f"/actions/{verb}" for verb in {*verbs, "comment"}}
 
 
 @pytest.mark.parametrize("status", ["running", "retrying"])

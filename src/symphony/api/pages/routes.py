@@ -70,11 +70,13 @@ class Pages:
     async def issue(self, request: Request) -> Content:
         """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
         name, run = identifier(request), request.query_params.get("run") or None
+        task = await self._operator.task(name)  # first: it learns the states of the tracker
         issue = await self._operator.issue(name)
         if issue is None:
             raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
         asks = not feedback_skipped(request, name)
         after, path = number(request, "after", at_most=MAX_COUNT), request.scope["path"]
+        writes = "write" in request.query_params
         transcript = await self._operator.transcript(name, run, after, ENTRIES_SHOWN)
         return Content(
             template="issue.html",
@@ -82,8 +84,9 @@ class Pages:
             section="Board",
             twin=f"/api/v1/{quote(name, safe='')}",
             now=issue.generated_at,
-            view=lambda: issue_view(issue, transcript, path, asks_feedback=asks),
-            reloads=(issue.blocked is None or issue.blocked.question is None)
+            view=lambda: issue_view(issue, task, transcript, path, asks_feedback=asks, writes=writes),
+            reloads=not writes
+            and (issue.blocked is None or issue.blocked.question is None)
             and issue.status not in RATED_STATUSES,
             scope=f"issue:{name}",
         )

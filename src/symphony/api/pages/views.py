@@ -14,7 +14,7 @@ from msgspec import json, structs
 from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
-from symphony.api.formatting import seconds_between, tokens
+from symphony.api.formatting import run_words, seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, BranchDiff, RunQuery
 from symphony.domain import Selection, natural_order, one_line, plural
@@ -29,6 +29,7 @@ SECTIONS: Final = (
 WAITING_SHOWN: Final = 50
 RUNS_SHOWN: Final = 100
 ENTRIES_SHOWN: Final = 200
+COMMENTS_SHOWN: Final = 8
 MAX_WAITING_SHOWN: Final = 1_000
 RATED_STATUSES: Final = frozenset({"ready", "ended"})
 """Statuses of an issue whose work people can judge."""
@@ -227,17 +228,36 @@ class EntryView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunStory:
+    """A run with the events of its time, the newest first.
+
+    Attributes:
+        run: `None` for what happened before the first run.
+        words: how it ended, in one sentence.
+        events: what happened between its start and that of the next run.
+    """
+
+    run: models.PastRun | None
+    words: str
+    events: tuple[models.Event, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IssueView:
     """The page of an issue.
 
     Attributes:
         issue: the document.
+        task: the issue as the tracker has it; `None` if that is not known.
+        comments: the newest comments, the newest last.
+        earlier_comments: those before them.
+        stories: the runs with their events, the newest first.
+        writes: the form for a comment is open also without JavaScript, and the page does not reload itself.
         icon: of its status.
         status: in words.
         silent: a running agent gave no sign of life for two minutes.
         notices: what is not normal and affects all issues.
         session_id: the agent's conversation.
-        events: the newest first.
         run_id: the run whose transcript is shown.
         entries: the part of the transcript that is shown.
         missing: what is missing in it.
@@ -248,12 +268,16 @@ class IssueView:
     """
 
     issue: models.Issue
+    task: models.Task | None
+    comments: tuple[models.TaskComment, ...]
+    earlier_comments: tuple[models.TaskComment, ...]
+    stories: tuple[RunStory, ...]
+    writes: bool
     icon: str
     status: str
     silent: bool
     notices: tuple[Condition, ...]
     session_id: str | None
-    events: tuple[models.Event, ...]
     run_id: str | None
     entries: tuple[EntryView, ...]
     missing: tuple[str, ...]
@@ -264,25 +288,36 @@ class IssueView:
 
 
 def issue_view(
-    issue: models.Issue, transcript: models.Transcript | None, path: str, *, asks_feedback: bool = True
+    issue: models.Issue,
+    task: models.Task | None,
+    transcript: models.Transcript | None,
+    path: str,
+    *,
+    asks_feedback: bool = True,
+    writes: bool = False,
 ) -> IssueView:
     """The page of an issue at that path; without a transcript if it has none.
 
-    With `asks_feedback` a person is asked for feedback when the work is done.
+    With `asks_feedback` a person is asked for feedback when the work is done. See `IssueView.writes`.
     """
     asks = issue.blocked is not None and issue.blocked.question is not None
     claim = issue.running or issue.blocked
     run, found = issue.running, transcript.entries if transcript else ()
     run_id = transcript.run_id if transcript else None
     first = found[0].seq if found else 1
+    comments = () if task is None else task.comments
     return IssueView(
         issue=_steady(issue),
+        task=None if task is None else structs.replace(task, generated_at=""),
+        comments=comments[-COMMENTS_SHOWN:],
+        earlier_comments=comments[:-COMMENTS_SHOWN],
+        stories=_stories(issue.runs, issue.recent_events),
+        writes=writes,
         icon="question" if asks else issue.status,
         status="Asks you" if asks else _STATUS.get(issue.status, issue.status),
         silent=run is not None and _is_silent(run, issue.generated_at),
         notices=tuple(conditions(issue)),
         session_id=claim.session_id if claim else None,
-        events=issue.recent_events[::-1],
         run_id=run_id,
         entries=tuple(
             _entry(entry)
@@ -298,6 +333,18 @@ def issue_view(
         and not issue.feedback,
         why=explain(issue, when=lambda moment: f"{MOMENT_MARK}{moment}{MOMENT_MARK}"),
     )
+
+
+def _stories(runs: Sequence[models.PastRun], events: Sequence[models.Event]) -> tuple[RunStory, ...]:
+    """The runs, the newest first, each with the events since its start; at last those before all runs."""
+    left, stories = list(events), list[RunStory]()
+    for run in runs:
+        own = [event for event in left if event.at >= run.started_at]
+        left = left[: len(left) - len(own)]
+        stories.append(RunStory(run=run, words=run_words(run), events=tuple(own[::-1])))
+    if left:
+        stories.append(RunStory(run=None, words="Before these runs", events=tuple(left[::-1])))
+    return tuple(stories)
 
 
 def _steady(issue: models.Issue) -> models.Issue:

@@ -19,6 +19,7 @@ from symphony.api.interface import (
     LibraryInUse,
     Operator,
     RunQuery,
+    TranscriptQuery,
     UnavailableError,
     UnknownError,
     WebhookReceiver,
@@ -112,7 +113,7 @@ class FakeOperator:
     fails: Exception | None = None
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
-    parts: list[tuple[str | None, int | None, int]] = field(default_factory=list)
+    parts: list[TranscriptQuery] = field(default_factory=list)
     phases: list[str | None] = field(default_factory=list)
     refreshes: int = 0
     unfit: ConflictError | None = None
@@ -265,13 +266,13 @@ class FakeOperator:
         return Exposition(content=b"symphony_slots 2\n", content_type="text/plain; version=0.0.4")
 
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
     ) -> Transcript | None:
         if await self.issue(identifier) is None:
             return None
-        if run not in {None, "run-1"}:
+        if part.run not in {None, "run-1"}:
             raise UnknownError("run_not_found", "no such run", hint="there is run-1")
-        self.parts.append((run, after, limit))
+        self.parts.append(part)
         entry = CommandEntry(
             seq=1,
             at="2026-03-01T12:30:00.000Z",
@@ -287,6 +288,7 @@ class FakeOperator:
             entries=(entry,),
             next_after=1,
             more=False,
+            earlier=False,
             ended=False,
             complete=True,
             missing=(),

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from harness.asking import FakeOperator
 from symphony.api import models
-from symphony.api.interface import BranchDiff, RunQuery
+from symphony.api.interface import BranchDiff, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection, Tokens
 from symphony.journal.transcripts import (
@@ -529,6 +529,7 @@ def demo_transcript() -> models.Transcript:
         ),
         next_after=9,
         more=False,
+        earlier=False,
         ended=False,
         complete=True,
         missing=(),
@@ -589,7 +590,7 @@ class DemoOperator(FakeOperator):
     one: models.Issue = field(default_factory=demo_issue)
     transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
     diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
-    transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
+    transcript_parts: list[tuple[str, TranscriptQuery]] = field(default_factory=list)
     queries: list[RunQuery] = field(default_factory=list)
     given: list[models.Feedback] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
@@ -618,9 +619,9 @@ class DemoOperator(FakeOperator):
 
     @override
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
     ) -> models.Transcript | None:
-        self.transcript_parts.append((identifier, run, after, limit))
+        self.transcript_parts.append((identifier, part))
         return self.transcript_part
 
     @override

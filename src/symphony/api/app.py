@@ -128,7 +128,7 @@ class _Answers:
             "issue": lambda request, _: ask.issue(identifier(request)),
             "prompt": lambda request, _: ask.prompt(identifier(request), request.query_params.get("phase")),
             "explanation": self._explanation,
-            "transcript": lambda request, _: ask.transcript(identifier(request), *transcript_part(request)),
+            "transcript": lambda request, _: ask.transcript(identifier(request), transcript_part(request)),
             **{verb: partial(self._act, verb) for verb in routes.ON_ISSUE},
             "feedback": self._feedback,
             **{verb: partial(self._act, verb) for verb in routes.ON_DAEMON},

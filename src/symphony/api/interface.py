@@ -105,6 +105,25 @@ class BranchDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptQuery:
+    """Selects entries of a transcript: the last ones, unless `after` is given.
+
+    Attributes:
+        run: the id of the run, or the begin of it; the latest run by default.
+        after: the first entries after this number.
+        before: only entries before this number.
+        limit: how many; there may be fewer, as an answer has a limited size.
+        text: only entries with this text, in upper or lower case.
+    """
+
+    run: str | None = None
+    after: int | None = None
+    before: int | None = None
+    limit: int = 200
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuery:
     """Selects runs of the journal; an empty set selects all.
 
@@ -145,15 +164,9 @@ class Operator(Protocol):
         ...
 
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
     ) -> models.Transcript | None:
         """A part of the transcript of a run of the issue; `None` if the issue is not known.
-
-        Args:
-            identifier: the issue.
-            run: the id of the run, or the begin of it; the latest run by default.
-            after: the first entries after this number; the last entries by default.
-            limit: how many entries; there may be fewer, as an answer has a limited size.
 
         Raises:
             UnavailableError: as `state`.

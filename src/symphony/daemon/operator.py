@@ -31,6 +31,7 @@ from symphony.api.interface import (
     Exposition,
     LibraryInUse,
     RunQuery,
+    TranscriptQuery,
     UnavailableError,
     UnknownError,
 )
@@ -252,11 +253,10 @@ class ServiceOperator(Observer):
         return await to_thread.run_sync(answers.issue, self._snapshot(), identifier)
 
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
     ) -> models.Transcript | None:
         """See `api.interface.Operator`."""
-        ask = partial(answers.transcript, self._snapshot(), identifier, run, after, limit)
-        return await to_thread.run_sync(ask)
+        return await to_thread.run_sync(answers.transcript, self._snapshot(), identifier, part)
 
     async def skills(self) -> models.SkillsOverview:
         """See `api.interface.Operator`. Where files or the journal cannot be read in time, less is shown."""

@@ -15,7 +15,7 @@ from harness.pages import NOW, DemoOperator, demo_state, waiting_row
 from symphony.api.access import Access
 from symphony.api.explain import explain
 from symphony.api.forms import local_path
-from symphony.api.interface import BranchDiff, RunQuery, UnavailableError
+from symphony.api.interface import BranchDiff, RunQuery, TranscriptQuery, UnavailableError
 from symphony.api.models import (
     AgentLimit,
     Block,
@@ -496,12 +496,15 @@ async def test_a_part_of_the_transcript_of_a_run(client: httpx.AsyncClient, oper
         UsageEntry(seq=507, at=at, turn=1, input_tokens=1, output_tokens=1, total_tokens=2),
     ]
     operator.transcript_part = structs.replace(
-        part, entries=tuple(entries), more=True, next_after=507, missing=("2 entries are missing",)
+        part, entries=tuple(entries), more=True, earlier=True, next_after=507, missing=("2 entries are missing",)
     )
     page = check(await client.get("/issues/WEB-131?run=run-131-2&after=499"))
-    assert operator.transcript_parts[-1] == ("WEB-131", "run-131-2", 499, 200)
+    assert operator.transcript_parts[-1] == (
+        "WEB-131",
+        TranscriptQuery(run="run-131-2", after=499, limit=200),
+    )
     links = {str(link["href"]) for link in page.all("a")}
-    assert {f"/issues/WEB-131?run=run-131-2&after={after}" for after in (299, 507)} <= links
+    assert {f"/issues/WEB-131?run=run-131-2&{end}" for end in ("before=500", "after=507")} <= links
     assert page.text.count(VISIBLE) >= 9
     for fact in ("2 entries are missing", "9 characters are left out", "writing", "$0.50"):
         assert fact in page.text
@@ -649,7 +652,7 @@ async def test_a_signed_in_browser_can_sign_out(operator: DemoOperator) -> None:
     async with asking(operator, access, headers=signed_in(sign_in)) as browser:
         page = check(await browser.get("/"))
         assert f"{sign_in.root}/sign-out" in {form.get("action") for form in page.all("form")}
-        links = {str(each.get("href")) for each in page.all("a")} - {"#main"}
+        links = {str(each.get("href")) for each in page.all("a")} - {"#main", "#keys"}
         assert all(link.startswith((f"{sign_in.root}/", "http")) for link in links), (
             "each stays below the path"
         )

@@ -85,7 +85,10 @@
     },
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
   };
-  const morph = (node, fresh) => Idiomorph.morph(node, fresh, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
+  const morph = (node, fresh) => {
+    const isTyping = document.activeElement.matches("textarea, input, select"); // else a focused link would stay as it is
+    Idiomorph.morph(node, fresh, { morphStyle: "outerHTML", ignoreActiveValue: isTyping, callbacks });
+  };
   const apply = async (text) => {
     const fresh = parse(text);
     const main = fresh.getElementById("main");
@@ -104,22 +107,28 @@
     if (isStill) return fetch(`${root}api/v1/events`, { method: "HEAD", cache: "no-store", redirect: "error", signal });
     return fetch(location.href, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", redirect: "error", signal });
   };
+  const refreshNow = async () => {
+    let answer, text;
+    try {
+      answer = await ask();
+      text = await answer.text();
+    } catch {
+      if (!stream || stream.readyState !== EventSource.OPEN) lost("Not connected");
+      return;
+    }
+    if (answer.status === 200 && !isStill) {
+      etag = answer.headers.get("ETag");
+      await apply(text);
+    }
+    if (answer.ok || answer.status === 304) connected();
+    else if ([401, 403, 421].includes(answer.status)) lost("signed out");
+    else lost(`The daemon answers ${answer.status}`);
+  };
   const refresh = async () => {
     if (isStill && !isLost && stream) return;
     if (isBusy) { isAskedAgain = true; return; }
     isBusy = true;
-    try {
-      const answer = await ask();
-      if (answer.status === 200 && !isStill) {
-        etag = answer.headers.get("ETag");
-        await apply(await answer.text());
-      }
-      if (answer.ok || answer.status === 304) connected();
-      else if ([401, 403, 421].includes(answer.status)) lost("signed out");
-      else lost(`The daemon answers ${answer.status}`);
-    } catch {
-      if (!stream || stream.readyState !== EventSource.OPEN) lost("Not connected");
-    } finally {
+    try { await refreshNow(); } finally {
       setTimeout(() => { isBusy = false; if (isAskedAgain) { isAskedAgain = false; refresh(); } }, Number(page.pause));
     }
   };

@@ -1,15 +1,18 @@
 """The pages while a person looks: a transcript that grows, a daemon that is gone and back, the keyboard."""
 
+import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from axe_core_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.sync_api import Browser, Page, expect
 
 from harness.browsing import PHONE, WIDE, opened
 from harness.pages import DemoOperator
-from harness.project import Project
+from harness.project import Project, scripted
 from symphony.journal.transcripts import CommandEntry, MessageEntry, TranscriptEntry
 
 pytestmark = pytest.mark.slow
@@ -217,17 +220,43 @@ def test_keys_lead_to_what_a_card_offers_and_decide_nothing(browser: Browser, ad
         page.wait_for_url(f"{address}{ISSUE}/diff")
 
 
-def test_the_page_says_within_five_seconds_that_the_daemon_is_gone(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_says_within_five_seconds_that_the_daemon_is_gone_and_comes_back(
+    browser: Browser, tmp_path: Path
+) -> None:
     project = Project(root=tmp_path).create()
-    project.workflow()
-    grey = "() => document.documentElement.classList.contains('stale')"
+    project.workflow(command=scripted("--threads", str(tmp_path / "threads")))
+    project.issue("SYM-1", [{"ask_input": "Which colour?"}])
+    grey, port = "() => document.documentElement.classList.contains('stale')", str(free_port())
     with opened(browser, fixed_time=False, expected="Failed to load resource", **WIDE) as page:
-        with project.daemon("--port", "0") as daemon:
-            daemon.wait_for("serving")
+        live, answer = page.locator("#live"), page.get_by_label("Answer to SYM-1")
+        with project.daemon("--port", port) as daemon:
+            daemon.wait_for("issue_blocked")
             page.goto(project.symphony("open", "--print").stdout.strip())
-            live = page.get_by_role("status")
             expect(live).to_have_text("Live")
-            daemon.process.kill()
+            answer.fill("Blue, and a lot more")
+            daemon.signal(signal.SIGSTOP)  # the connection stays open
             expect(live).to_contain_text("Not connected since", timeout=5_000)
             assert page.evaluate(grey)
-            expect(page.get_by_role("button", name="Sign out")).to_be_disabled()
+            assert Axe().run(page, options={"resultTypes": ["violations"]})["violations"] == []
+            send = page.get_by_role("button", name="Send answer")
+            expect(send).to_be_disabled()
+            send.click(force=True)
+            expect(answer).to_have_value("Blue, and a lot more")
+            daemon.signal(signal.SIGCONT)
+            expect(live).to_have_text("Live", timeout=20_000)
+            assert not page.evaluate(grey)
+            expect(send).to_be_enabled()
+            daemon.signal(signal.SIGKILL)
+            expect(live).to_contain_text("Not connected since", timeout=5_000)
+        with project.daemon("--port", port) as daemon:
+            daemon.wait_for("serving")
+            expect(live).to_contain_text("Signed out", timeout=20_000)
+            assert page.evaluate(grey)
+            expect(answer).to_have_value("Blue, and a lot more")
+            page.goto(project.symphony("open", "--print").stdout.strip())
+            expect(live).to_have_text("Live")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -219,8 +219,10 @@
     shown.dataset.last = fresh.dataset.last;
   };
   const fetchPage = async (link) => {
-    const answer = await fetch(link.getAttribute("href"), { cache: "no-store", redirect: "error", signal: AbortSignal.timeout(ANSWER_MS) });
-    return answer.ok ? parse(await answer.text()) : null;
+    try {
+      const answer = await fetch(link.getAttribute("href"), { cache: "no-store", redirect: "error", signal: AbortSignal.timeout(ANSWER_MS) });
+      return answer.ok ? parse(await answer.text()) : null;
+    } catch { return null; }
   };
   // Puts the page before in front of a transcript; false if there is none.
   const prepend = async (where) => {
@@ -254,9 +256,8 @@
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     const shown = entriesOf(document), { bottom } = shown.getBoundingClientRect();
-    try {
-      if (await prepend(document)) scrollBy({ top: shown.getBoundingClientRect().bottom - bottom, behavior: "instant" });
-    } catch { location.href = link.href; }
+    if (await prepend(document)) scrollBy({ top: shown.getBoundingClientRect().bottom - bottom, behavior: "instant" });
+    else location.href = link.href; // which shows why
   });
 
   // --- copying ---

@@ -13,6 +13,7 @@ from symphony.api.access import Access
 from symphony.api.app import create_app
 from symphony.api.documents import feedback_document, issue_document, outbox_document, state_document
 from symphony.api.interface import (
+    NEWEST_ENTRIES,
     BranchDiff,
     ConflictError,
     Exposition,
@@ -58,6 +59,7 @@ from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
+from symphony.workspaces import FileChange
 
 __all__ = [
     "BEARER",
@@ -113,6 +115,7 @@ class FakeOperator:
     fails: Exception | None = None
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
+    work: dict[str, tuple[FileChange, ...]] = field(default_factory=dict)
     parts: list[TranscriptQuery] = field(default_factory=list)
     phases: list[str | None] = field(default_factory=list)
     refreshes: int = 0
@@ -257,17 +260,19 @@ class FakeOperator:
             agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
         )
 
-    async def diff(self, identifier: str) -> BranchDiff | None:
+    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
         self._try()
-        return self.diffs.get(identifier)
+        return self.work.get(identifier)
+
+    async def diff(self, identifier: str, *, working: bool = False) -> BranchDiff | None:
+        self._try()
+        return self.diffs.get(f"{identifier} so far" if working else identifier)
 
     async def metrics(self) -> Exposition:
         self._try()
         return Exposition(content=b"symphony_slots 2\n", content_type="text/plain; version=0.0.4")
 
-    async def transcript(
-        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
-    ) -> Transcript | None:
+    async def transcript(self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES) -> Transcript | None:
         if await self.issue(identifier) is None:
             return None
         if part.run not in {None, "run-1"}:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from harness.asking import FakeOperator
 from symphony import to_thread
 from symphony.api import models
-from symphony.api.interface import BranchDiff, RunQuery, TranscriptQuery
+from symphony.api.interface import NEWEST_ENTRIES, BranchDiff, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection, Tokens
 from symphony.journal.transcripts import (
@@ -623,7 +623,7 @@ class DemoOperator(FakeOperator):
 
     @override
     async def transcript(
-        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
         self.transcript_parts.append((identifier, part))
         if self.transcript_file is None or self.transcript_part is None:

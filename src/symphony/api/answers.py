@@ -33,7 +33,7 @@ from symphony.api.documents import (
     waiting_issues,
 )
 from symphony.api.history import MAX_EVENTS, History
-from symphony.api.interface import RunQuery, TranscriptQuery, UnknownError
+from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery, UnknownError
 from symphony.api.models import utc_text, wall_text
 from symphony.api.rehearsal import with_rehearsal
 from symphony.api.runs import runs_document, since_wall_ms
@@ -245,7 +245,7 @@ def issue(of: Snapshot, identifier: str) -> models.Issue | None:
 
 
 def transcript(
-    of: Snapshot, identifier: str, part: TranscriptQuery = TranscriptQuery()
+    of: Snapshot, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
 ) -> models.Transcript | None:
     """A part of the transcript of a run of the issue; `None` if the issue is not known.
 

@@ -8,6 +8,7 @@ from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
+from symphony.workspaces import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
 """The codes by which issues can be selected. Issues that are `ready` wait for a review."""
@@ -91,7 +92,7 @@ class LibraryInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchDiff:
-    """What the branch of an issue changes, as last delivered.
+    """What the branch of an issue changes, as last delivered, or its workspace so far.
 
     Attributes:
         branch: its name.
@@ -121,6 +122,10 @@ class TranscriptQuery:
     before: int | None = None
     limit: int = 200
     text: str = ""
+
+
+NEWEST_ENTRIES = TranscriptQuery()
+"""The last entries of the latest run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +169,7 @@ class Operator(Protocol):
         ...
 
     async def transcript(
-        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
         """A part of the transcript of a run of the issue; `None` if the issue is not known.
 
@@ -185,8 +190,20 @@ class Operator(Protocol):
         """
         ...
 
-    async def diff(self, identifier: str) -> BranchDiff | None:
+    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
+        """The files that the workspace of the issue has changed so far; read at most every few seconds.
+
+        `None` if it is on a host or has no repository, or if it cannot be read in a moment.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def diff(self, identifier: str, *, working: bool = False) -> BranchDiff | None:
         """What the branch of the issue changes; `None` if it has none, or its workspace is removed.
+
+        With `working`, what the workspace has changed so far, delivered or not.
 
         Raises:
             UnavailableError: as `state`, or the branch cannot be read.

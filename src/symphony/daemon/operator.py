@@ -16,6 +16,7 @@ from typing import Final, TypeVar, assert_never
 import anyio
 import structlog
 from anyio import CapacityLimiter
+from cachetools import FIFOCache
 from msgspec import structs
 from typing_extensions import override
 
@@ -26,6 +27,7 @@ from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
     MAX_DIFF_LINES,
+    NEWEST_ENTRIES,
     BranchDiff,
     ConflictError,
     Exposition,
@@ -84,7 +86,7 @@ from symphony.scheduler import (
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import MovingCapability
-from symphony.workspaces import Patch
+from symphony.workspaces import NUMSTAT, FileChange, Patch, parse_numstat
 
 _DIAGNOSIS_MS: Final = 60_000
 ACTION_TIMEOUT_S: Final = 10.0
@@ -92,6 +94,10 @@ SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
+WORKING_TIMEOUT_S: Final = 2.0
+_WORK_FRESH_MS: Final = 3_000
+_WORK_TOO_SLOW_MS: Final = 60_000
+_MAX_WORK: Final = 100
 _MAX_RATED_RUNS: Final = 50
 _APPLIED: Final = (
     "what it proposes takes effect at once, unless a person must read it first (agent.library.sync: apply)"
@@ -120,10 +126,18 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits in seconds: of a snapshot, of a preview, and of the wait for the scheduler to take an action."""
+    """Limits in seconds.
+
+    Attributes:
+        snapshot_s: of a snapshot.
+        preview_s: of a preview.
+        working_s: of the wait for what a workspace has changed so far.
+        action_s: of the wait for the scheduler to take an action.
+    """
 
     snapshot_s: float = SNAPSHOT_TIMEOUT_S
     preview_s: float = PREVIEW_TIMEOUT_S
+    working_s: float = WORKING_TIMEOUT_S
     action_s: float = ACTION_TIMEOUT_S
 
 
@@ -169,6 +183,8 @@ class ServiceOperator(Observer):
         self._limits = limits
         self._refresh_posted = False
         self._one_at_a_time = CapacityLimiter(1)
+        self._reading_work = anyio.Lock()
+        self._work: FIFOCache[str, tuple[int, tuple[FileChange, ...] | None]] = FIFOCache(_MAX_WORK)
         self._previews = anyio.Semaphore(_PREVIEWS_AT_ONCE)
         self._diagnosing = anyio.Lock()
         self._diagnosis: tuple[int, models.Diagnosis] | None = None
@@ -253,7 +269,7 @@ class ServiceOperator(Observer):
         return await to_thread.run_sync(answers.issue, self._snapshot(), identifier)
 
     async def transcript(
-        self, identifier: str, part: TranscriptQuery = TranscriptQuery()
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
         """See `api.interface.Operator`."""
         return await to_thread.run_sync(answers.transcript, self._snapshot(), identifier, part)
@@ -322,13 +338,36 @@ class ServiceOperator(Observer):
             message = f"no prompt within {self._limits.preview_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
-    async def diff(self, identifier: str) -> BranchDiff | None:
+    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
+        """See `api.interface.Operator`. A workspace that takes too long is left alone for a while."""
+        _, context = self._ready()
+        files: tuple[FileChange, ...] | None = None
+        with anyio.move_on_after(self._limits.working_s):
+            async with self._reading_work:
+                until, found = self._work.get(identifier, (0, None))
+                if self._core.now_ms() < until:
+                    return found
+                self._work[identifier] = self._core.now_ms() + _WORK_TOO_SLOW_MS, None
+                with suppress(SymphonyError):
+                    patch = await context.workspaces.working_patch(
+                        identifier, NUMSTAT, max_bytes=_MAX_PATCH_BYTES
+                    )
+                    if patch is not None:
+                        files = tuple(
+                            replace(file, path=context.redaction.text(file.path))
+                            for file in parse_numstat(patch.content).files
+                        )
+                self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files
+        return files
+
+    async def diff(self, identifier: str, *, working: bool = False) -> BranchDiff | None:
         """See `api.interface.Operator`."""
         _, context = self._ready()
         try:
             with anyio.fail_after(self._limits.snapshot_s):
                 async with self._previews:
-                    patch = await context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
+                    read = context.workspaces.working_patch if working else context.workspaces.patch
+                    patch = await read(identifier, max_bytes=_MAX_PATCH_BYTES)
                     if patch is None:
                         return None
                     return await to_thread.run_sync(_branch_diff, patch, context.redaction)

@@ -417,8 +417,8 @@ class _Page:
 
     def _start(self) -> int:
         """After which entry the last ones are looked for: where a text is, only reading tells."""
-        end = self._last_seq() + 1 if self._before is None else self._before
-        return 0 if self._text else max(0, end - 1 - self._limit)
+        last = self._last_seq() if self._before is None else min(self._last_seq(), self._before - 1)
+        return 0 if self._text else max(0, last - self._limit)
 
     def _entries(self, after: int) -> Iterator[tuple[TranscriptEntry, int]]:
         """The entries after a `seq`, with the sizes of their lines."""

@@ -76,13 +76,15 @@ class Pages:
         asks = not feedback_skipped(request, name)
         path, part = request.scope["path"], replace(part, limit=ENTRIES_SHOWN)
         transcript = await self._operator.transcript(name, part)
+        local = issue.running is not None and issue.workspace.host is None
+        work = await self._operator.working_files(name) if local else None
         return Content(
             template="issue.html",
             title=f"{issue.issue_identifier} {issue.title}",
             section="Board",
             twin=f"/api/v1/{quote(name, safe='')}",
             now=issue.generated_at,
-            view=lambda: issue_view(issue, transcript, path, part, asks_feedback=asks),
+            view=lambda: issue_view(issue, transcript, path, part, work=work, asks_feedback=asks),
             reloads=(issue.blocked is None or issue.blocked.question is None)
             and issue.status not in RATED_STATUSES,
             scope=f"issue:{name}",
@@ -103,16 +105,16 @@ class Pages:
         )
 
     async def diff(self, request: Request) -> Content:
-        """What the branch of the issue changes."""
-        name = identifier(request)
-        diff = await self._operator.diff(name)
+        """What the branch of the issue changes, or with `working` its workspace so far."""
+        name, working = identifier(request), "working" in request.query_params
+        diff = await self._operator.diff(name, working=working)
         if diff is None:
             raise RequestError(404, "no_branch", "The issue has no branch, or its workspace is removed.")
         return Content(
             template="diff.html",
             title=f"Diff of {name}",
             section="Board",
-            view=lambda: diff_view(name, diff),
+            view=lambda: diff_view(name, diff, working=working),
             scope=f"issue:{name}",
             pause_ms=SLOW_MS,
         )

@@ -16,9 +16,18 @@ from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
 from symphony.api.formatting import seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
-from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, BranchDiff, RunQuery, TranscriptQuery
+from symphony.api.interface import (
+    MAX_RUNS,
+    NEWEST_ENTRIES,
+    RUN_OUTCOMES,
+    RUN_SUMS,
+    BranchDiff,
+    RunQuery,
+    TranscriptQuery,
+)
 from symphony.domain import Selection, natural_order, one_line, plural
 from symphony.journal import transcripts
+from symphony.workspaces import FileChange
 
 SECTIONS: Final = (
     ("Board", "/"),
@@ -51,6 +60,7 @@ _BAR_HEIGHT: Final = 24
 _AGES: Final = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "": "ever"}
 _GIST_CHARS: Final = 200
 _LAST_LINES: Final = 12
+_FILES_SHOWN: Final = 30
 _ENTRIES_BEFORE: Final = 20
 _SILENT_S: Final = 120
 _HEALTH: Final = {
@@ -269,6 +279,8 @@ class IssueView:
         first, last: the numbers of the first and the last entry of the part; 0 without entries.
         newest: the page with the last entries; `None` if this is the one, which grows with the transcript.
         search: the text that is searched for in the transcript.
+        work: the files that a running agent has changed so far; `None` if that is not known.
+        work_left_out: how many more there are.
         asks_feedback: a person is asked for feedback: the work is done and has none yet.
         why: why it is, or is not, being worked on; its moments are between `MOMENT_MARK`s.
     """
@@ -289,6 +301,8 @@ class IssueView:
     last: int
     newest: str | None
     search: str
+    work: tuple[FileChange, ...] | None
+    work_left_out: int
     asks_feedback: bool
     why: models.Explanation
 
@@ -297,13 +311,15 @@ def issue_view(
     issue: models.Issue,
     transcript: models.Transcript | None,
     path: str,
-    part: TranscriptQuery = TranscriptQuery(),
+    part: TranscriptQuery = NEWEST_ENTRIES,
     *,
+    work: tuple[FileChange, ...] | None = None,
     asks_feedback: bool = True,
 ) -> IssueView:
     """The page of an issue at that path, with a part of a transcript; without a transcript if it has none.
 
-    With `asks_feedback` a person is asked for feedback when the work is done.
+    `work` are the files that its workspace has changed so far. With `asks_feedback` a person is asked for
+    feedback when the work is done.
     """
     asks = issue.blocked is not None and issue.blocked.question is not None
     claim = issue.running or issue.blocked
@@ -337,6 +353,8 @@ def issue_view(
         last=found[-1].seq if found else 0,
         newest=None if is_newest else f"{path}?{urlencode({'run': run_id or ''})}#newest",
         search=part.text,
+        work=None if work is None else work[:_FILES_SHOWN],
+        work_left_out=max(len(work or ()) - _FILES_SHOWN, 0),
         asks_feedback=asks_feedback
         and issue.status in RATED_STATUSES
         and bool(issue.runs)
@@ -415,21 +433,23 @@ class FileDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffView:
-    """The page of what a branch changes; `cut` says that not all of it is shown."""
+    """The page of what a branch changes, or with `working` a workspace so far; if `cut`, not all is shown."""
 
     issue_identifier: str
     branch: str
+    working: bool
     files: tuple[FileDiff, ...]
     cut: bool
 
 
-def diff_view(identifier: str, diff: BranchDiff) -> DiffView:
-    """The page of what the branch of an issue changes."""
+def diff_view(identifier: str, diff: BranchDiff, *, working: bool = False) -> DiffView:
+    """The page of what the branch of an issue changes, or with `working` its workspace so far."""
     # No line of a file begins so: in a patch, each has a sign before it.
     parts = f"\n{diff.text}".split("\ndiff --git ")[1:]
     return DiffView(
         issue_identifier=identifier,
         branch=diff.branch,
+        working=working,
         files=tuple(_file_diff(part) for part in parts),
         cut=diff.cut,
     )

@@ -128,7 +128,6 @@ def test_a_command_is_copied(browser: Browser, address: str) -> None:
     with opened(browser, permissions=["clipboard-read", "clipboard-write"], **WIDE) as page:
         page.goto(f"{address}{ISSUE}")
         page.locator("#e6 summary").first.click()
-        page.locator("#e6 .copied").first.hover()
         page.locator("#e6 .copied").first.get_by_role("button").click()
         expect(page.locator("#e6 .copied button").first).to_have_text("Copied")
         assert page.evaluate("() => navigator.clipboard.readText()") == "pytest -q tests/audit"

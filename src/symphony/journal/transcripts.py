@@ -406,10 +406,11 @@ class _Page:
                 len(entries) > self._limit or (page_bytes > _MAX_PAGE_BYTES and len(entries) > 1)
             ):
                 page_bytes, earlier = page_bytes - entries.popleft()[1], True
+        next_after = entries[-1][0].seq if more and entries else after if more else expected - 1
         damaged = [f"lines that are damaged or cut: {self._damaged}"] if self._damaged else []
         return TranscriptPage(
             entries=tuple(entry for entry, _ in entries),
-            next_after=entries[-1][0].seq if entries else after,
+            next_after=next_after,
             more=more,
             earlier=earlier,
             missing=(*gaps, *damaged),

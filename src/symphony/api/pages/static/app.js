@@ -292,7 +292,8 @@
   // A key leads to what a page offers for it by data-key. Nothing is decided by a key alone: a link is
   // followed, a confirmation is opened, and a button that sends something only gets the focus.
   const keys = document.getElementById("keys"), keysOn = document.getElementById("keys-on");
-  try { keysOn.checked = localStorage.getItem("keys") !== "off"; } catch { /* on */ }
+  keysOn.checked = true;
+  try { keysOn.checked = localStorage.getItem("keys") !== "off"; } catch { /* it was never switched off */ }
   keysOn.addEventListener("change", () => {
     try { localStorage.setItem("keys", keysOn.checked ? "on" : "off"); } catch { /* for this page only */ }
   });

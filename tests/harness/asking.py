@@ -24,6 +24,7 @@ from symphony.api.interface import (
     UnavailableError,
     UnknownError,
     WebhookReceiver,
+    WorkingDiff,
 )
 from symphony.api.live import Changes
 from symphony.api.models import (
@@ -116,6 +117,7 @@ class FakeOperator:
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
     work: dict[str, tuple[FileChange, ...]] = field(default_factory=dict)
+    working_diffs: dict[str, WorkingDiff] = field(default_factory=dict)
     parts: list[TranscriptQuery] = field(default_factory=list)
     phases: list[str | None] = field(default_factory=list)
     refreshes: int = 0
@@ -264,9 +266,13 @@ class FakeOperator:
         self._try()
         return self.work.get(identifier)
 
-    async def diff(self, identifier: str, *, working: bool = False) -> BranchDiff | None:
+    async def working_diff(self, identifier: str) -> WorkingDiff | None:
         self._try()
-        return self.diffs.get(f"{identifier} so far" if working else identifier)
+        return self.working_diffs.get(identifier)
+
+    async def diff(self, identifier: str) -> BranchDiff | None:
+        self._try()
+        return self.diffs.get(identifier)
 
     async def metrics(self) -> Exposition:
         self._try()

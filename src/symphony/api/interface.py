@@ -92,7 +92,7 @@ class LibraryInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchDiff:
-    """What the branch of an issue changes, as last delivered, or its workspace so far.
+    """What the branch of an issue changes, as last delivered.
 
     Attributes:
         branch: its name.
@@ -101,6 +101,14 @@ class BranchDiff:
     """
 
     branch: str
+    text: str
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingDiff:
+    """What a workspace has changed so far: a patch whose paths have no prefix; if `cut`, it ends early."""
+
     text: str
     cut: bool
 
@@ -200,10 +208,16 @@ class Operator(Protocol):
         """
         ...
 
-    async def diff(self, identifier: str, *, working: bool = False) -> BranchDiff | None:
-        """What the branch of the issue changes; `None` if it has none, or its workspace is removed.
+    async def working_diff(self, identifier: str) -> WorkingDiff | None:
+        """The lines that the workspace of the issue has changed so far; `None` as for `working_files`.
 
-        With `working`, what the workspace has changed so far, delivered or not.
+        Raises:
+            UnavailableError: as `state`, or the workspace cannot be read.
+        """
+        ...
+
+    async def diff(self, identifier: str) -> BranchDiff | None:
+        """What the branch of the issue changes; `None` if it has none, or its workspace is removed.
 
         Raises:
             UnavailableError: as `state`, or the branch cannot be read.

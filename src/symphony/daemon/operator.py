@@ -36,6 +36,7 @@ from symphony.api.interface import (
     TranscriptQuery,
     UnavailableError,
     UnknownError,
+    WorkingDiff,
 )
 from symphony.api.models import utc_text
 from symphony.api.observer import Observer
@@ -95,6 +96,8 @@ PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
 WORKING_TIMEOUT_S: Final = 2.0
+_MAX_WORKING_CHARS: Final = 200 * 1_024
+_MAX_WORKING_BYTES: Final = 2 * _MAX_WORKING_CHARS  # more than is shown: a secret that is cut is masked first
 _WORK_FRESH_MS: Final = 3_000
 _WORK_TOO_SLOW_MS: Final = 60_000
 _MAX_WORK: Final = 100
@@ -338,6 +341,25 @@ class ServiceOperator(Observer):
             message = f"no prompt within {self._limits.preview_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
+    async def working_diff(self, identifier: str) -> WorkingDiff | None:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        try:
+            with anyio.fail_after(self._limits.snapshot_s):
+                async with self._reading_work:
+                    patch = await context.workspaces.working_patch(identifier, max_bytes=_MAX_WORKING_BYTES)
+        except SymphonyError as error:
+            message = context.redaction.text(error.failure.message)
+            raise UnavailableError("diff_unavailable", message) from error
+        except TimeoutError:
+            message = f"no diff within {self._limits.snapshot_s:g} s: the workspace or the disk is slow"
+            raise UnavailableError("snapshot_timeout", message) from None
+        if patch is None:
+            return None
+        text = patch.content.decode("utf-8", "replace").removesuffix("\n")
+        shown = context.redaction.verbatim(text)[:_MAX_WORKING_CHARS]
+        return WorkingDiff(text=shown, cut=len(text) > _MAX_WORKING_CHARS)
+
     async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
         """See `api.interface.Operator`. A workspace that takes too long is left alone for a while."""
         _, context = self._ready()
@@ -360,14 +382,13 @@ class ServiceOperator(Observer):
                 self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files
         return files
 
-    async def diff(self, identifier: str, *, working: bool = False) -> BranchDiff | None:
+    async def diff(self, identifier: str) -> BranchDiff | None:
         """See `api.interface.Operator`."""
         _, context = self._ready()
         try:
             with anyio.fail_after(self._limits.snapshot_s):
                 async with self._previews:
-                    read = context.workspaces.working_patch if working else context.workspaces.patch
-                    patch = await read(identifier, max_bytes=_MAX_PATCH_BYTES)
+                    patch = await context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
                     if patch is None:
                         return None
                     return await to_thread.run_sync(_branch_diff, patch, context.redaction)

@@ -16,7 +16,7 @@ from harness.pages import NOW, DemoOperator, demo_state, waiting_row
 from symphony.api.access import Access
 from symphony.api.explain import explain
 from symphony.api.forms import local_path
-from symphony.api.interface import BranchDiff, RunQuery, TranscriptQuery, UnavailableError
+from symphony.api.interface import BranchDiff, RunQuery, TranscriptQuery, UnavailableError, WorkingDiff
 from symphony.api.models import (
     AgentLimit,
     Block,
@@ -571,14 +571,16 @@ async def test_what_a_running_agent_has_changed_so_far(
     page = check(await client.get("/issues/WEB-131"))
     for fact in ("40 files", "10 files more", "+1,000", "\N{MINUS SIGN}29", VISIBLE):
         assert fact in page.text
-    assert "/issues/WEB-131/diff?working" in {link["href"] for link in page.all("a")}
-    check(await client.get("/issues/WEB-131/diff?working"), 404)
-    operator.diffs["WEB-131 so far"] = BranchDiff(
-        branch="b", text="diff --git a a\n@@ -1 +1 @@\n+new", cut=False
-    )
-    page = check(await client.get("/issues/WEB-131/diff?working"))
-    assert "What the agent has changed so far" in page.text
-    assert "not delivered yet" in page.text
+    assert "/issues/WEB-131/work" in {link["href"] for link in page.all("a")}
+    check(await client.get("/issues/WEB-131/work"), 404)
+    text = f"diff --git {HOSTILE} {HOSTILE}\nnew file\n@@ -1 +1 @@\n-old\n+{HOSTILE}\n+diff --git a b"
+    operator.working_diffs["WEB-131"] = WorkingDiff(text=text, cut=True)
+    page = check(await client.get("/issues/WEB-131/work"))
+    assert page.text.count(VISIBLE) == 2
+    assert len(page.all("details")) == 1
+    kinds = [str(line.get("class")) for line in page.all("span")]
+    assert [kinds.count(f"is-{kind}") for kind in ("head", "hunk", "added", "removed")] == [1, 1, 2, 1]
+    assert "its end is missing" in page.text
     operator.one = structs.replace(operator.one, running=None)
     assert "Changed so far" not in check(await client.get("/issues/WEB-131")).text
 

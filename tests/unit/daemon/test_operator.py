@@ -319,6 +319,29 @@ async def test_what_a_workspace_has_changed_is_read_once_for_all_who_look(tmp_pa
     assert workspaces.compared == 2
 
 
+async def test_the_diff_of_a_workspace_is_bounded_and_without_secrets(tmp_path: Path) -> None:
+    workspaces, desk = FakeWorkspaces(), Desk(tmp_path, limits=Limits(snapshot_s=0.5))
+    desk.context = make_context(tmp_path, FakeTracker(), workspaces)
+    assert await desk.operator.working_diff("SYM-1") is None
+    half = len(SECRET) // 2
+    for content, length, cut in (
+        (b"+new\n", 4, False),
+        (b"x" * (200 * 1_024 - half) + SECRET.encode() + b"y" * 100, 200 * 1_024, True),
+        (b"\xff" * 2_000_000, 200 * 1_024, True),
+    ):
+        workspaces.found_patch = Patch(branch="b", content=content)
+        diff = await desk.operator.working_diff("SYM-1")
+        assert diff is not None
+        assert (len(diff.text), diff.cut, SECRET[:half] in diff.text) == (length, cut, False)
+    workspaces.found_patch = SymphonyError(make_failure(f"no {SECRET}"))
+    with pytest.raises(UnavailableError) as failed:
+        await desk.operator.working_diff("SYM-1")
+    assert SECRET not in failed.value.message
+    workspaces.before_comparison = anyio.sleep_forever
+    with pytest.raises(UnavailableError):
+        await desk.operator.working_diff("SYM-1")
+
+
 async def test_a_workspace_that_takes_too_long_is_left_alone(tmp_path: Path) -> None:
     desk = Desk(tmp_path, limits=Limits(working_s=0.01))
     workspaces = FakeWorkspaces(before_comparison=anyio.sleep_forever)

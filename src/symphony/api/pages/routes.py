@@ -28,6 +28,7 @@ from symphony.api.pages.views import (
     issue_view,
     system_view,
 )
+from symphony.api.pages.work_views import work_view
 from symphony.api.parameters import identifier, run_query, selection, transcript_part
 from symphony.api.routes import SYSTEM_PATH
 from symphony.domain import Selection
@@ -105,16 +106,16 @@ class Pages:
         )
 
     async def diff(self, request: Request) -> Content:
-        """What the branch of the issue changes, or with `working` its workspace so far."""
-        name, working = identifier(request), "working" in request.query_params
-        diff = await self._operator.diff(name, working=working)
+        """What the branch of the issue changes."""
+        name = identifier(request)
+        diff = await self._operator.diff(name)
         if diff is None:
             raise RequestError(404, "no_branch", "The issue has no branch, or its workspace is removed.")
         return Content(
             template="diff.html",
             title=f"Diff of {name}",
             section="Board",
-            view=lambda: diff_view(name, diff, working=working),
+            view=lambda: diff_view(name, diff),
             scope=f"issue:{name}",
             pause_ms=SLOW_MS,
         )
@@ -152,6 +153,21 @@ class Pages:
             now=state.generated_at,
             view=lambda: system_view(system, state),
             reloads=True,
+            pause_ms=SLOW_MS,
+        )
+
+    async def work(self, request: Request) -> Content:
+        """The lines that the workspace of an issue has changed so far."""
+        name = identifier(request)
+        diff = await self._operator.working_diff(name)
+        if diff is None:
+            raise RequestError(404, "no_workspace", "The issue has no workspace on this machine.")
+        return Content(
+            template="work.html",
+            title=f"Work on {name}",
+            section="Board",
+            view=lambda: work_view(name, diff),
+            scope=f"issue:{name}",
             pause_ms=SLOW_MS,
         )
 

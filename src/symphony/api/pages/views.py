@@ -433,23 +433,21 @@ class FileDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffView:
-    """The page of what a branch changes, or with `working` a workspace so far; if `cut`, not all is shown."""
+    """The page of what a branch changes; `cut` says that not all of it is shown."""
 
     issue_identifier: str
     branch: str
-    working: bool
     files: tuple[FileDiff, ...]
     cut: bool
 
 
-def diff_view(identifier: str, diff: BranchDiff, *, working: bool = False) -> DiffView:
-    """The page of what the branch of an issue changes, or with `working` its workspace so far."""
+def diff_view(identifier: str, diff: BranchDiff) -> DiffView:
+    """The page of what the branch of an issue changes."""
     # No line of a file begins so: in a patch, each has a sign before it.
     parts = f"\n{diff.text}".split("\ndiff --git ")[1:]
     return DiffView(
         issue_identifier=identifier,
         branch=diff.branch,
-        working=working,
         files=tuple(_file_diff(part) for part in parts),
         cut=diff.cut,
     )

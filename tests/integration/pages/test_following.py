@@ -214,6 +214,27 @@ def test_keys_lead_to_what_a_card_offers_and_decide_nothing(browser: Browser, ad
         page.wait_for_url(f"{address}{ISSUE}/diff")
 
 
+def test_a_person_watches_what_the_agent_changes(browser: Browser, tmp_path: Path) -> None:
+    project = Project(root=tmp_path).create()
+    project.workflow(command=scripted("--threads", str(tmp_path / "threads")), polling={"interval_ms": 1_000})
+    work = [
+        *({"write": "one.txt", "text": "1\n2\n"}, {"wait_for": "go"}),
+        *({"write": "two.txt", "text": "<b>\n"}, {"say": "I have written two files"}, {"wait_for": "end"}),
+    ]
+    project.issue("SYM-1", work)
+    with project.daemon("--port", "0") as daemon, opened(browser, fixed_time=False, **WIDE) as page:
+        daemon.wait_for("turn_started")
+        page.goto(project.symphony("open", "--print").stdout.strip())
+        page.get_by_role("link", name="SYM-1").first.click()
+        changed = page.get_by_role("region", name="Changed so far")
+        expect(changed.get_by_role("listitem")).to_have_text(["one.txt +2 \N{MINUS SIGN}0"], timeout=20_000)
+        (project.workspaces / "SYM-1" / "go").touch()
+        expect(changed.get_by_role("listitem")).to_contain_text(["one.txt", "two.txt"], timeout=20_000)
+        changed.get_by_role("link", name="The lines").click()
+        expect(page.locator(".diff").last).to_contain_text("+<b>")
+        (project.workspaces / "SYM-1" / "end").touch()
+
+
 def test_the_page_says_within_five_seconds_that_the_daemon_is_gone_and_comes_back(
     browser: Browser, tmp_path: Path
 ) -> None:

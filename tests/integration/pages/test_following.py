@@ -24,6 +24,7 @@ REVIEW = """
     <details class="confirm"><summary data-key="s">Send back</summary>
     <textarea id="back"></textarea></details></form>
 """
+VIOLATIONS = {"resultTypes": ["violations"]}
 TOP_OF = "id => document.getElementById(id).getBoundingClientRect().top"
 
 
@@ -122,6 +123,7 @@ def test_work_that_ends_stays_in_its_place_and_open(
         command.get_by_text("All of the output that is kept").click()
         expect(command.locator("pre").nth(2)).to_contain_text("line 0")
         expect(page.locator("#entries > li").first).to_have_id("e1")
+        assert Axe().run(page, options=VIOLATIONS)["violations"] == []
 
 
 def test_a_command_is_copied(browser: Browser, address: str) -> None:
@@ -214,6 +216,24 @@ def test_keys_lead_to_what_a_card_offers_and_decide_nothing(browser: Browser, ad
         page.wait_for_url(f"{address}{ISSUE}/diff")
 
 
+def test_a_page_on_which_a_person_writes_tells_too_that_the_sign_in_is_lost(
+    browser: Browser, address: str
+) -> None:
+    with opened(browser, expected="Failed to load resource", **WIDE) as page:
+        page.route("**/api/v1/events", lambda route: route.fulfill(status=503))  # too many streams
+        page.goto(f"{address}/skills/library/retries/edit")
+        live, text = page.locator("#live"), page.get_by_label("SKILL.md")
+        text.fill("What I wrote")
+        expect(live).to_have_text("Checked every 4 s")
+        page.route("**/api/v1/state*", lambda route: route.fulfill(status=401))
+        expect(live).to_contain_text("Signed out since", timeout=10_000)
+        page.get_by_label("Reason").press("Enter")
+        expect(text).to_have_value("What I wrote")
+        page.unroute("**/api/v1/state*")
+        expect(live).to_have_text("Checked every 4 s", timeout=10_000)
+        expect(text).to_have_value("What I wrote")
+
+
 def test_a_person_watches_what_the_agent_changes(browser: Browser, tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()
     project.workflow(command=scripted("--threads", str(tmp_path / "threads")), polling={"interval_ms": 1_000})
@@ -232,6 +252,7 @@ def test_a_person_watches_what_the_agent_changes(browser: Browser, tmp_path: Pat
         expect(changed.get_by_role("listitem")).to_contain_text(["one.txt", "two.txt"], timeout=20_000)
         changed.get_by_role("link", name="The lines").click()
         expect(page.locator(".diff").last).to_contain_text("+<b>")
+        assert Axe().run(page, options=VIOLATIONS)["violations"] == []
         (project.workspaces / "SYM-1" / "end").touch()
 
 
@@ -252,7 +273,7 @@ def test_the_page_says_within_five_seconds_that_the_daemon_is_gone_and_comes_bac
             daemon.signal(signal.SIGSTOP)  # the connection stays open
             expect(live).to_contain_text("Not connected since", timeout=5_000)
             assert page.evaluate(grey)
-            assert Axe().run(page, options={"resultTypes": ["violations"]})["violations"] == []
+            assert Axe().run(page, options=VIOLATIONS)["violations"] == []
             send = page.get_by_role("button", name="Send answer")
             expect(send).to_be_disabled()
             send.click(force=True)

@@ -104,7 +104,7 @@
   // A page on which a person works is never replaced; it only asks whether the daemon is there.
   const ask = () => {
     const signal = AbortSignal.timeout(ANSWER_MS);
-    if (isStill) return fetch(`${root}api/v1/events`, { method: "HEAD", cache: "no-store", redirect: "error", signal });
+    if (isStill) return fetch(`${root}api/v1/state?waiting=0`, { method: "HEAD", cache: "no-store", redirect: "error", signal });
     return fetch(location.href, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", redirect: "error", signal });
   };
   const refreshNow = async () => {

@@ -323,7 +323,7 @@ async def test_the_files_of_the_pages_are_small_and_may_be_kept(client: httpx.As
         assert "immutable" in response.headers["cache-control"]
         size += len(response.content)
     assert len(files) == 3
-    assert size <= 60_000
+    assert size <= 90_000
     folder = resources.files("symphony.api.pages").joinpath("static")
     assert "Zero-Clause BSD" in folder.joinpath("idiomorph.LICENSE").read_text(encoding="utf-8")
     assert (await client.get("/assets/idiomorph.LICENSE")).status_code == 404

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -15,8 +16,9 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from harness.asking import FakeOperator
+from symphony import to_thread
 from symphony.api import models
-from symphony.api.interface import BranchDiff, RunQuery
+from symphony.api.interface import NEWEST_ENTRIES, BranchDiff, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection, Tokens
 from symphony.journal.transcripts import (
@@ -29,6 +31,7 @@ from symphony.journal.transcripts import (
     ToolEntry,
     TranscriptPlanStep,
     TurnEntry,
+    read_transcript,
 )
 from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import Authorship, Evidence, Origin, SkillText, TargetKind
@@ -589,6 +592,7 @@ def demo_transcript() -> models.Transcript:
         ),
         next_after=9,
         more=False,
+        earlier=False,
         ended=False,
         complete=True,
         missing=(),
@@ -650,7 +654,8 @@ class DemoOperator(FakeOperator):
     task_document: models.Task | None = None
     transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
     diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
-    transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
+    transcript_file: Path | None = None
+    transcript_parts: list[tuple[str, TranscriptQuery]] = field(default_factory=list)
     queries: list[RunQuery] = field(default_factory=list)
     given: list[models.Feedback] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
@@ -685,10 +690,21 @@ class DemoOperator(FakeOperator):
 
     @override
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
-        self.transcript_parts.append((identifier, run, after, limit))
-        return self.transcript_part
+        self.transcript_parts.append((identifier, part))
+        if self.transcript_file is None or self.transcript_part is None:
+            return self.transcript_part
+        read = partial(read_transcript, after=part.after, before=part.before, limit=part.limit)
+        page = await to_thread.run_sync(partial(read, self.transcript_file, text=part.text))
+        return structs.replace(
+            self.transcript_part,
+            entries=page.entries,
+            next_after=page.next_after,
+            more=page.more,
+            earlier=page.earlier,
+            missing=page.missing,
+        )
 
     @override
     async def runs(self, query: RunQuery) -> models.Runs:

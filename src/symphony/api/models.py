@@ -1081,6 +1081,7 @@ class Transcript(Document, frozen=True, kw_only=True):
     ]
     next_after: Annotated[Count, _is("Ask for what follows with after=.")]
     more: Annotated[bool, _is("There are further entries already.")]
+    earlier: Annotated[bool, _is("There are entries before these; ask for them with before=.")]
     ended: Annotated[bool, _is("The run has ended: no entries will follow.")]
     complete: Annotated[bool, _is("Nothing is known to be missing.")]
     missing: Annotated[tuple[str, ...], _is("What is missing, one sentence each.")]

@@ -16,6 +16,7 @@ from typing import Final, TypeVar, assert_never
 import anyio
 import structlog
 from anyio import CapacityLimiter
+from cachetools import FIFOCache
 from msgspec import structs
 from typing_extensions import override
 
@@ -26,13 +27,16 @@ from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
     MAX_DIFF_LINES,
+    NEWEST_ENTRIES,
     BranchDiff,
     ConflictError,
     Exposition,
     LibraryInUse,
     RunQuery,
+    TranscriptQuery,
     UnavailableError,
     UnknownError,
+    WorkingDiff,
 )
 from symphony.api.models import utc_text
 from symphony.api.observer import Observer
@@ -90,7 +94,7 @@ from symphony.scheduler import (
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import CommentCapability, MovingCapability, unique
-from symphony.workspaces import Patch
+from symphony.workspaces import NUMSTAT, FileChange, Patch, parse_numstat
 
 _DIAGNOSIS_MS: Final = 60_000
 ACTION_TIMEOUT_S: Final = 10.0
@@ -98,6 +102,12 @@ SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
+WORKING_TIMEOUT_S: Final = 2.0
+_MAX_WORKING_CHARS: Final = 200 * 1_024
+_MAX_WORKING_BYTES: Final = 2 * _MAX_WORKING_CHARS  # more than is shown: a secret that is cut is masked first
+_WORK_FRESH_MS: Final = 3_000
+_WORK_TOO_SLOW_MS: Final = 60_000
+_MAX_WORK: Final = 100
 _MAX_RATED_RUNS: Final = 50
 _APPLIED: Final = (
     "what it proposes takes effect at once, unless a person must read it first (agent.library.sync: apply)"
@@ -127,10 +137,18 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits in seconds: of a snapshot, of a preview, and of the wait for the scheduler to take an action."""
+    """Limits in seconds.
+
+    Attributes:
+        snapshot_s: of a snapshot.
+        preview_s: of a preview.
+        working_s: of the wait for what a workspace has changed so far.
+        action_s: of the wait for the scheduler to take an action.
+    """
 
     snapshot_s: float = SNAPSHOT_TIMEOUT_S
     preview_s: float = PREVIEW_TIMEOUT_S
+    working_s: float = WORKING_TIMEOUT_S
     action_s: float = ACTION_TIMEOUT_S
 
 
@@ -177,6 +195,8 @@ class ServiceOperator(Observer):
         self._tasks = TaskReader(now_ms=core.now_ms)
         self._refresh_posted = False
         self._one_at_a_time = CapacityLimiter(1)
+        self._reading_work = anyio.Lock()
+        self._work: FIFOCache[str, tuple[int, tuple[FileChange, ...] | None]] = FIFOCache(_MAX_WORK)
         self._previews = anyio.Semaphore(_PREVIEWS_AT_ONCE)
         self._diagnosing = anyio.Lock()
         self._diagnosis: tuple[int, models.Diagnosis] | None = None
@@ -293,11 +313,10 @@ class ServiceOperator(Observer):
         return public
 
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
         """See `api.interface.Operator`."""
-        ask = partial(answers.transcript, self._snapshot(), identifier, run, after, limit)
-        return await to_thread.run_sync(ask)
+        return await to_thread.run_sync(answers.transcript, self._snapshot(), identifier, part)
 
     async def skills(self) -> models.SkillsOverview:
         """See `api.interface.Operator`. Where files or the journal cannot be read in time, less is shown."""
@@ -362,6 +381,47 @@ class ServiceOperator(Observer):
         except TimeoutError:
             message = f"no prompt within {self._limits.preview_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
+
+    async def working_diff(self, identifier: str) -> WorkingDiff | None:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        try:
+            with anyio.fail_after(self._limits.snapshot_s):
+                async with self._reading_work:
+                    patch = await context.workspaces.working_patch(identifier, max_bytes=_MAX_WORKING_BYTES)
+        except SymphonyError as error:
+            message = context.redaction.text(error.failure.message)
+            raise UnavailableError("diff_unavailable", message) from error
+        except TimeoutError:
+            message = f"no diff within {self._limits.snapshot_s:g} s: the workspace or the disk is slow"
+            raise UnavailableError("snapshot_timeout", message) from None
+        if patch is None:
+            return None
+        text = patch.content.decode("utf-8", "replace").removesuffix("\n")
+        shown = context.redaction.verbatim(text)[:_MAX_WORKING_CHARS]
+        return WorkingDiff(text=shown, cut=len(text) > _MAX_WORKING_CHARS)
+
+    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
+        """See `api.interface.Operator`. A workspace that takes too long is left alone for a while."""
+        _, context = self._ready()
+        files: tuple[FileChange, ...] | None = None
+        with anyio.move_on_after(self._limits.working_s):
+            async with self._reading_work:
+                until, found = self._work.get(identifier, (0, None))
+                if self._core.now_ms() < until:
+                    return found
+                self._work[identifier] = self._core.now_ms() + _WORK_TOO_SLOW_MS, None
+                with suppress(SymphonyError):
+                    patch = await context.workspaces.working_patch(
+                        identifier, NUMSTAT, max_bytes=_MAX_PATCH_BYTES
+                    )
+                    if patch is not None:
+                        files = tuple(
+                            replace(file, path=context.redaction.text(file.path))
+                            for file in parse_numstat(patch.content).files
+                        )
+                self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files
+        return files
 
     async def diff(self, identifier: str) -> BranchDiff | None:
         """See `api.interface.Operator`."""

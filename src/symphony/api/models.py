@@ -681,6 +681,9 @@ class RunRow(PastRun, frozen=True, kw_only=True):
     issue_state: Annotated[
         str | None, _is("The issue's state when the run started, in the tracker's spelling; null if unknown.")
     ]
+    issue_title: Annotated[
+        str | None, _is("The issue's title when the run started; null in rows of older versions.")
+    ] = None
     seconds: Annotated[float, Meta(ge=0), _is("From its start to its end, or until now.")]
 
 
@@ -1435,6 +1438,9 @@ class Verb(Document, frozen=True, kw_only=True):
     ]
     message: Annotated[str, _is("What happens now, in one line.")]
     requested_at: Moment
+    before: Annotated[
+        str | None, _is("The state that an issue was moved from; null for all else, and if it did not move.")
+    ] = None
 
 
 class Link(Document, frozen=True, kw_only=True):

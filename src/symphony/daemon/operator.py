@@ -512,6 +512,7 @@ class ServiceOperator(Observer):
             changed=changed,
             message=mask(message),
             requested_at=requested_at,
+            before=mask(before) if changed else None,
         )
 
 

@@ -251,6 +251,7 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "edit_skill_page": _page(skills.edit),
         "versions_page": _page(skills.versions),
         "system_page": _page(pages.system),
+        "confirm_page": _page(pages.confirm),
         "theme": pages.theme,
         "sign_in_script": partial(_script, SIGN_IN_SCRIPT),
         "return_script": partial(_script, RETURN_SCRIPT),
@@ -260,6 +261,7 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "sign_out_form": forms.sign_out,
         "feedback_form": forms.feedback,
         "skip_feedback_form": forms.skip_feedback,
+        "selected_form": forms.act_on_selected,
         **{
             f"{verb}_form": partial(forms.act, verb)
             for verb in (*routes.ON_ISSUE, *routes.ON_DAEMON, routes.REFRESH.name)

@@ -261,6 +261,8 @@ ON_ISSUE: Final = {
     )
 }
 """What an operator may do about an issue, by verb."""
+ON_SELECTED: Final = ("retry", "unblock", "stop", "move")
+"""The verbs of `ON_ISSUE` that a page offers for several issues at once."""
 ON_DAEMON: Final = {
     row.name: row
     for row in (
@@ -425,6 +427,7 @@ PAGES: Final = (
     _page("edit_skill_page", f"{_SKILL_PATH}/edit"),
     _page("versions_page", f"{_SKILL_PATH}/diff"),
     _page("system_page", SYSTEM_PATH),
+    _page("confirm_page", "/confirm"),
     _page("theme", "/theme"),
     _page("sign_in_script", "/assets/sign-in.js", Needs.NOTHING),
     _page("return_script", "/assets/return.js", Needs.NOTHING),
@@ -435,6 +438,7 @@ PAGES: Final = (
     _form("feedback_form", f"{ACTIONS_PATH}/feedback"),
     _form("skip_feedback_form", f"{ACTIONS_PATH}/skip-feedback"),
     *(_form(f"{verb}_form", f"{ACTIONS_PATH}/{verb}") for verb in (*ON_ISSUE, *ON_DAEMON, REFRESH.name)),
+    _form("selected_form", f"{ACTIONS_PATH}/selected"),
     *(_form(f"library_{verb}_form", f"{ACTIONS_PATH}/library/{verb}") for verb in ("check", *EDITS)),
 )
 """The pages, the files that they load, and the forms that they post."""

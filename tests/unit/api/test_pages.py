@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from html.parser import HTMLParser
 from importlib import resources
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,7 +12,8 @@ from msgspec import structs
 from typing_extensions import override
 
 from harness.asking import BEARER, CONTROL, HALF_PAST, LOOPBACK, TOKEN, asking, signed_in
-from harness.pages import NOW, DemoOperator, demo_state, waiting_row
+from harness.pages import NOW, DemoOperator, demo_state, fill_library, waiting_row
+from symphony import to_thread
 from symphony.api.access import Access
 from symphony.api.explain import explain
 from symphony.api.forms import local_path
@@ -142,8 +144,57 @@ async def test_the_board_shows_each_kind_of_issue_and_why(client: httpx.AsyncCli
         assert fact is not None
         assert fact in page.text
     posted = [str(form["action"]) for form in page.all("form") if form.get("method") == "post"]
-    assert {"/actions/answer", "/actions/retry", "/actions/unblock"} == set(posted)
+    daemon = {"/actions/pause", "/actions/drain", "/actions/refresh"}
+    assert {"/actions/answer", "/actions/retry", "/actions/unblock", *daemon} == set(posted)
+    assert "symphony unblock" not in page.text
     assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/state"} in page.all("link")
+
+
+async def test_every_issue_of_the_board_can_be_selected_for_one_action(client: httpx.AsyncClient) -> None:
+    page, state = check(await client.get("/")), demo_state()
+    rows: list[Row] = [*state.running, *state.retrying, *state.blocked, *state.waiting, *state.ready]
+    boxes = [each["value"] for each in page.all("input") if each.get("form") == "selected"]
+    assert sorted(map(str, boxes)) == sorted(row.issue_identifier for row in rows)
+    assert "(3) Board" in page.text
+    assert page.all("link")[1]["href"] == "/assets/icon-3.svg"
+
+
+async def test_before_an_action_on_several_issues_a_page_names_them(client: httpx.AsyncClient) -> None:
+    page = check(await client.get("/confirm?verb=move&issue=WEB-131&issue=WEB-9&back=/%3Fq=log"))
+    assert [each["value"] for each in page.all("input") if each.get("name") == "issue"] == [
+        "WEB-131",
+        "WEB-9",
+    ]
+    assert "Paginate the audit log" in page.text
+    assert "does not know it any more" in page.text
+    assert page.all("option") != []
+    assert "/?q=log" in [each["href"] for each in page.all("a")]
+    for wrong in ("verb=stop", "verb=drain&issue=WEB-131"):
+        check(await client.get(f"/confirm?{wrong}"), 400)
+
+
+async def test_a_search_filters_what_ended_and_what_is_proposed(tmp_path: Path) -> None:
+    await to_thread.run_sync(fill_library, tmp_path / "library.db")
+    async with asking(DemoOperator(library_file=tmp_path / "library.db")) as client:
+        whole, found = check(await client.get("/")), check(await client.get("/?q=cursor"))
+        none = check(await client.get("/?q=no-such-issue"))
+    assert ("cursor-paging" in whole.text, "Ended lately" in whole.text) == (True, True)
+    links = [str(each["href"]) for each in found.all("a")]
+    assert "/skills/proposals/2" in links
+    assert "/skills/proposals/1" not in links
+    assert ("Proposed skills" in none.text, "Ended lately" in none.text) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("0", 200), ("7", 200), ("100", 200), ("101", 404), ("07", 404)]
+)
+async def test_the_icon_has_a_number(client: httpx.AsyncClient, name: str, status: int) -> None:
+    answer = await client.get(f"/assets/icon-{name}.svg")
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.headers["content-type"].startswith("image/svg+xml")
+        texts = re.findall(r"<text[^>]*>(.*?)</text>", answer.text)
+        assert texts == {"0": [], "7": ["7"], "100": ["99+"]}[name]
 
 
 async def test_the_board_says_on_which_host_a_run_is(
@@ -239,7 +290,7 @@ async def test_a_board_about_which_little_is_known(client: httpx.AsyncClient, op
         paused=True,
     )
     page = check(await client.get("/"))
-    for fact in ("In trouble", "WORKFLOW.md:3", "mend it", "symphony resume", "come back later", "none yet"):
+    for fact in ("In trouble", "WORKFLOW.md:3", "mend it", "“Resume”", "come back later", "none yet"):
         assert fact in page.text
     operator.document = structs.replace(
         state, running=(), retrying=(), blocked=(), ready=(), waiting=(), waiting_by_reason={}, journal=None

@@ -18,8 +18,16 @@ from jinja2.runtime import Context
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from symphony.api.formatting import duration, event_words, overlap_words, seconds_between, stop_words, tokens
-from symphony.api.pages.views import MOMENT_MARK
+from symphony.api.formatting import (
+    button_words,
+    duration,
+    event_words,
+    overlap_words,
+    seconds_between,
+    stop_words,
+    tokens,
+)
+from symphony.api.pages.views import ACTIONS, MOMENT_MARK
 from symphony.characters import visible
 from symphony.domain import plural, without_codes
 
@@ -38,6 +46,7 @@ _OUTCOME_ICONS: Final = {
     "interrupted": "retrying",
 }
 _DIGEST_CHARS: Final = 12
+_MORE_THAN_SHOWN: Final = 100
 _MAX_MARKDOWN_CHARS: Final = 100_000
 
 
@@ -58,6 +67,18 @@ def asset_path(name: str) -> str:
     return f"/assets/{name}?v={sha256(asset(name)).hexdigest()[:_DIGEST_CHARS]}"
 
 
+def icon_path(count: int) -> str:
+    """The path of the icon of a page that shows this number."""
+    return f"/assets/icon-{min(count, _MORE_THAN_SHOWN)}.svg"
+
+
+@cache
+def icon_file(count: int) -> bytes:
+    """The icon of pages, with a number where it is not 0."""
+    shown = f"{_MORE_THAN_SHOWN - 1}+" if count >= _MORE_THAN_SHOWN else str(count)
+    return render("icon.svg", shown=shown if count else "").encode()
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -71,6 +92,7 @@ def _environment() -> Environment:
     environment.filters.update(
         ago=_ago,
         anchor=lambda text: quote(text, safe=""),
+        buttons=button_words,
         duration=duration,
         issue_path=_issue_path,
         markdown=_markdown,
@@ -87,7 +109,9 @@ def _environment() -> Environment:
         overlap_words=overlap_words,
         stop_words=stop_words,
     )
-    environment.globals.update(asset_path=asset_path, moment_mark=MOMENT_MARK)
+    environment.globals.update(
+        asset_path=asset_path, icon_path=icon_path, actions=ACTIONS, moment_mark=MOMENT_MARK
+    )
     return environment
 
 

@@ -45,6 +45,7 @@ class Content:
         pause_ms: the shortest time between two refreshes.
         still: the page shows what a person works on, and does not follow the daemon.
         notice: what came of a form, if the page is the answer to it.
+        needs_you: how many issues wait for a person, as the icon of the page shows it.
     """
 
     template: str
@@ -58,6 +59,7 @@ class Content:
     pause_ms: int = 400
     still: bool = False
     notice: Notice | None = None
+    needs_you: int = 0
 
 
 async def respond(request: Request, read: Callable[[Request], Awaitable[Content]]) -> Response:

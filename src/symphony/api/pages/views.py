@@ -34,6 +34,8 @@ RATED_STATUSES: Final = frozenset({"ready", "ended"})
 """Statuses of an issue whose work people can judge."""
 MOMENT_MARK: Final = "\x1f"
 """Before and after a moment in a sentence; no text of trackers and agents has control characters."""
+ENDED_SHOWN: Final = 8
+_PROPOSALS_SHOWN: Final = 5
 _MORE_AT_ONCE: Final = 200
 _DAYS_SHOWN: Final = 60
 _BAR_HEIGHT: Final = 24
@@ -131,6 +133,10 @@ class Board:
         more: the page with more of them; `None` if there are no more, or too many.
         reasons: why they wait.
         ended: runs that ended in the last hours, the newest first.
+        proposals: open changes of skills, the oldest first.
+        proposals_left_out: those without a row.
+        draining: the daemon ends after the present turns.
+        selecting: see `board_view`.
     """
 
     tone: str
@@ -159,15 +165,38 @@ class Board:
     more: str | None
     reasons: tuple[ReasonLink, ...]
     ended: tuple[models.RunRow, ...]
+    proposals: tuple[models.LibraryProposal, ...]
+    proposals_left_out: int
+    draining: bool
+    selecting: bool
 
 
-def board_view(state: models.State, only: Selection, ended: Sequence[models.RunRow]) -> Board:
-    """The board of a state whose rows `only` has selected, and of runs that ended lately."""
+def board_view(
+    state: models.State,
+    only: Selection,
+    ended: Sequence[models.RunRow],
+    proposals: Sequence[models.LibraryProposal] = (),
+    *,
+    selecting: bool = False,
+) -> Board:
+    """The board of a state whose rows `only` has selected.
+
+    Args:
+        state: the document.
+        only: the filter.
+        ended: runs that ended lately.
+        proposals: the open ones of the library.
+        selecting: a person selects issues, so that the page must not reload itself.
+    """
     tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
     if state.paused and tone == "ok":
         tone, health = "warn", "Paused"
     blocked = sorted(state.blocked, key=lambda row: row.blocked_at)
-    shown = len(state.waiting)
+    filtered, shown = bool(only.text or only.states or only.codes), len(state.waiting)
+    runs = [run for run in ended if _found(only, run.issue_identifier, run.issue_title)]
+    changes = [one for one in proposals if _found(only, one.name, one.description, one.issue_identifier)]
+    if only.states or only.codes:
+        runs, changes = [], []
     may_show_more = state.waiting_left_out and shown < MAX_WAITING_SHOWN
     return Board(
         tone=tone,
@@ -182,8 +211,8 @@ def board_view(state: models.State, only: Selection, ended: Sequence[models.RunR
         day_tokens=day_tokens(state.budgets),
         day_cost_usd=state.budgets.day_cost_usd,
         search=only.text,
-        filtered=bool(only.text or only.states or only.codes),
-        needs_you=state.counts.blocked + state.counts.ready,
+        filtered=filtered,
+        needs_you=len(blocked) + len(state.ready) if filtered else needing(state),
         questions=tuple(row for row in blocked if row.question is not None),
         blocked=tuple(row for row in blocked if row.question is None),
         ready=state.ready,
@@ -191,7 +220,7 @@ def board_view(state: models.State, only: Selection, ended: Sequence[models.RunR
         silent=tuple(row.issue_identifier for row in state.running if _is_silent(row, state.generated_at)),
         retrying=tuple(sorted(state.retrying, key=lambda row: row.due_at)),
         waiting=state.waiting,
-        waiting_count=state.counts.waiting,
+        waiting_count=shown + state.waiting_left_out,
         waiting_left_out=state.waiting_left_out,
         more=_query(only, waiting=min(shown + _MORE_AT_ONCE, MAX_WAITING_SHOWN)) if may_show_more else None,
         reasons=tuple(
@@ -203,7 +232,102 @@ def board_view(state: models.State, only: Selection, ended: Sequence[models.RunR
             )
             for code, count in state.waiting_by_reason.items()
         ),
-        ended=() if only.text or only.states or only.codes else tuple(ended),
+        ended=tuple(runs[:ENDED_SHOWN]),
+        proposals=tuple(changes[:_PROPOSALS_SHOWN]),
+        proposals_left_out=max(len(changes) - _PROPOSALS_SHOWN, 0),
+        draining=state.health.status == "draining",
+        selecting=selecting,
+    )
+
+
+def needing(state: models.State) -> int:
+    """How many issues wait for a person."""
+    return state.counts.blocked + state.counts.ready
+
+
+def _found(only: Selection, *texts: str | None) -> bool:
+    """Whether the text that is searched for is in one of these."""
+    return not only.text or only.text.casefold() in " ".join(filter(None, texts)).casefold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What people may order about issues: the word for it, what it does, and what it costs."""
+
+    label: str
+    effect: str
+    danger: bool = False
+
+
+ACTIONS: Final = {
+    "retry": Action(
+        label="Retry",
+        effect="Tries it again now, with what is left of its budget: tokens, turns and attempts.",
+    ),
+    "unblock": Action(
+        label="Unblock",
+        effect="Counts its budget from zero and tries it again, so it may cost as much as it has so far.",
+    ),
+    "stop": Action(
+        label="Stop",
+        effect="Ends the run and delivers what is committed. The issue stays blocked until it is retried.",
+        danger=True,
+    ),
+    "move": Action(
+        label="Move",
+        effect="Changes its state at the tracker. A run whose issue leaves the active states is stopped.",
+    ),
+}
+"""By verb."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """An issue that a person has selected; without a title and a status if it is not known any more."""
+
+    identifier: str
+    title: str
+    status: str | None
+    icon: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm:
+    """The page that asks before an action on several issues.
+
+    Attributes:
+        verb: the action.
+        action: what it is.
+        issues: in the order in which they were selected.
+        states: where they can be moved to; empty for other actions.
+        back: the page that led here.
+    """
+
+    verb: str
+    action: Action
+    issues: tuple[Chosen, ...]
+    states: tuple[str, ...]
+    back: str
+
+
+def confirm_view(verb: str, found: Mapping[str, models.Issue | None], back: str) -> Confirm:
+    """The page that asks before an action on the issues of these identifiers."""
+    known = [issue for issue in found.values() if issue is not None]
+    states = dict.fromkeys(state for issue in known for state in issue.moves_to) if verb == "move" else {}
+    return Confirm(
+        verb=verb,
+        action=ACTIONS[verb],
+        issues=tuple(
+            Chosen(
+                identifier=identifier,
+                title="" if issue is None else issue.title,
+                status=None if issue is None else _STATUS.get(issue.status, issue.status),
+                icon="failed" if issue is None else issue.status,
+            )
+            for identifier, issue in found.items()
+        ),
+        states=tuple(states),
+        back=back,
     )
 
 

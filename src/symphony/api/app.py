@@ -24,7 +24,14 @@ from symphony import to_thread
 from symphony.api import library, models, routes
 from symphony.api.access import Access, Caller, root_of
 from symphony.api.explain import explain
-from symphony.api.forms import RETURN_SCRIPT, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
+from symphony.api.forms import (
+    RETURN_SCRIPT,
+    SIGN_IN_SCRIPT,
+    Forms,
+    Notices,
+    SignInForms,
+    refusal_page,
+)
 from symphony.api.history import utc_now
 from symphony.api.http import (
     MAX_WEBHOOK_BYTES,
@@ -84,7 +91,7 @@ def create_app(
     """The application of one listener; without a `receiver` there is no route for webhooks."""
     notices = Notices()
     answers = _Answers(operator, access, changes, open_port).by_name()
-    pages = _pages(operator, access, notices)
+    pages = {**_pages(operator, access, notices), **sign_in_pages(access)}
     paths: dict[str, dict[str, Handler]] = {}
     for row in routes.API:
         paths.setdefault(row.path, {})[row.verb] = partial(_answered, row, answers[row.name])
@@ -92,6 +99,16 @@ def create_app(
         paths.setdefault(page.path, {})[page.verb] = pages[page.name]
     if receiver is not None:
         paths[routes.WEBHOOK.path] = {routes.WEBHOOK.verb: _webhook_handler(receiver)}
+    return guarded(paths, access, notices, receiver)
+
+
+def guarded(
+    paths: Mapping[str, Mapping[str, Handler]],
+    access: Access,
+    notices: Notices,
+    receiver: WebhookReceiver | None = None,
+) -> ASGIApp:
+    """The application with these handlers, by path and method, behind the access rule."""
     errors = (HTTPException, ApiError, SymphonyError)
     app = Starlette(
         routes=[Route(path, _resource(handlers)) for path, handlers in paths.items()],
@@ -252,13 +269,6 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "versions_page": _page(skills.versions),
         "system_page": _page(pages.system),
         "confirm_page": _page(pages.confirm),
-        "theme": pages.theme,
-        "sign_in_script": partial(_script, SIGN_IN_SCRIPT),
-        "return_script": partial(_script, RETURN_SCRIPT),
-        "asset": pages.asset,
-        "sign_in_page": forms.show_sign_in,
-        "sign_in_form": forms.sign_in,
-        "sign_out_form": forms.sign_out,
         "feedback_form": forms.feedback,
         "skip_feedback_form": forms.skip_feedback,
         "selected_form": forms.act_on_selected,
@@ -269,6 +279,20 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "library_check_form": skills.check,
         **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
         "library_save_form": skills.save,
+    }
+
+
+def sign_in_pages(access: Access) -> Mapping[str, Handler]:
+    """What every application with pages has: signing in and out, colours and files; by the names of rows."""
+    forms = SignInForms(access)
+    return {
+        "theme": Pages.theme,
+        "sign_in_script": partial(_script, SIGN_IN_SCRIPT),
+        "return_script": partial(_script, RETURN_SCRIPT),
+        "asset": Pages.asset,
+        "sign_in_page": forms.show_sign_in,
+        "sign_in_form": forms.sign_in,
+        "sign_out_form": forms.sign_out,
     }
 
 

@@ -249,19 +249,25 @@ class Forms:
             return Notice(ok=False, message="the daemon does not know this issue any more")
         return Notice(ok=True, message=done.message, undo=undo_of(done))
 
-    # --- signing in and out ------------------------------------------------------------------------------
+
+class SignInForms:
+    """The handlers of the forms that sign browsers in and out."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     async def show_sign_in(self, request: Request) -> Response:
         """The page of a one-time link, whose form uses the link: a preview of the page does not use it up."""
         if self._access.caller(request) in {Caller.OWNER, Caller.BROWSER}:
             return see_other("/")
-        link = request.query_params.get("link", "")
-        if (elsewhere := self._elsewhere(request, link)) is not None:
+        link, path = request.query_params.get("link", ""), local_path(request.query_params.get("next", ""))
+        if (elsewhere := self._elsewhere(request, link, path)) is not None:
             return elsewhere
         return small_page(
             "Sign in",
             f'<form method="post" action="{SIGN_IN_PATH}">',
             f'<input type="hidden" name="link" value="{escape(link)}">',
+            f'<input type="hidden" name="next" value="{escape(path)}">',
             "<p>This signs this browser in to the daemon of your repository.</p>",
             '<p><button type="submit">Open Symphony</button></p>',
             "</form>",
@@ -271,7 +277,8 @@ class Forms:
     async def sign_in(self, request: Request) -> Response:
         """Use a one-time link."""
         fields = await form_fields(request)
-        if (elsewhere := self._elsewhere(request, fields.get("link", ""))) is not None:
+        path = local_path(fields.get("next", ""))
+        if (elsewhere := self._elsewhere(request, fields.get("link", ""), path)) is not None:
             return elsewhere
         try:
             cookie = self._access.sign_in.use_link(fields.get("link", ""))
@@ -285,16 +292,16 @@ class Forms:
                 raise RequestError(403, "link_used", message) from None
             raise RequestError(403, "link_expired", "this link is not valid, or not any more") from None
         _log.info("browser_signed_in")
-        response = see_other(f"{self._access.sign_in.root}/")
+        response = see_other(f"{self._access.sign_in.root}{path}")
         response.headers["set-cookie"] = cookie
         return response
 
-    def _elsewhere(self, request: Request, link: str) -> Response | None:
+    def _elsewhere(self, request: Request, link: str, path: str) -> Response | None:
         """Lead a browser with an open link to the daemon's own name, which is told to no one else."""
         address = self._access.own_address(request)
         if address is None or not self._access.sign_in.is_open(link):
             return None
-        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode({'link': link})}")
+        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode({'link': link, 'next': path})}")
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in of all browsers."""

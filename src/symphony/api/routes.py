@@ -443,6 +443,14 @@ PAGES: Final = (
 )
 """The pages, the files that they load, and the forms that they post."""
 
+OPEN_DAEMON: Final = _form("open_daemon_form", f"{ACTIONS_PATH}/open-daemon")
+_OF_ALL_DAEMONS: Final = frozenset(
+    {"events", "board_page", "theme", "sign_in_script", "return_script", "asset"}
+    | {"sign_in_page", "sign_in_form", "sign_out_form"}
+)
+ALL_DAEMONS: Final = (*(row for row in (*API, *PAGES) if row.name in _OF_ALL_DAEMONS), OPEN_DAEMON)
+"""The page over every daemon of a person, which a process of its own serves: see `all_daemons`."""
+
 
 def needs_of(method: str, path: str) -> Needs:
     """What a caller needs for a request, also for one without a route."""

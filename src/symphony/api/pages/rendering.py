@@ -27,7 +27,7 @@ from symphony.api.formatting import (
     stop_words,
     tokens,
 )
-from symphony.api.pages.views import ACTIONS, MOMENT_MARK
+from symphony.api.pages.views import ACTIONS, MOMENT_MARK, issue_path
 from symphony.characters import visible
 from symphony.domain import plural, without_codes
 
@@ -94,7 +94,7 @@ def _environment() -> Environment:
         anchor=lambda text: quote(text, safe=""),
         buttons=button_words,
         duration=duration,
-        issue_path=_issue_path,
+        issue_path=issue_path,
         markdown=_markdown,
         number=lambda value: f"{value:,}",
         outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
@@ -130,10 +130,6 @@ def _ago(context: Context, moment: str) -> str:
     if abs(seconds) < 1:
         return "now"
     return f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
-
-
-def _issue_path(identifier: str) -> str:
-    return f"/issues/{quote(identifier, safe='')}"
 
 
 def _markdown(text: str) -> Markup:

@@ -195,7 +195,8 @@ class Pages:
             pause_ms=SLOW_MS,
         )
 
-    async def theme(self, request: Request) -> Response:
+    @staticmethod
+    async def theme(request: Request) -> Response:
         """Remember the colours that a person has chosen, and go back to the page."""
         chosen, back = request.query_params.get("to", ""), request.query_params.get("back", "/")
         if chosen not in THEMES:
@@ -204,7 +205,8 @@ class Pages:
         response.set_cookie(THEME_COOKIE, chosen, max_age=_THEME_SECONDS, httponly=True, samesite="strict")
         return response
 
-    async def asset(self, request: Request) -> Response:
+    @staticmethod
+    async def asset(request: Request) -> Response:
         """A file that pages load. Its address changes with its content."""
         found = await to_thread.run_sync(_asset, str(request.path_params["name"]))
         if found is None:

@@ -7,7 +7,7 @@ whenever they are made.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from msgspec import json, structs
 
@@ -188,9 +188,7 @@ def board_view(
         proposals: the open ones of the library.
         selecting: a person selects issues, so that the page must not reload itself.
     """
-    tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
-    if state.paused and tone == "ok":
-        tone, health = "warn", "Paused"
+    tone, health = health_words(state)
     blocked = sorted(state.blocked, key=lambda row: row.blocked_at)
     filtered, shown = bool(only.text or only.states or only.codes), len(state.waiting)
     runs = [run for run in ended if _found(only, run.issue_identifier, run.issue_title)]
@@ -238,6 +236,17 @@ def board_view(
         draining=state.health.status == "draining",
         selecting=selecting,
     )
+
+
+def health_words(state: models.State) -> tuple[str, str]:
+    """The tone of a daemon's health, and the health in a word or two."""
+    tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
+    return ("warn", "Paused") if state.paused and tone == "ok" else (tone, health)
+
+
+def issue_path(identifier: str) -> str:
+    """The path of the page of an issue."""
+    return f"/issues/{quote(identifier, safe='')}"
 
 
 def needing(state: models.State) -> int:

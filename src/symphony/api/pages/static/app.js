@@ -49,6 +49,8 @@
     const main = fresh.getElementById("main");
     if (!main) return;
     document.title = fresh.title;
+    const icon = "link[rel=icon]";
+    document.querySelector(icon).setAttribute("href", fresh.querySelector(icon).getAttribute("href"));
     Idiomorph.morph(document.getElementById("main"), main, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
     tick();
     document.dispatchEvent(new Event("refreshed"));

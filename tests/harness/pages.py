@@ -535,6 +535,14 @@ def demo_transcript() -> models.Transcript:
     )
 
 
+TITLES = {
+    118: "Export reports as CSV",
+    119: "Speed up the nightly import",
+    122: "Delete accounts after 30 days",
+    131: "Paginate the audit log",
+}
+
+
 def run_row(number: int, outcome: str | None, *, hours: float, reason: str | None = None) -> models.RunRow:
     past = past_run(number, outcome, started_h=hours, reason=reason, commits=number % 3)
     fields = {name: getattr(past, name) for name in models.PastRun.__struct_fields__}
@@ -543,6 +551,7 @@ def run_row(number: int, outcome: str | None, *, hours: float, reason: str | Non
         issue_id=str(100 + number),
         issue_identifier=f"WEB-{100 + number}",
         issue_state="In Progress",
+        issue_title=TITLES.get(100 + number),
         seconds=740.0 + number,
     )
 

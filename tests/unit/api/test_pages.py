@@ -572,13 +572,18 @@ async def test_the_history_shows_runs_sums_and_charts(
     for fact in (
         "WEB-119",
         "timed out",
+        "Speed up the nightly import",
         "no sign of life for 300 s",
         "2026-03-04",
         "58 more",
         "$57.04",
     ):
         assert fact in page.text
-    assert len(page.all("rect")) == 1 + 3 * 7  # the mark, and a bar for each day
+    assert len(page.all("rect")) == 1 + 2 * 7  # the mark, and a bar for each day
+    charts = [each for each in page.all("svg") if each.get("role") == "img"]
+    assert [each["aria-labelledby"] for each in charts] == [
+        f"chart-{name}-title chart-{name}-text" for name in ("runs", "cost")
+    ]
     operator.queries.clear()
     page = check(await client.get("/history?since=30d&by=agent&outcome=timed_out&issue=WEB-119&agent="))
     by_agent, by_day = operator.queries
@@ -598,7 +603,7 @@ async def test_the_history_shows_runs_sums_and_charts(
 async def test_the_board_shows_what_ended_lately(client: httpx.AsyncClient, operator: DemoOperator) -> None:
     assert "Ended lately" in check(await client.get("/")).text
     assert "running" not in operator.queries[-1].outcomes
-    assert "Ended lately" not in check(await client.get("/?q=x")).text
+    assert "Ended lately" not in check(await client.get("/?q=no-such")).text
 
 
 async def test_feedback_is_asked_for_once_when_work_is_done(
@@ -659,9 +664,19 @@ async def test_the_page_of_the_system(client: httpx.AsyncClient, operator: DemoO
     assert document["settings"][0]["key"] == "tracker.kind"
     assert [check["name"] for check in document["diagnosis"]["checks"]] == ["git", "clock", "disk"]
     operator.document = structs.replace(
-        operator.document, journal=None, rate_limits={"five_hours": {"used": 0.4}}
+        operator.document,
+        journal=None,
+        rate_limits={
+            "five_hours": {"used": 0.4},
+            "primary": {"usedPercent": 31.5, "windowDurationMins": 300},
+        },
     )
-    assert '{"used":0.4}' in check(await client.get("/system")).text
+    page = check(await client.get("/system"))
+    assert '{"used":0.4}' in page.text
+    assert [each["value"] for each in page.all("meter")] == ["4", "3100000", "31.5"]
+    assert "31.5 % of 5 h" in page.text
+    folded = page.text[page.text.rindex("1 setting with the default") :]
+    assert ("polling.interval_ms" in folded, "tracker.kind" in folded) == (True, False)
 
 
 async def test_the_system_page_says_what_is_sent_to_whom_and_whether_it_arrives(

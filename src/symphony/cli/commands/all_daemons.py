@@ -38,7 +38,7 @@ ANSWER_S: Final = 2.0
 """After this time a daemon is shown as one that does not answer."""
 IDLE_S: Final = 1_800.0
 _SOCKET_S: Final = 1.8
-_LOOK_S: Final = 2.0
+_LOOK_S: Final = 1.0
 _FIRST_LOOK_S: Final = 0.5
 _FRESH_S: Final = 5.0
 _WATCHED_S: Final = 10.0

@@ -105,41 +105,6 @@ def test_every_daemon_of_the_user_is_listed_wherever_its_state_is(host: Host, as
     assert list(host.rows(asker)) == ["web"], "a daemon that shut down normally is not listed"
 
 
-def test_one_page_shows_every_daemon_and_leads_to_each(host: Host, asker: Project) -> None:
-    app, web = host.project("app", place=True), host.project("web", place=False)
-    app.issue("SYM-1", [{"ask_input": "Which colour?"}])
-    with app.daemon() as first, web.daemon() as second:
-        first.wait_for("issue_blocked")
-        second.wait_for("serving")
-        with asker.start("open", "--all", "--print") as page:
-            link = str(page.stdout.readline()).strip()
-            with browser(link) as client:
-                shown = until(lambda: _named(client, "app", "web"), lambda: client.get("/").text)
-                assert "Which colour?" in shown
-                second.signal(signal.SIGSTOP)
-                try:
-                    until(lambda: _named(client, "Does not answer", "Healthy"), second.log.read_text)
-                    assert client.get("/").elapsed.total_seconds() < 2
-                finally:
-                    second.signal(signal.SIGCONT)
-                csrf, key = _values(shown, "csrf")[0], _values(shown, "daemon")[0]
-                target = {"csrf": csrf, "daemon": key, "path": "/issues/SYM-1"}
-                led = client.post("/actions/open-daemon", data=target).headers["refresh"]
-            with browser(led.removeprefix("0; url=")) as client:
-                assert "Which colour?" in client.get("/issues/SYM-1").text, "the daemon's own page"
-            page.send_signal(signal.SIGINT)
-            assert page.wait(DEADLINE_S) == 0
-
-
-def _named(client: httpx.Client, *texts: str) -> str | None:
-    page = client.get("/").text
-    return page if all(text in page for text in texts) else None
-
-
-def _values(page: str, name: str) -> list[str]:
-    return re.findall(f'name="{name}" value="([^"]*)"', page)
-
-
 def _all_healthy(rows: dict[str, Any]) -> dict[str, Any] | None:
     healthy = [row for row in rows.values() if row["health"] == "ok"]
     return rows if len(healthy) == 2 and rows["app"]["counts"]["blocked"] == 1 else None

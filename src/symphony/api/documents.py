@@ -858,6 +858,17 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
     )
 
 
+def created_document(issue: Issue) -> models.CreatedIssue:
+    """An issue that was created just now."""
+    return models.CreatedIssue(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        issue_url=issue.url,
+        title=issue.title,
+        state=issue.state,
+    )
+
+
 def outbox_counts(jobs: Sequence[Job]) -> models.OutboxCounts:
     """How much is owed to the outside."""
     waiting = [job for job in jobs if job.state is JobState.WAITING]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, cast, get_args
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -30,6 +31,7 @@ from typing_extensions import override
 from symphony.config.values import (
     AbsolutePath,
     AgentName,
+    CronLine,
     Day,
     EnvNames,
     EnvValues,
@@ -69,7 +71,9 @@ from symphony.config.values import (
     SshOptions,
     StateLimits,
     States,
+    Text,
     TextFlag,
+    TimeZone,
     Usd,
     UserPath,
     UserPaths,
@@ -805,6 +809,32 @@ class NotifySettings(Section):
 NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape("list of targets")]
 
 
+class ScheduleSettings(Section):
+    """One of `schedules`: an issue that is filed again and again (docs/how-to/recurring-issues.md).
+
+    `title` and the body are Liquid templates. The body is `body`, or the content of `file`, a path from the
+    directory of WORKFLOW.md. `state` is the first active one by default.
+    """
+
+    name: Word
+    cron: CronLine
+    timezone: TimeZone = "UTC"
+    title: Name
+    body: Text | None = None
+    file: FilePath | None = None
+    state: Name | None = None
+    labels: States = ()
+    skip_while_open: Flag = True
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of the cron line."""
+        return ZoneInfo(self.timezone)
+
+
+Schedules = Annotated[tuple[ScheduleSettings, ...], Field(strict=False), Shape("list of schedules")]
+
+
 class ForgeFeedbackSettings(Section):
     """`forge.feedback`: what the agent is told about its pull request, in further turns of its thread."""
 
@@ -1062,6 +1092,10 @@ class Settings(_Given):
     )
     notify: NotifyTargets = live(
         (), "where people are [notified](notifications.md) of what needs them; a target that is wrong is off"
+    )
+
+    schedules: Schedules = live(
+        (), "[issues that are filed again and again](how-to/recurring-issues.md), each by a cron line"
     )
 
     @property

@@ -13,11 +13,12 @@ from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from symphony.config.secrets import mask_secrets
-from symphony.domain import normalise_label, normalise_state
+from symphony.domain import cron_problem, normalise_label, normalise_state
 
 MAX_NUMBER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly."""
@@ -204,6 +205,21 @@ def _hours(text: str) -> str:
     return text
 
 
+def _cron_line(text: str) -> str:
+    if (problem := cron_problem(text)) is not None:
+        raise ValueError(problem)
+    return text
+
+
+def _time_zone(text: str) -> str:
+    try:
+        ZoneInfo(text)
+    except (KeyError, ValueError, OSError):
+        message = "must be a time zone that this machine knows, such as Europe/Berlin or UTC"
+        raise ValueError(message) from None
+    return text
+
+
 def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -247,6 +263,8 @@ ShellCommand = Annotated[Name, Shape("shell command")]
 Script = Annotated[Text, AfterValidator(_blank_is_none), Shape("script")]
 VariableName = Annotated[Text, AfterValidator(_variable)]
 Day = Annotated[Text, AfterValidator(_iso_day)]
+CronLine = Annotated[Name, AfterValidator(_cron_line), Shape("cron line")]
+TimeZone = Annotated[Name, AfterValidator(_time_zone), Shape("time zone")]
 QuietHours = Annotated[Text, AfterValidator(_hours)]
 AbsolutePath = Annotated[Path, Shape("path")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]

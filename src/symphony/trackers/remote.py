@@ -17,7 +17,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
@@ -45,7 +47,7 @@ from symphony.http import (
     without_requests,
 )
 from symphony.trackers import raw_tools, tools
-from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError, not_moved
 from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
 from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
 from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
@@ -75,6 +77,7 @@ class Flows(ABC, Generic[S]):
         label_scope: as `DecidingLabels.scope`.
         issue_step: the step of a path that an issue follows.
         deciding_labels: labels that the tool neither sets nor removes.
+        creates: whether `create_issue` and `find_created` are there.
     """
 
     service: ServiceProfile
@@ -87,6 +90,7 @@ class Flows(ABC, Generic[S]):
     issue_step: ClassVar[str] = "issues"
     label_scope: ClassVar[str] = ""
     deciding_labels = DecidingLabels()
+    creates: ClassVar[bool] = True
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -123,6 +127,22 @@ class Flows(ABC, Generic[S]):
     @abstractmethod
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
         """Replace the text of a comment of the daemon's account."""
+
+    # --- new issues
+
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        """The id of the issue that the daemon created with this key after `since`, if there is one."""
+        del key, since
+        return without_requests(None)
+
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create an issue with the key's mark, in its state where the service takes one; its id."""
+        del new, key
+        raise self.service.not_found("way to create issues here")
+
+    def place(self, issue_id: str, state: str) -> Flow[str]:
+        """Move a new issue to its state, and return the state that was read back."""
+        return self.move(issue_id, state)
 
     # --- moves and the raw tool
 
@@ -286,6 +306,7 @@ def batches(all_of_them: Sequence[T], size: int) -> Iterator[list[T]]:
 
 READ_AT_ONCE: Final = 100
 """How many records of a list are read before other things are done: a few milliseconds."""
+_AT_ONCE: Final = timedelta(seconds=2)
 MAX_COMMENTS: Final = 1_000
 """How many comments are remembered: the ids of written ones, and those whose writing got no answer."""
 
@@ -495,6 +516,31 @@ class RemoteTracker:
             raise not_moved(self.flows.service.name, issue_id, wanted=state, found=found)
         return found
 
+    def creation_problem(self) -> str | None:
+        """Why no issues can be created."""
+        return None if self.flows.creates else f"issues cannot be created at {self.flows.service.name} yet"
+
+    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+        """Create an issue, unless the one with this key exists; in its state. Raises `TrackerError`.
+
+        One that exists is moved only if nothing happened to it since: people or agents may be at work.
+        """
+        run = partial(self.http.run, purpose=Purpose.COMMENT)
+        if not self.flows.service.has_code_fences:
+            new = replace(new, body=without_markup(new.body))
+        issue_id = await run(self.flows.find_created(key, since))
+        was_there = issue_id is not None
+        if issue_id is None:
+            issue_id = await run(self.flows.create_issue(new, key=key))
+        issue = await run(self.flows.issue(issue_id))
+        in_place = normalise_state(issue.state) == normalise_state(new.state)
+        if not in_place and not (was_there and _has_changed(issue)):
+            found = await run(self.flows.place(issue_id, new.state))
+            if normalise_state(found) != normalise_state(new.state):
+                raise not_moved(self.flows.service.name, issue_id, wanted=new.state, found=found)
+            issue = await run(self.flows.issue(issue_id))
+        return issue
+
     async def account_info(self) -> AccountInfo:
         """Account, scope and states. Raises `TrackerError`."""
         return await self.http.run(self.flows.account_info(), purpose=Purpose.REFRESH)
@@ -502,6 +548,12 @@ class RemoteTracker:
     def quota(self) -> tuple[QuotaRemaining, ...]:
         """What is left of the limits that the service reports."""
         return self.http.rate_limiter.quota()
+
+
+def _has_changed(issue: Issue) -> bool:
+    """Whether an issue was changed after its creation, as far as the service tells."""
+    created, updated = issue.created_at, issue.updated_at
+    return created is None or updated is None or updated - created > _AT_ONCE
 
 
 def _drop_oldest(remembered: dict[Any, Any]) -> None:

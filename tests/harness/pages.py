@@ -283,6 +283,7 @@ def demo_state() -> models.State:
         ),
         skills_totals=models.SkillsTotals(runs=31, listed=62, dropped=0, malformed=1),
         rate_limits=None,
+        creates_in=("Todo", "In Progress"),
         agents=(
             models.AgentInUse(name="codex", kind="codex", model="gpt-5.2-codex", limited=None),
             models.AgentInUse(name="claude", kind="claude", model="opus", limited=None),

@@ -53,6 +53,7 @@ from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableErro
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
+from symphony.api.pages.new_issue import NewIssuePages
 from symphony.api.pages.responding import Content, respond
 from symphony.api.pages.routes import Pages
 from symphony.api.pages.skills_routes import SkillPages
@@ -268,6 +269,7 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
     """The pages, their files and their forms, by the names of the rows."""
     pages, skills = Pages(operator), SkillPages(operator, access, notices)
     forms = Forms(operator, access, notices)
+    new_issue_pages = NewIssuePages(operator, access, notices)
     return {
         "board_page": _page(pages.board),
         "issue_page": _page(pages.issue),
@@ -284,6 +286,8 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "versions_page": _page(skills.versions),
         "system_page": _page(pages.system),
         "confirm_page": _page(pages.confirm),
+        "new_issue_page": _page(new_issue_pages.new),
+        "create_issue_form": new_issue_pages.create,
         "feedback_form": forms.feedback,
         "skip_feedback_form": forms.skip_feedback,
         "selected_form": forms.act_on_selected,

@@ -913,6 +913,10 @@ class State(Document, frozen=True, kw_only=True):
     notifications: Annotated[tuple[NotifyTarget, ...], _is("Where people are notified.")] = ()
     outbox: Annotated[OutboxCounts, _is("Comments and moves that did not arrive yet.")] = OutboxCounts()
     schedules: Annotated[tuple[Schedule, ...], _is("By which issues are filed.")] = ()
+    creates_in: Annotated[
+        tuple[str, ...],
+        _is("States that a new issue can begin in, the default first; empty if the tracker creates none."),
+    ] = ()
     version: Annotated[str, _is("Version of the program that answers.")] | UnsetType = UNSET
     commit: (
         Annotated[str | None, _is("The commit it was built from, seven digits; null if unknown.")] | UnsetType

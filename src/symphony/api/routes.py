@@ -452,6 +452,7 @@ PAGES: Final = (
     _page("versions_page", f"{_SKILL_PATH}/diff"),
     _page("system_page", SYSTEM_PATH),
     _page("confirm_page", "/confirm"),
+    _page("new_issue_page", "/new"),
     _page("theme", "/theme"),
     _page("sign_in_script", "/assets/sign-in.js", Needs.NOTHING),
     _page("return_script", "/assets/return.js", Needs.NOTHING),
@@ -463,6 +464,7 @@ PAGES: Final = (
     _form("skip_feedback_form", f"{ACTIONS_PATH}/skip-feedback"),
     *(_form(f"{verb}_form", f"{ACTIONS_PATH}/{verb}") for verb in (*ON_ISSUE, *ON_DAEMON, REFRESH.name)),
     _form("selected_form", f"{ACTIONS_PATH}/selected"),
+    _form("create_issue_form", f"{ACTIONS_PATH}/create-issue"),
     *(_form(f"library_{verb}_form", f"{ACTIONS_PATH}/library/{verb}") for verb in ("check", *EDITS)),
 )
 """The pages, the files that they load, and the forms that they post."""

@@ -84,7 +84,7 @@ from symphony.scheduler import (
     would_coalesce,
 )
 from symphony.skills import SkillSet
-from symphony.trackers.base import MovingCapability
+from symphony.trackers.base import MovingCapability, creation_problem
 from symphony.workspaces import Patch
 
 _DIAGNOSIS_MS: Final = 60_000
@@ -203,6 +203,7 @@ class ServiceOperator(Observer):
             library=None if self._journal is None else context.library,
             key="" if self._journal is None else library_key(self._journal.parent),
             moves_to=_moves(context),
+            creates_in=_creates_in(context),
             journal_health=self._health(),
             pull_requests=self._pull_requests(),
             owed=self._owed(),
@@ -571,6 +572,13 @@ def _moves(context: RuntimeContext) -> tuple[str, ...]:
     if not isinstance(context.tracker, MovingCapability):
         return ()
     return (*context.active_states, *context.terminal_states)
+
+
+def _creates_in(context: RuntimeContext) -> tuple[str, ...]:
+    """The states that new issues can begin in; none if the tracker creates none."""
+    if creation_problem(context.tracker, context.settings.tracker.kind) is not None:
+        return ()
+    return tuple(context.active_states)
 
 
 async def _workflow_skills(context: RuntimeContext) -> SkillSet | None:

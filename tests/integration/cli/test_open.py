@@ -342,7 +342,8 @@ def test_one_page_shows_every_daemon_and_leads_to_each(tmp_path: Path) -> None:
         first.wait_for("issue_blocked")
         second.wait_for("serving")
         with app.start("open", "--all", "--print") as page:
-            link = str(page.stdout.readline()).strip()
+            assert page.stdout is not None
+            link = page.stdout.readline().strip()
             with browser(link) as client:
                 shown = until(
                     lambda: _named(client, "2 daemons", "Which colour?"), lambda: client.get("/").text

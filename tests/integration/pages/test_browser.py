@@ -29,6 +29,7 @@ PATHS = {
     "ready": "/issues/WEB-118",
     "diff": "/issues/WEB-131/diff",
     "history": "/history",
+    "new": "/new",
     "confirm": "/confirm?verb=move&issue=WEB-131&issue=WEB-118",
     "skills": "/skills",
     "skill": "/skills/library/retries",
@@ -39,7 +40,7 @@ PATHS = {
     "proposal": "/skills/proposals/2",
     "system": "/system",
 }
-STILL = ("editor", "assignments", "confirm")
+STILL = ("editor", "assignments", "confirm", "new")
 PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light", "dark", "phone")} | {
     "proposal-light",
     "skills-light",

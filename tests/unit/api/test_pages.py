@@ -22,6 +22,7 @@ from symphony.api.models import (
     AgentLimit,
     Block,
     JournalHealth,
+    NewIssue,
     NotifyTarget,
     Reason,
     Retry,
@@ -195,6 +196,32 @@ async def test_the_icon_has_a_number(client: httpx.AsyncClient, name: str, statu
         assert answer.headers["content-type"].startswith("image/svg+xml")
         texts = re.findall(r"<text[^>]*>(.*?)</text>", answer.text)
         assert texts == {"0": [], "7": ["7"], "100": ["99+"]}[name]
+
+
+async def test_a_new_issue_is_created_by_a_form(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    assert "/new" in {link["href"] for link in check(await client.get("/")).all("a")}
+    page = check(await client.get("/new"))
+    assert "api-style" in page.text
+    csrf = next(str(each["value"]) for each in page.all("input") if each.get("name") == "csrf")
+    form = {
+        "csrf": csrf,
+        "title": "Fix it",
+        "body": "Now\r\nplease",
+        "labels": "bug, , ui",
+        "skill": "api-style",
+    }
+    done = await client.post("/actions/create-issue", data=form)
+    assert operator.created == [
+        NewIssue(title="Fix it", body="Now\nplease", labels=("bug", "ui"), skill="api-style")
+    ]
+    assert "SYM-1: it begins in Todo" in check(await client.get(done.headers["location"])).text
+    again = check(await client.post("/actions/create-issue", data=form | {"title": " ", "body": HOSTILE}))
+    assert (VISIBLE in again.text, len(operator.created)) == (True, 1), "nothing typed is lost"
+    assert (await client.post("/actions/create-issue", data=form | {"csrf": "x"})).status_code == 403
+
+    operator.document = structs.replace(operator.document, creates_in=())
+    assert "/new" not in {link["href"] for link in check(await client.get("/")).all("a")}
+    assert "creates no issues" in check(await client.get("/new")).text
 
 
 async def test_the_board_says_on_which_host_a_run_is(

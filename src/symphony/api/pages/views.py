@@ -149,6 +149,7 @@ class Board:
         proposals_left_out: those without a row.
         draining: the daemon ends after the present turns.
         selecting: see `board_view`.
+        creates: the daemon can create issues at the tracker.
     """
 
     tone: str
@@ -181,6 +182,7 @@ class Board:
     proposals_left_out: int
     draining: bool
     selecting: bool
+    creates: bool
 
 
 def board_view(
@@ -247,6 +249,7 @@ def board_view(
         proposals_left_out=max(len(changes) - _PROPOSALS_SHOWN, 0),
         draining=state.health.status == "draining",
         selecting=selecting,
+        creates=bool(state.creates_in),
     )
 
 

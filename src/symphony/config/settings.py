@@ -79,6 +79,7 @@ from symphony.config.values import (
     UserPaths,
     Whole,
     Word,
+    time_zone,
 )
 from symphony.domain import normalise_labels
 
@@ -818,7 +819,7 @@ class ScheduleSettings(Section):
 
     name: Word
     cron: CronLine
-    timezone: TimeZone = "UTC"
+    timezone: TimeZone = Field("UTC", validate_default=True)
     title: Name
     body: Text | None = None
     file: FilePath | None = None
@@ -829,7 +830,7 @@ class ScheduleSettings(Section):
     @property
     def zone(self) -> ZoneInfo:
         """The time zone of the cron line."""
-        return ZoneInfo(self.timezone)
+        return time_zone(self.timezone)
 
 
 Schedules = Annotated[tuple[ScheduleSettings, ...], Field(strict=False), Shape("list of schedules")]

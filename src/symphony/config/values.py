@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, TypeVar
@@ -211,9 +211,19 @@ def _cron_line(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=1_000)
+def time_zone(name: str) -> ZoneInfo:
+    """A time zone. Its file is read when the setting is validated, and not again by the event loop.
+
+    Raises:
+        KeyError, ValueError, OSError: there is none of that name.
+    """
+    return ZoneInfo(name)
+
+
 def _time_zone(text: str) -> str:
     try:
-        ZoneInfo(text)
+        time_zone(text)
     except (KeyError, ValueError, OSError):
         message = "must be a time zone that this machine knows, such as Europe/Berlin or UTC"
         raise ValueError(message) from None

@@ -68,6 +68,7 @@ class Schedules:
         record: puts a setting into the journal; `None` deletes it.
         wall_ms: the wall clock.
         on_filed: called after an issue was created.
+        longest_wait_s: how often to look at least.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Schedules:
         record: Callable[[str, str | None], None],
         wall_ms: Callable[[], int],
         on_filed: Callable[[], None] = lambda: None,
+        longest_wait_s: float = LONGEST_WAIT_S,
     ) -> None:
         self._jobs = jobs
         self._context = context
@@ -87,6 +89,7 @@ class Schedules:
         self._record = record
         self._wall_ms = wall_ms
         self._on_filed = on_filed
+        self._longest_wait_s = longest_wait_s
         self._records = read_records(recovered)
         self._refreshed_ms = -_FRESH_MS
 
@@ -113,7 +116,7 @@ class Schedules:
 
     def _wait_s(self) -> float:
         """Until the next time at which something is due, or until the world may have changed."""
-        now_ms, waits_s = self._wall_ms(), [LONGEST_WAIT_S]
+        now_ms, waits_s = self._wall_ms(), [self._longest_wait_s]
         for each in self._context().settings.schedules:
             record = self._records.get(each.name)
             due_ms = None if record is None else next_due_ms(each.cron, each.zone, record.handled_ms)

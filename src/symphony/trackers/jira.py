@@ -195,6 +195,7 @@ def marker_of(record: Any) -> str | None:
 
 PAGE = 100
 _API = "/rest/api/3"
+_AT_ONCE = timedelta(seconds=2)
 _ISSUE = f"{_API}/issue/{{}}"
 _BAD_REQUEST, _NOT_FOUND = 400, 404
 _MAY_ANSWER = {"atlassian": True, "app": False}
@@ -446,6 +447,12 @@ class JiraFlows(Flows[JiraSettings]):
         if issue_id is None:
             raise self.service.malformed("answered no issue to a new issue")
         return issue_id
+
+    @override
+    def is_unplaced(self, issue: Issue) -> bool:
+        """Whether nothing happened to it since: Jira begins every issue in a state of its own."""
+        created, updated = issue.created_at, issue.updated_at
+        return created is not None and updated is not None and updated - created <= _AT_ONCE
 
     # --- moves and the raw tool --------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -139,6 +139,15 @@ class Flows(ABC, Generic[S]):
         """Create an issue with the key's mark, in its state where the service takes one; its id."""
         del new, key
         raise self.service.not_found("way to create issues here")
+
+    def is_unplaced(self, issue: Issue) -> bool:
+        """Whether an issue that was found by its key still waits for the move to its state.
+
+        By default none does, as the service takes the state with a new issue. People and agents may be at
+        work on it already, so in doubt it is left where it is.
+        """
+        del issue
+        return False
 
     def place(self, issue_id: str, state: str) -> Flow[str]:
         """Move a new issue to its state, and return the state that was read back."""
@@ -306,7 +315,6 @@ def batches(all_of_them: Sequence[T], size: int) -> Iterator[list[T]]:
 
 READ_AT_ONCE: Final = 100
 """How many records of a list are read before other things are done: a few milliseconds."""
-_AT_ONCE: Final = timedelta(seconds=2)
 MAX_COMMENTS: Final = 1_000
 """How many comments are remembered: the ids of written ones, and those whose writing got no answer."""
 
@@ -521,10 +529,7 @@ class RemoteTracker:
         return None if self.flows.creates else f"issues cannot be created at {self.flows.service.name} yet"
 
     async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
-        """Create an issue, unless the one with this key exists; in its state. Raises `TrackerError`.
-
-        One that exists is moved only if nothing happened to it since: people or agents may be at work.
-        """
+        """Create an issue, unless the one with this key exists; in its state. Raises `TrackerError`."""
         run = partial(self.http.run, purpose=Purpose.COMMENT)
         if not self.flows.service.has_code_fences:
             new = replace(new, body=without_markup(new.body))
@@ -532,14 +537,15 @@ class RemoteTracker:
         was_there = issue_id is not None
         if issue_id is None:
             issue_id = await run(self.flows.create_issue(new, key=key))
-        issue = await run(self.flows.issue(issue_id))
-        in_place = normalise_state(issue.state) == normalise_state(new.state)
-        if not in_place and not (was_there and _has_changed(issue)):
-            found = await run(self.flows.place(issue_id, new.state))
-            if normalise_state(found) != normalise_state(new.state):
-                raise not_moved(self.flows.service.name, issue_id, wanted=new.state, found=found)
-            issue = await run(self.flows.issue(issue_id))
-        return issue
+        found = await run(self.flows.by_ids([issue_id]))
+        if found and normalise_state(found[0].state) == normalise_state(new.state):
+            return found[0]
+        if found and was_there and not self.flows.is_unplaced(found[0]):
+            return found[0]
+        state = await run(self.flows.place(issue_id, new.state))
+        if normalise_state(state) != normalise_state(new.state):
+            raise not_moved(self.flows.service.name, issue_id, wanted=new.state, found=state)
+        return await run(self.flows.issue(issue_id))
 
     async def account_info(self) -> AccountInfo:
         """Account, scope and states. Raises `TrackerError`."""
@@ -548,12 +554,6 @@ class RemoteTracker:
     def quota(self) -> tuple[QuotaRemaining, ...]:
         """What is left of the limits that the service reports."""
         return self.http.rate_limiter.quota()
-
-
-def _has_changed(issue: Issue) -> bool:
-    """Whether an issue was changed after its creation, as far as the service tells."""
-    created, updated = issue.created_at, issue.updated_at
-    return created is None or updated is None or updated - created > _AT_ONCE
 
 
 def _drop_oldest(remembered: dict[Any, Any]) -> None:

@@ -215,6 +215,7 @@ DEFAULTS: dict[str, object] = {
     "retention.max_journal_bytes": 268_435_456,
     "pricing": {},
     "notify": (),
+    "schedules": (),
 }
 
 

@@ -490,14 +490,16 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
 
     @override
     def place(self, issue_id: str, state: str) -> Flow[str]:
-        """A project gets the issue first; to add it again changes nothing."""
-        if self.settings.uses_project:
-            options = yield from self._options()
-            node = text(dig((yield self.of_issue(issue_id)).body, "node_id")) or ""
-            data = yield from self._graphql(ADD_ITEM, {"project": options.project_id, "issue": node})
-            if text(dig(data, "addProjectV2ItemById", "item", "id")) is None:
-                raise self.service.malformed("did not carry out SymphonyAddItem")
-        return (yield from self.move(issue_id, state))
+        """A project gets the issue first, without which it has no state; to add it again changes nothing."""
+        if not self.settings.uses_project:
+            return (yield from self.move(issue_id, state))
+        options = yield from self._options()
+        node = text(dig((yield self.of_issue(issue_id)).body, "node_id")) or ""
+        data = yield from self._graphql(ADD_ITEM, {"project": options.project_id, "issue": node})
+        if text(dig(data, "addProjectV2ItemById", "item", "id")) is None:
+            raise self.service.malformed("did not carry out SymphonyAddItem")
+        yield from self._set_option(issue_id, state)
+        return (yield from self.issue(issue_id)).state
 
     # --- moves and the raw tool --------------------------------------------------------------------------
 

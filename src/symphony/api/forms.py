@@ -301,7 +301,8 @@ class SignInForms:
         address = self._access.own_address(request)
         if address is None or not self._access.sign_in.is_open(link):
             return None
-        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode({'link': link, 'next': path})}")
+        query = {"link": link} if path == "/" else {"link": link, "next": path}
+        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode(query)}")
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in of all browsers."""

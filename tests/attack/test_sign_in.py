@@ -53,6 +53,27 @@ async def use(access: Access, link: str, **headers: str) -> httpx.Response:
         return await client.post("/sign-in", data={"link": link})
 
 
+@pytest.mark.parametrize(
+    ("path", "leads_to"),
+    [
+        ("/issues/SYM-1?run=2", "/issues/SYM-1?run=2"),
+        ("//evil.example/x", "/"),
+        ("https://evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("x\r\nset-cookie: a=b", "/"),
+    ],
+)
+async def test_a_link_leads_to_a_page_of_the_daemon_and_nowhere_else(path: str, leads_to: str) -> None:
+    sign_in = BrowserSignIn()
+    access = Access.tcp("127.0.0.1", TOKEN, sign_in)
+    async with asking(FakeOperator(), access, headers=own(access)) as client:
+        link = sign_in.new_link()
+        shown = await client.get("/sign-in", params={"link": link, "next": path})
+        assert f'name="next" value="{leads_to}"' in shown.text
+        done = await client.post("/sign-in", data={"link": link, "next": path})
+    assert (done.status_code, done.headers["location"]) == (303, f"{sign_in.root}{leads_to}")
+
+
 async def test_a_link_signs_in_once_and_for_a_short_time() -> None:
     up = [0.0]
     sign_in = BrowserSignIn(uptime_s=lambda: up[0])

@@ -287,6 +287,7 @@ def demo_state() -> models.State:
         ),
         skills_totals=models.SkillsTotals(runs=31, listed=62, dropped=0, malformed=1),
         rate_limits=None,
+        creates_in=("Todo", "In Progress"),
         agents=(
             models.AgentInUse(name="codex", kind="codex", model="gpt-5.2-codex", limited=None),
             models.AgentInUse(name="claude", kind="claude", model="opus", limited=None),
@@ -599,6 +600,14 @@ def demo_transcript() -> models.Transcript:
     )
 
 
+TITLES = {
+    118: "Export reports as CSV",
+    119: "Speed up the nightly import",
+    122: "Delete accounts after 30 days",
+    131: "Paginate the audit log",
+}
+
+
 def run_row(number: int, outcome: str | None, *, hours: float, reason: str | None = None) -> models.RunRow:
     past = past_run(number, outcome, started_h=hours, reason=reason, commits=number % 3)
     fields = {name: getattr(past, name) for name in models.PastRun.__struct_fields__}
@@ -607,6 +616,7 @@ def run_row(number: int, outcome: str | None, *, hours: float, reason: str | Non
         issue_id=str(100 + number),
         issue_identifier=f"WEB-{100 + number}",
         issue_state="In Progress",
+        issue_title=TITLES.get(100 + number),
         seconds=740.0 + number,
     )
 

@@ -54,7 +54,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "notification": (models.Notifications,),
     "notify-list": (documents.NotifyTargets,),
     "notify-test": (documents.NotifyTested,),
-    "order": (models.Verb,),
+    "order": (models.Verb, documents.Orders),
     "outbox": (documents.OutboxShown,),
     "prompt": (documents.PrintedPrompt,),
     "refresh": (models.Refresh,),

@@ -75,6 +75,7 @@ class Snapshot:
         key: what the library calls the daemon of the workflow.
         live: whether a daemon has made it; else nothing runs, and nothing starts by itself.
         moves_to: the states to which issues can be moved; none if the tracker moves none.
+        creates_in: the states that new issues can begin in; none if the tracker creates none.
         journal_health: whether records survive a restart; `None` if that is not known.
         pull_requests: those of issues, by the issue's id.
         owed: what is owed to the outside.
@@ -96,6 +97,7 @@ class Snapshot:
     key: str
     live: bool = True
     moves_to: tuple[str, ...] = ()
+    creates_in: tuple[str, ...] = ()
     journal_health: JournalStatus | None = None
     pull_requests: PullRequests = field(default_factory=dict)
     owed: tuple[Job, ...] = ()
@@ -127,6 +129,7 @@ def state(of: Snapshot, only: Selection = ALL_ISSUES) -> models.State:
         kept=_kept(of),
         outbox=outbox_counts(of.owed),
         schedules=of.schedules,
+        creates_in=of.creates_in,
         ready=with_rehearsal(document.ready, of.rehearsal),
     )
     public: models.State = masked(document, of.mask)

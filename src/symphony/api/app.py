@@ -24,7 +24,16 @@ from symphony import to_thread
 from symphony.api import library, models, routes
 from symphony.api.access import Access, Caller, form_path, root_of
 from symphony.api.explain import explain
-from symphony.api.forms import RETURN_SCRIPT, SIGN_IN_SCRIPT, TYPED, Forms, Notices, refusal_page, unsent_page
+from symphony.api.forms import (
+    RETURN_SCRIPT,
+    SIGN_IN_SCRIPT,
+    TYPED,
+    Forms,
+    Notices,
+    SignInForms,
+    refusal_page,
+    unsent_page,
+)
 from symphony.api.history import utc_now
 from symphony.api.http import (
     MAX_WEBHOOK_BYTES,
@@ -47,6 +56,7 @@ from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableErro
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
+from symphony.api.pages.new_issue import NewIssuePages
 from symphony.api.pages.responding import Content, respond
 from symphony.api.pages.routes import Pages
 from symphony.api.pages.skills_routes import SkillPages
@@ -86,7 +96,7 @@ def create_app(
     """The application of one listener; without a `receiver` there is no route for webhooks."""
     notices = Notices()
     answers = _Answers(operator, access, changes, open_port).by_name()
-    pages = _pages(operator, access, notices)
+    pages = {**_pages(operator, access, notices), **sign_in_pages(access)}
     paths: dict[str, dict[str, Handler]] = {}
     for row in routes.API:
         paths.setdefault(row.path, {})[row.verb] = partial(_answered, row, answers[row.name])
@@ -94,6 +104,16 @@ def create_app(
         paths.setdefault(page.path, {})[page.verb] = pages[page.name]
     if receiver is not None:
         paths[routes.WEBHOOK.path] = {routes.WEBHOOK.verb: _webhook_handler(receiver)}
+    return guarded(paths, access, notices, receiver)
+
+
+def guarded(
+    paths: Mapping[str, Mapping[str, Handler]],
+    access: Access,
+    notices: Notices,
+    receiver: WebhookReceiver | None = None,
+) -> ASGIApp:
+    """The application with these handlers, by path and method, behind the access rule."""
     errors = (HTTPException, ApiError, SymphonyError)
     app = Starlette(
         routes=[Route(path, _resource(handlers)) for path, handlers in paths.items()],
@@ -253,6 +273,7 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
     """The pages, their files and their forms, by the names of the rows."""
     pages, skills = Pages(operator), SkillPages(operator, access, notices)
     forms = Forms(operator, access, notices)
+    new_issue_pages = NewIssuePages(operator, access, notices)
     return {
         "board_page": _page(pages.board),
         "issue_page": _page(pages.issue),
@@ -269,15 +290,12 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "edit_skill_page": _page(skills.edit),
         "versions_page": _page(skills.versions),
         "system_page": _page(pages.system),
-        "theme": pages.theme,
-        "sign_in_script": partial(_script, SIGN_IN_SCRIPT),
-        "return_script": partial(_script, RETURN_SCRIPT),
-        "asset": pages.asset,
-        "sign_in_page": forms.show_sign_in,
-        "sign_in_form": forms.sign_in,
-        "sign_out_form": forms.sign_out,
+        "confirm_page": _page(pages.confirm),
+        "new_issue_page": _page(new_issue_pages.new),
+        "create_issue_form": new_issue_pages.create,
         "feedback_form": forms.feedback,
         "skip_feedback_form": forms.skip_feedback,
+        "selected_form": forms.act_on_selected,
         **{
             f"{verb}_form": partial(forms.act, verb)
             for verb in (*routes.ON_ISSUE, *routes.ON_DAEMON, routes.REFRESH.name)
@@ -285,6 +303,20 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "library_check_form": skills.check,
         **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
         "library_save_form": skills.save,
+    }
+
+
+def sign_in_pages(access: Access) -> Mapping[str, Handler]:
+    """What every application with pages has: signing in and out, colours and files; by the names of rows."""
+    forms = SignInForms(access)
+    return {
+        "theme": Pages.theme,
+        "sign_in_script": partial(_script, SIGN_IN_SCRIPT),
+        "return_script": partial(_script, RETURN_SCRIPT),
+        "asset": Pages.asset,
+        "sign_in_page": forms.show_sign_in,
+        "sign_in_form": forms.sign_in,
+        "sign_out_form": forms.sign_out,
     }
 
 

@@ -1,5 +1,6 @@
 """Numbers and times as people read them, in a terminal and on a page."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -88,6 +89,42 @@ def overlap_words(overlap: Overlap) -> str:
 def stop_words(reason: str) -> str:
     """Why a run is stopped, as a part of a sentence; a reason of a later version as it is."""
     return StopReason(reason).words if reason in set(StopReason) else reason
+
+
+_BUTTONS: Final = {
+    "retry": "Retry",
+    "unblock": "Unblock",
+    "stop": "Stop",
+    "answer": "Send answer",
+    "pause": "Pause",
+    "resume": "Resume",
+    "drain": "Drain",
+    "refresh": "Poll now",
+}
+_PLACES: Final = {"explain": "the page of the issue", "status": "the board", "diff": "its change"}
+_WORD: Final = r"""(?:'[^']*'|"'"|[^\s`"',;]+)+"""
+_COMMAND: Final = re.compile(
+    r"(?P<run>\brun:? )?(?:`symphony (?P<quoted>[a-z]+)(?: [^`]*)?`"
+    rf'|symphony (?P<issue>retry|unblock|stop|answer|explain|diff)\b(?: {_WORD})?(?: "…")?'
+    r"|symphony (?P<daemon>pause|resume|drain|refresh|status)\b)"
+)
+"""A command as hints name it: in back quotes, or with the identifier of an issue, or alone."""
+
+
+def button_words(text: str | None) -> str:
+    """A hint as a page gives it: in place of a command, the button that does the same, or where to look.
+
+    A command that no page has stays.
+    """
+
+    def instead(found: re.Match[str]) -> str:
+        verb = found["quoted"] or found["issue"] or found["daemon"]
+        if verb in _PLACES:
+            return f"look at {_PLACES[verb]}" if found["run"] else _PLACES[verb]
+        button = _BUTTONS.get(verb)
+        return found[0] if button is None else f"{'press ' if found['run'] else ''}“{button}”"
+
+    return _COMMAND.sub(instead, text or "")
 
 
 def duration(seconds: float | None) -> str:

@@ -3,30 +3,35 @@
 An action is a form with the fields `csrf` (`Access.csrf`), `issue`, `text` or `state`, and `next`, posted to
 `/actions/<verb>`. The answer redirects to `next` with `?notice=<id>`, whatever came of it; the page there
 shows the notice of that id. The texts of notices are not in the address, so no link can make one up.
+
+An action on several issues is posted to `/actions/selected` with the field `verb`, `issue` for each, and for
+a move one `state` for all, or one for each.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+import anyio
 import structlog
+from anyio import CapacityLimiter
 from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
 from symphony.api.access import Access, Caller, root_of
-from symphony.api.http import RequestError, form_fields, small_page
+from symphony.api.http import MAX_ANSWER_BYTES, RequestError, form_fields, form_pairs, small_page
 from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS, ApiError, Operator
-from symphony.api.models import Stars, feedback_effect
-from symphony.api.routes import ON_ISSUE, SIGN_IN_PATH
+from symphony.api.models import Stars, Verb, feedback_effect
+from symphony.api.routes import ON_ISSUE, ON_SELECTED, SIGN_IN_PATH
 from symphony.api.sign_in import LinkRefusedError
 from symphony.characters import visible
-from symphony.domain import SymphonyError, plain_text
+from symphony.domain import SymphonyError, plain_text, plural
 
 SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
 RETURN_SCRIPT: Final = """\
@@ -38,6 +43,16 @@ if (root && !location.pathname.startsWith("/~"))
 
 It knows the path by a page that it had: `localStorage` tells ports apart.
 """
+MAX_SELECTED: Final = 100
+"""The most issues of one action."""
+_AT_ONCE: Final = 4
+_MAX_FIELDS: Final = 32
+_DONE: Final = {"retry": "retried", "unblock": "unblocked", "stop": "stopped", "move": "moved"}
+_UNDONE_BY: Final = {
+    "stop": ("Undo: retry", "retry"),
+    "pause": ("Undo: resume", "resume"),
+    "resume": ("Undo: pause", "pause"),
+}
 _MAX_NOTICES: Final = 64
 _SEE_OTHER: Final = 303
 _SKIPPED_COOKIE: Final = "symphony_no_feedback"
@@ -51,6 +66,21 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """The order that takes another one back.
+
+    Attributes:
+        verb: of `ON_SELECTED`, or of the daemon.
+        label: what the button says.
+        issues: the identifiers, each with the state to move it to, which other verbs do not read.
+    """
+
+    verb: str
+    label: str
+    issues: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """What came of a form, for the page that is shown next.
 
@@ -59,12 +89,18 @@ class Notice:
         message: what happens now, or why nothing does; untrusted text.
         hint: what to do instead, or `None`.
         unsent: what the person wrote, if nothing was done with it.
+        issue: the issue that it is about, if it is one of several.
+        parts: what came of each of several issues.
+        undo: the order that takes it back, where there is one.
     """
 
     ok: bool
     message: str
     hint: str | None = None
     unsent: str = ""
+    issue: str | None = None
+    parts: tuple["Notice", ...] = ()
+    undo: Undo | None = None
 
     @classmethod
     def of_error(cls, error: ApiError | SymphonyError) -> "Notice":
@@ -90,6 +126,34 @@ class Notices:
         return self._notices.get(request.query_params.get("notice", ""))
 
 
+def undo_of(done: Verb) -> Undo | None:
+    """The order that takes an action back; `None` where there is none, or nothing has changed."""
+    issue = done.issue_identifier or ""
+    if done.changed and done.verb in _UNDONE_BY:
+        label, verb = _UNDONE_BY[done.verb]
+        return Undo(verb=verb, label=label, issues=((issue, ""),) if issue else ())
+    if done.verb == "move" and done.before is not None:
+        return Undo(verb="move", label="Undo: move back", issues=((issue, done.before),))
+    return None
+
+
+def summed_up(verb: str, results: Sequence[Notice]) -> Notice:
+    """One notice for several issues, with those that failed first."""
+    failed = sum(not one.ok for one in results)
+    undone = [one.undo for one in results if one.undo is not None]
+    undo = None
+    if undone:
+        label = f"{undone[0].label} ({len(undone)})" if len(results) > 1 else undone[0].label
+        undo = replace(undone[0], label=label, issues=tuple(pair for one in undone for pair in one.issues))
+    done = len(results) - failed
+    return Notice(
+        ok=not failed,
+        message=f"{_DONE[verb]} {done} of {plural(len(results), 'issue')}",
+        parts=tuple(sorted(results, key=lambda one: one.ok)),
+        undo=undo,
+    )
+
+
 class Forms:
     """The handlers of posted forms."""
 
@@ -109,6 +173,38 @@ class Forms:
         except (ApiError, SymphonyError) as error:
             notice = Notice.of_error(error)
         return self._go_on(fields, notice, typed="text")
+
+    async def act_on_selected(self, request: Request) -> Response:
+        """Carry out one action on several issues, each with a result of its own, and go to `next`."""
+        pairs = await form_pairs(request, MAX_ANSWER_BYTES, 2 * MAX_SELECTED + _MAX_FIELDS)
+        fields = dict(pairs)
+        self._access.check_form(request, fields.get("csrf", ""))
+        verb, (issues, states) = (
+            fields.get("verb", ""),
+            ([value for name, value in pairs if name == wanted] for wanted in ("issue", "state")),
+        )
+        if len(states) <= 1:
+            states = (states or [""]) * len(issues)
+        if verb not in ON_SELECTED or not 0 < len(issues) <= MAX_SELECTED or len(states) != len(issues):
+            message = f"select 1 to {MAX_SELECTED} issues, and one of {', '.join(ON_SELECTED)}"
+            raise RequestError(400, "bad_request", message)
+        orders = dict(zip(issues, states, strict=True))
+        results: dict[str, Notice] = {}
+        limiter = CapacityLimiter(_AT_ONCE)
+
+        async def carry_out(issue: str, state: str) -> None:
+            async with limiter:
+                try:
+                    notice = await self._carry_out(verb, issue, state)
+                except (ApiError, SymphonyError) as error:
+                    notice = Notice.of_error(error)
+            results[issue] = replace(notice, issue=issue)
+
+        async with anyio.create_task_group() as tasks:
+            for issue, state in orders.items():
+                tasks.start_soon(carry_out, issue, state)
+        notice = summed_up(verb, [results[issue] for issue in orders])
+        return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def feedback(self, request: Request) -> Response:
         """Store feedback: the fields `issue`, `stars`, `comment`, and `learn` if skills may learn from it."""
@@ -180,21 +276,27 @@ class Forms:
         )
         if done is None:
             return Notice(ok=False, message="the daemon does not know this issue any more")
-        return Notice(ok=True, message=done.message)
+        return Notice(ok=True, message=done.message, undo=undo_of(done))
 
-    # --- signing in and out ------------------------------------------------------------------------------
+
+class SignInForms:
+    """The handlers of the forms that sign browsers in and out."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     async def show_sign_in(self, request: Request) -> Response:
         """The page of a one-time link, whose form uses the link: a preview of the page does not use it up."""
         if self._access.caller(request) in {Caller.OWNER, Caller.BROWSER}:
             return see_other("/")
-        link = request.query_params.get("link", "")
-        if (elsewhere := self._elsewhere(request, link)) is not None:
+        link, path = request.query_params.get("link", ""), local_path(request.query_params.get("next", ""))
+        if (elsewhere := self._elsewhere(request, link, path)) is not None:
             return elsewhere
         return small_page(
             "Sign in",
             f'<form method="post" action="{SIGN_IN_PATH}">',
             f'<input type="hidden" name="link" value="{escape(link)}">',
+            f'<input type="hidden" name="next" value="{escape(path)}">',
             "<p>This signs this browser in to the daemon of your repository.</p>",
             '<p><button type="submit">Open Symphony</button></p>',
             "</form>",
@@ -204,7 +306,8 @@ class Forms:
     async def sign_in(self, request: Request) -> Response:
         """Use a one-time link."""
         fields = await form_fields(request)
-        if (elsewhere := self._elsewhere(request, fields.get("link", ""))) is not None:
+        path = local_path(fields.get("next", ""))
+        if (elsewhere := self._elsewhere(request, fields.get("link", ""), path)) is not None:
             return elsewhere
         try:
             cookie = self._access.sign_in.use_link(fields.get("link", ""))
@@ -218,16 +321,17 @@ class Forms:
                 raise RequestError(403, "link_used", message) from None
             raise RequestError(403, "link_expired", "this link is not valid, or not any more") from None
         _log.info("browser_signed_in")
-        response = see_other(f"{self._access.sign_in.root}/")
+        response = see_other(f"{self._access.sign_in.root}{path}")
         response.headers["set-cookie"] = cookie
         return response
 
-    def _elsewhere(self, request: Request, link: str) -> Response | None:
+    def _elsewhere(self, request: Request, link: str, path: str) -> Response | None:
         """Lead a browser with an open link to the daemon's own name, which is told to no one else."""
         address = self._access.own_address(request)
         if address is None or not self._access.sign_in.is_open(link):
             return None
-        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode({'link': link})}")
+        query = {"link": link} if path == "/" else {"link": link, "next": path}
+        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode(query)}")
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in of all browsers."""

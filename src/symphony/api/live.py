@@ -74,8 +74,8 @@ class Changes:
         for stream in self.streams:
             stream.add(frozenset({f"issue:{identifier}"}))
 
-    def merges_rehearsed(self) -> None:
-        """Take note of a new result of a rehearsal, which any finished issue shows."""
+    def everything_changed(self) -> None:
+        """Take note of what any page may show, such as a new result of a rehearsal."""
         self.version += 1
         for stream in self.streams:
             stream.add(frozenset({ALL}))

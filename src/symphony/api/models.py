@@ -712,6 +712,9 @@ class RunRow(PastRun, frozen=True, kw_only=True):
     issue_state: Annotated[
         str | None, _is("The issue's state when the run started, in the tracker's spelling; null if unknown.")
     ]
+    issue_title: Annotated[
+        str | None, _is("The issue's title when the run started; null in rows of older versions.")
+    ] = None
     seconds: Annotated[float, Meta(ge=0), _is("From its start to its end, or until now.")]
 
 
@@ -941,6 +944,10 @@ class State(Document, frozen=True, kw_only=True):
     notifications: Annotated[tuple[NotifyTarget, ...], _is("Where people are notified.")] = ()
     outbox: Annotated[OutboxCounts, _is("Comments and moves that did not arrive yet.")] = OutboxCounts()
     schedules: Annotated[tuple[Schedule, ...], _is("By which issues are filed.")] = ()
+    creates_in: Annotated[
+        tuple[str, ...],
+        _is("States that a new issue can begin in, the default first; empty if the tracker creates none."),
+    ] = ()
     version: Annotated[str, _is("Version of the program that answers.")] | UnsetType = UNSET
     commit: (
         Annotated[str | None, _is("The commit it was built from, seven digits; null if unknown.")] | UnsetType
@@ -1526,6 +1533,9 @@ class Verb(Document, frozen=True, kw_only=True):
     ]
     message: Annotated[str, _is("What happens now, in one line.")]
     requested_at: Moment
+    before: Annotated[
+        str | None, _is("The state that an issue was moved from; null for all else, and if it did not move.")
+    ] = None
 
 
 class CreatedIssue(Document, frozen=True, kw_only=True):

@@ -293,6 +293,8 @@ ON_ISSUE: Final = {
     )
 }
 """What an operator may do about an issue, by verb."""
+ON_SELECTED: Final = ("retry", "unblock", "stop", "move")
+"""The verbs of `ON_ISSUE` that a page offers for several issues at once."""
 ON_DAEMON: Final = {
     row.name: row
     for row in (
@@ -462,6 +464,8 @@ PAGES: Final = (
     _page("edit_skill_page", f"{_SKILL_PATH}/edit"),
     _page("versions_page", f"{_SKILL_PATH}/diff"),
     _page("system_page", SYSTEM_PATH),
+    _page("confirm_page", "/confirm"),
+    _page("new_issue_page", "/new"),
     _page("theme", "/theme"),
     _page("sign_in_script", "/assets/sign-in.js", Needs.NOTHING),
     _page("return_script", "/assets/return.js", Needs.NOTHING),
@@ -472,9 +476,19 @@ PAGES: Final = (
     _form("feedback_form", f"{ACTIONS_PATH}/feedback"),
     _form("skip_feedback_form", f"{ACTIONS_PATH}/skip-feedback"),
     *(_form(f"{verb}_form", f"{ACTIONS_PATH}/{verb}") for verb in (*ON_ISSUE, *ON_DAEMON, REFRESH.name)),
+    _form("selected_form", f"{ACTIONS_PATH}/selected"),
+    _form("create_issue_form", f"{ACTIONS_PATH}/create-issue"),
     *(_form(f"library_{verb}_form", f"{ACTIONS_PATH}/library/{verb}") for verb in ("check", *EDITS)),
 )
 """The pages, the files that they load, and the forms that they post."""
+
+OPEN_DAEMON: Final = _form("open_daemon_form", f"{ACTIONS_PATH}/open-daemon")
+_OF_ALL_DAEMONS: Final = frozenset(
+    {"events", "board_page", "theme", "sign_in_script", "return_script", "asset"}
+    | {"sign_in_page", "sign_in_form", "sign_out_form"}
+)
+ALL_DAEMONS: Final = (*(row for row in (*API, *PAGES) if row.name in _OF_ALL_DAEMONS), OPEN_DAEMON)
+"""The page over every daemon of a person, which a process of its own serves: see `all_daemons`."""
 
 
 def needs_of(method: str, path: str) -> Needs:

@@ -98,6 +98,7 @@ def _row(record: RunRecord, now: datetime) -> models.RunRow:
         issue_id=record.issue_id,
         issue_identifier=record.issue_identifier,
         issue_state=record.issue_state,
+        issue_title=record.issue_title,
         seconds=max(ended_ms - record.started_wall_ms, 0) / 1000,
     )
 

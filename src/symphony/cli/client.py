@@ -176,7 +176,8 @@ class Client:
 
     def act_on_issue(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
         """Run an operator action on an issue; None if the daemon does not know the issue now."""
-        return self._ask(routes.ON_ISSUE[verb], identifier, body=None if text is None else {"text": text})
+        body = None if text is None else {"state" if verb == "move" else "text": text}
+        return self._ask(routes.ON_ISSUE[verb], identifier, body=body)
 
     def feedback(self, given: Stars, identifier: str) -> Feedback | None:
         """Store feedback on an issue; None if the daemon does not know it."""

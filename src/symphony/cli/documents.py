@@ -165,6 +165,26 @@ class Daemons(ClosedDocument, frozen=True, kw_only=True):
     skipped: Annotated[tuple[SkippedDirectory, ...], _is("Places that were not looked at.")]
 
 
+# --- orders ----------------------------------------------------------------------------------------------
+
+
+class OrderResult(ClosedDocument, frozen=True, kw_only=True):
+    """What came of an order about one of several issues."""
+
+    issue_identifier: str
+    done: Annotated[bool, _is("False if it was refused, or there is no such issue.")]
+    changed: Annotated[bool, _is("As in the answer about one issue.")] = False
+    message: Annotated[str, _is("What happens now, or why nothing does; in one line.")]
+    hint: Annotated[str | None, _is("What to do instead.")] = None
+
+
+class Orders(ClosedDocument, frozen=True, kw_only=True):
+    """`stop`, `retry`, `unblock` and `move` with `--json` and several issues."""
+
+    verb: str
+    orders: Annotated[tuple[OrderResult, ...], _is("In the order of the command line.")]
+
+
 # --- check, doctor, health -------------------------------------------------------------------------------
 
 

@@ -208,9 +208,10 @@ SECTIONS: Final = {
         "health": ("health:health", "Report by the exit code whether the daemon answers."),
     },
     "Steer": {
-        "stop": ("steer:stop", "End the run of an issue, and keep it from starting."),
-        "retry": ("steer:retry", "Retry an issue now."),
-        "unblock": ("steer:unblock", "Give a blocked issue a new budget and retry it."),
+        "stop": ("steer:stop", "End the runs of issues, and keep them from starting."),
+        "retry": ("steer:retry", "Retry issues now."),
+        "unblock": ("steer:unblock", "Give blocked issues a new budget and retry them."),
+        "move": ("steer:move", "Move issues to another state of the tracker."),
         "answer": ("steer:answer", "Answer the question of an issue's agent."),
         "comment": ("steer:comment", "Comment on an issue as a person."),
         "feedback": ("steer:feedback", "Rate the work on an issue, so that skills get better."),

@@ -153,6 +153,13 @@ def issue_argument(command: _Command) -> _Command:
     return click.argument("issue", shell_complete=complete_issue)(command)
 
 
+def issues_argument(command: _Command) -> _Command:
+    """Add the argument ISSUE, which may be repeated."""
+    return click.argument(
+        "issues", metavar="ISSUE...", nargs=-1, required=True, shell_complete=complete_issue
+    )(command)
+
+
 def complete_issue(ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[str]:
     """Identifiers that begin with `incomplete`, in any case, for shell completion.
 

@@ -126,9 +126,9 @@ class _Servers:
 
     def start(self, listener: socket.socket, access: Access, receiver: WebhookReceiver | None = None) -> None:
         app = create_app(self.operator, access, receiver, changes=self.changes, open_port=self.open_port)
-        server = _server(app)
+        server = server_of(app)
         self.running.append(server)
-        self.tasks.start_soon(_serve, server, listener)
+        self.tasks.start_soon(serve, server, listener)
 
     def start_tcp(self, token: str) -> None:
         host, listener = self.listeners.host, self.listeners.tcp
@@ -161,7 +161,8 @@ class _Servers:
 # --- uvicorn ---------------------------------------------------------------------------------------------
 
 
-def _server(app: ASGIApp) -> uvicorn.Server:
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """A server with the limits of the daemon; it leaves signals alone."""
     return _Server(
         uvicorn.Config(
             app,
@@ -180,7 +181,7 @@ def _server(app: ASGIApp) -> uvicorn.Server:
     )
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
     """Answer until `should_exit` is set, then let running answers end for a moment."""
     with anyio.CancelScope(shield=True):
         await server.serve(sockets=[listener])
@@ -297,7 +298,7 @@ class Listeners:
         Raises:
             SymphonyError: `http_server`: it cannot be bound.
         """
-        self.tcp, self.host = _listen_tcp(_LOOPBACK, 0), _LOOPBACK
+        self.tcp, self.host = listen_tcp(_LOOPBACK, 0), _LOOPBACK
         self.describe()
 
     def close_tcp(self) -> None:
@@ -342,14 +343,19 @@ def open_listeners(
     with ExitStack() as stack:
         stack.callback(listeners.close_tcp)
         if port is not None:
-            listeners.tcp, listeners.host = _listen_tcp(host, port), host
+            listeners.tcp, listeners.host = listen_tcp(host, port), host
         listeners.control, listeners.control_path = _listen_control(state_dir, environment, stack)
         listeners.describe()
         stack.callback(_remove, state_dir.path / CONTROL_FILE)
         yield listeners
 
 
-def _listen_tcp(host: str, port: int) -> socket.socket:
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 is a free one.
+
+    Raises:
+        SymphonyError: `http_server`: the port is taken, or the address does not belong to this machine.
+    """
     listener: socket.socket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

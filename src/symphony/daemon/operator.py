@@ -93,7 +93,7 @@ from symphony.scheduler import (
     would_coalesce,
 )
 from symphony.skills import SkillSet
-from symphony.trackers.base import CommentCapability, MovingCapability, unique
+from symphony.trackers.base import CommentCapability, MovingCapability, creation_problem, unique
 from symphony.workspaces import NUMSTAT, FileChange, Patch, parse_numstat
 
 _DIAGNOSIS_MS: Final = 60_000
@@ -229,6 +229,7 @@ class ServiceOperator(Observer):
             library=None if self._journal is None else context.library,
             key="" if self._journal is None else library_key(self._journal.parent),
             moves_to=self._moves(context),
+            creates_in=_creates_in(context),
             journal_health=self._health(),
             pull_requests=self._pull_requests(),
             owed=self._owed(),
@@ -690,6 +691,7 @@ class ServiceOperator(Observer):
             changed=changed,
             message=mask(message),
             requested_at=requested_at,
+            before=mask(before) if changed else None,
         )
 
 
@@ -717,6 +719,13 @@ def _with_pages(of: answers.Snapshot, blockers: Iterable[Blocker]) -> frozenset[
     """The identifiers of those issues that the daemon or its journal knows."""
     names = (one.identifier for one in blockers if one.identifier)
     return frozenset(name for name in names if _named(of, name)[1] is not None)
+
+
+def _creates_in(context: RuntimeContext) -> tuple[str, ...]:
+    """The states that new issues can begin in; none if the tracker creates none."""
+    if creation_problem(context.tracker, context.settings.tracker.kind) is not None:
+        return ()
+    return tuple(context.active_states)
 
 
 async def _workflow_skills(context: RuntimeContext) -> SkillSet | None:

@@ -166,7 +166,7 @@ class Service:
             context=lambda: core.context,
             state=lambda: core.state,
             on_result=self._metrics.rehearsed,
-            on_changed=self._changes.merges_rehearsed,
+            on_changed=self._changes.everything_changed,
         )
         self._operator = ServiceOperator(
             core,

@@ -216,6 +216,7 @@ class RunRecord:
         agent_name: the agent that was chosen, because of `agent_reason`.
         facts: what the run did; its model is the one that the agent said it uses, else the configured one.
         issue_state: the state of the issue at the tracker when the run started.
+        issue_title: its title then; `None` in rows of older versions.
         delivered: whether the run added work to the branch that it delivered.
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
@@ -234,6 +235,7 @@ class RunRecord:
     progress: bool | None = None
     facts: RunFacts = NO_FACTS
     issue_state: str | None = None
+    issue_title: str | None = None
     agent: Identity | None = None
     agent_name: str | None = None
     agent_reason: str | None = None

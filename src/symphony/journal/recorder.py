@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import structs
 
-from symphony.domain import GIVEN_UP_STATES, NO_COST, Cost, Issue, add_counts, normalise_state
+from symphony.domain import GIVEN_UP_STATES, NO_COST, Cost, Issue, add_counts, normalise_state, one_line
 from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -73,6 +73,7 @@ INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
 
 _MERGED: Final = "merged"
+_MAX_TITLE_CHARS: Final = 500
 
 # --- recording -------------------------------------------------------------------------------------------
 
@@ -381,6 +382,7 @@ def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: i
         attempt=run.attempt,
         facts=structs.replace(run.report.facts, model=run.agent.model),
         issue_state=run.issue.state,
+        issue_title=one_line(run.issue.title, _MAX_TITLE_CHARS),
         agent_name=run.agent.name,
         agent_reason=run.agent.reason,
         attempt_number=number,

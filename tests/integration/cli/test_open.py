@@ -1,6 +1,7 @@
 """`symphony open`, and streams of events, with a real daemon."""
 
 import json
+import re
 import signal
 import stat
 from collections.abc import Iterator
@@ -320,3 +321,53 @@ def test_a_real_browser_follows_the_file(project: Project) -> None:
         page.goto((project.state_dir / "open.html").as_uri())
         page.wait_for_url("**.localhost:*/~*/")
         program.close()
+
+
+# --- all daemons ---
+
+
+def _of_one_user(root: Path, name: str) -> Project:
+    home = root / "home"
+    home.mkdir(exist_ok=True)
+    environment = {"HOME": str(home), "XDG_STATE_HOME": "", "SYMPHONY_STATE_DIR": ""}
+    made = Project(root=root / name, environment=environment).create()
+    made.workflow()
+    return made
+
+
+def test_one_page_shows_every_daemon_and_leads_to_each(tmp_path: Path) -> None:
+    app, web = (_of_one_user(tmp_path, name) for name in ("app", "web"))
+    app.issue("SYM-1", [{"ask_input": "Which colour?"}])
+    with app.daemon() as first, web.daemon() as second:
+        first.wait_for("issue_blocked")
+        second.wait_for("serving")
+        with app.start("open", "--all", "--print") as page:
+            assert page.stdout is not None
+            link = page.stdout.readline().strip()
+            with browser(link) as client:
+                shown = until(
+                    lambda: _named(client, "2 daemons", "Which colour?"), lambda: client.get("/").text
+                )
+                assert "Which colour?" in shown
+                second.signal(signal.SIGSTOP)
+                try:
+                    until(lambda: _named(client, "Does not answer", "Healthy"), second.log.read_text)
+                    assert client.get("/").elapsed.total_seconds() < 2
+                finally:
+                    second.signal(signal.SIGCONT)
+                csrf, key = _values(shown, "csrf")[0], _values(shown, "daemon")[0]
+                target = {"csrf": csrf, "daemon": key, "path": "/issues/SYM-1"}
+                led = client.post("/actions/open-daemon", data=target).headers["refresh"]
+            with browser(led.removeprefix("0; url=")) as client:
+                assert "Which colour?" in client.get("/issues/SYM-1").text, "the daemon's own page"
+            page.send_signal(signal.SIGINT)
+            assert page.wait(DEADLINE_S) == 0
+
+
+def _named(client: httpx.Client, *texts: str) -> str | None:
+    page = client.get("/").text
+    return page if all(text in page for text in texts) else None
+
+
+def _values(page: str, name: str) -> list[str]:
+    return re.findall(f'name="{name}" value="([^"]*)"', page)

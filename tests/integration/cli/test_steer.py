@@ -99,12 +99,42 @@ def test_the_json_of_every_action_has_its_schema(daemon: FakeClient, arguments: 
     assert found["verb"] == arguments[0] == daemon.given[0][0]
 
 
-@pytest.mark.parametrize("verb", ["stop", "retry", "unblock", "answer", "pause", "resume", "drain"])
+@pytest.mark.parametrize("verb", ["stop", "retry", "unblock", "move", "answer", "pause", "resume", "drain"])
 def test_every_command_has_help_with_examples_and_exit_codes(verb: str) -> None:
     shown = run(verb, "--help").stdout
     assert f"symphony {verb}" in shown
     assert "Examples:" in shown
     assert "Exit codes: 0 " in shown
+
+
+# --- several issues ---
+
+
+def test_each_of_several_issues_has_its_own_result(daemon: FakeClient) -> None:
+    daemon.names = ["SYM-1", "SYM-2"]
+    done = run("unblock", "SYM-1", "SYM-9", "sym-1", "SYM-1")
+    assert daemon.given == [("unblock", "SYM-1", None), ("unblock", "SYM-1", None)]
+    assert (done.exit_code, done.stdout) == (1, "SYM-1: so it will be.\n" * 2)
+    assert [line[:13] for line in done.stderr.splitlines()] == ["error: SYM-9:", "hint: did you"]
+
+    printed = json.loads(run("unblock", "SYM-1", "SYM-9", "--json").stdout)
+    conforms_to("order", printed)
+    assert [(one["issue_identifier"], one["done"]) for one in printed["orders"]] == [
+        ("SYM-1", True),
+        ("SYM-9", False),
+    ]
+    assert run("stop").exit_code == 2
+
+
+def test_a_move_needs_a_state_and_takes_several_issues(daemon: FakeClient) -> None:
+    assert run("move", "SYM-1").exit_code == 2
+    assert run("move", "SYM-1", "sym-1", "--to", "Human Review").exit_code == 0
+    assert daemon.given == [("move", "SYM-1", "Human Review")] * 2
+
+
+def test_a_daemon_that_ends_meanwhile_is_the_worst_of_the_results(daemon: FakeClient) -> None:
+    daemon.fails = UnreachableError("it broke off", hint="start it")
+    assert run("retry", "SYM-1", "SYM-2").exit_code == 5
 
 
 # --- what is refused ---

@@ -23,6 +23,8 @@ PATHS = {
     "ready": "/issues/WEB-118",
     "diff": "/issues/WEB-131/diff",
     "history": "/history",
+    "new": "/new",
+    "confirm": "/confirm?verb=move&issue=WEB-131&issue=WEB-118",
     "skills": "/skills",
     "skill": "/skills/library/retries",
     "versions": "/skills/library/retries/diff?old=1&new=2",
@@ -32,7 +34,7 @@ PATHS = {
     "proposal": "/skills/proposals/2",
     "system": "/system",
 }
-STILL = ("editor", "assignments")
+STILL = ("editor", "assignments", "confirm", "new")
 PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light", "dark", "phone")} | {
     "proposal-light",
     "skills-light",
@@ -131,7 +133,7 @@ def test_the_keyboard_is_enough(browser: Browser, address: str) -> None:
         page.keyboard.press("j")
         page.keyboard.press("j")
         page.keyboard.press("k")
-        expect(page.get_by_role("link", name="WEB-122 Delete accounts after 30 days")).to_be_focused()
+        expect(page.get_by_role("link", name="WEB-122 Delete accounts after 30 days").first).to_be_focused()
         page.keyboard.press("?")
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
@@ -175,6 +177,49 @@ def test_a_person_comments_on_an_issue(browser: Browser, operator: DemoOperator,
         expect(page.get_by_text("so it will be")).to_be_visible()
     said = [("comment", "WEB-131", "Keep `limit`,\nplease."), ("comment", "WEB-131", "Thanks")]
     assert operator.orders == said
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_several_issues_are_stopped_with_one_confirmation(
+    browser: Browser, operator: DemoOperator, address: str, *, scripts: bool
+) -> None:
+    with opened(browser, java_script_enabled=scripts, **WIDE) as page:
+        page.goto(f"{address}/?q=web")
+        stop = page.get_by_role("button", name="Stop…")
+        if not scripts:  # else the page would reload itself and forget what is selected
+            expect(page.get_by_label("Select WEB-131")).to_be_hidden()
+            page.get_by_role("link", name="Select several").click()
+        expect(stop).to_be_hidden()
+        for identifier in ("WEB-131", "WEB-128", "WEB-118"):
+            page.get_by_label(f"Select {identifier}").check()
+        page.get_by_label("Select WEB-118").uncheck()
+        if scripts:
+            operator.document = structs.replace(operator.document, paused=True)
+            page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+            expect(page.get_by_role("button", name="Resume")).to_be_visible()
+        stop.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Stop 2 issues?")
+        expect(page.get_by_role("listitem")).to_have_count(2)
+        assert operator.orders == []
+        page.get_by_role("button", name="Stop 2 issues").click()
+        expect(page.get_by_text("stopped 1 of 2 issues")).to_be_visible()
+        expect(page.locator(".told")).to_contain_text("WEB-128: the daemon does not know this issue any more")
+        page.get_by_role("button", name="Undo: retry").click()
+        expect(page.get_by_text("retried 1 of 1 issue")).to_be_visible()
+    assert operator.orders == [("stop", "WEB-131", None), ("retry", "WEB-131", None)]
+
+
+def test_the_tab_says_how_many_issues_need_a_person(
+    browser: Browser, operator: DemoOperator, address: str
+) -> None:
+    with opened(browser, **WIDE) as page:
+        page.goto(address)
+        expect(page).to_have_title("(3) Board · Symphony")
+        counts = structs.replace(operator.document.counts, blocked=0, ready=0)
+        operator.document = structs.replace(operator.document, blocked=(), ready=(), counts=counts)
+        page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page).to_have_title("Board · Symphony")
+        expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/assets/icon-0.svg")
 
 
 def test_a_person_edits_a_skill_and_decides_on_a_proposal(browser: Browser, address: str) -> None:
@@ -295,7 +340,7 @@ def test_a_person_answers_on_the_page_and_watches_the_agent_go_on(browser: Brows
         (project.workspaces / "SYM-1" / "go").touch()
         expect(page.get_by_text("ready for review")).to_be_visible()
         assert page.locator("body").get_attribute("data-same") == "yes"
-        page.get_by_role("link", name="SYM-1 Paint <b>it</b>").click()
+        page.get_by_role("link", name="SYM-1 Paint <b>it</b>").first.click()
         page.get_by_role("link", name="What it changes").click()
         page.locator("details.file summary").first.click()
         expect(page.get_by_text("new file mode")).to_be_visible()

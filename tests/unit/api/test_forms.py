@@ -2,14 +2,16 @@
 
 import html
 import re
+from typing import Any
 
 import httpx
 import pytest
 
 from harness.asking import CONTROL, LOOPBACK, SIGN_IN, FakeOperator, asking, signed_in
 from harness.scheduling import make_failure
+from symphony.api.forms import MAX_SELECTED, Undo, undo_of
 from symphony.api.interface import MAX_ANSWER_CHARS, ConflictError, UnavailableError
-from symphony.api.models import Stars
+from symphony.api.models import Stars, Verb
 from symphony.api.routes import ON_DAEMON, ON_ISSUE
 from symphony.domain import SymphonyError
 
@@ -40,7 +42,7 @@ async def noticed(operator: FakeOperator, verb: str, **fields: str) -> str:
         done = await client.post(f"/actions/{verb}", data={**FORM, "next": "/", **fields})
         assert done.status_code == 303
         page = (await client.get(done.headers["location"])).text
-    found = re.search(r'<p class="notice is-error">.*?</p>', page, re.DOTALL)
+    found = re.search(r'<div class="notice told is-error">.*?</div>\s*</div>', page, re.DOTALL)
     assert found is not None
     return found[0]
 
@@ -129,3 +131,66 @@ async def test_a_body_that_is_no_form_is_refused() -> None:
         async with asking(operator, CONTROL) as client:
             answer = await client.post("/actions/stop", content=body, headers=kind)
         assert (answer.status_code, operator.orders) == (status, []), body[:20]
+
+
+# --- several issues ---
+
+
+async def ordered(operator: FakeOperator, **fields: str | list[str]) -> tuple[int, str]:
+    """The status of an order about several issues, and the page to which it leads."""
+    async with asking(operator, CONTROL) as client:
+        done = await client.post("/actions/selected", data={**FORM, "next": "/", **fields})
+        page = await client.get(done.headers.get("location", "/"))
+    return done.status_code, page.text
+
+
+async def test_several_issues_each_have_a_result() -> None:
+    operator = FakeOperator()
+    status, page = await ordered(operator, verb="stop", issue=["SYM-9", "SYM-1", "a/b ü", "SYM-1"])
+    assert (status, sorted(operator.orders)) == (303, [("stop", "SYM-1", None), ("stop", "a/b ü", None)])
+    assert "stopped 2 of 3 issues" in page
+    told = re.findall(r'<a class="id" href="/issues/([^"]+)">', page)
+    assert told == ["SYM-9", "SYM-1", "a%2Fb%20%C3%BC"], "what failed stands first"
+
+    undo = re.findall(r'name="(verb|issue|state)" value="([^"]*)"', page.split("</form>")[1])
+    assert [value for name, value in undo if name == "verb"] == ["retry"]
+
+
+async def test_a_move_of_several_issues_has_one_state_or_one_each() -> None:
+    operator = FakeOperator()
+    await ordered(operator, verb="move", issue=["SYM-1", "a/b ü"], state="Done")
+    await ordered(operator, verb="move", issue=["SYM-1", "a/b ü"], state=["Todo", "Review"])
+    assert sorted(operator.orders, key=str) == [
+        ("move", "SYM-1", "Done"),
+        ("move", "SYM-1", "Todo"),
+        ("move", "a/b ü", "Done"),
+        ("move", "a/b ü", "Review"),
+    ]
+
+
+async def test_what_no_page_sends_for_several_issues_is_refused() -> None:
+    many = [f"SYM-{number}" for number in range(MAX_SELECTED + 1)]
+    for fields in (
+        {"verb": "drain", "issue": ["SYM-1"]},
+        {"verb": "stop"},
+        {"verb": "stop", "issue": many},
+        {"verb": "move", "issue": ["SYM-1"], "state": ["Todo", "Done"]},
+        {"verb": "stop", "issue": ["SYM-1"], "csrf": "x"},
+    ):
+        operator = FakeOperator()
+        status, _ = await ordered(operator, **fields)
+        assert (status in {400, 403}, operator.orders) == (True, []), fields
+
+
+async def test_what_can_be_taken_back_is_offered() -> None:
+    def done(verb: str, **facts: Any) -> Verb:
+        issue = None if verb in ON_DAEMON else "SYM-1"
+        made = {"changed": True, "message": "", "requested_at": "", **facts}
+        return Verb(verb=verb, issue_identifier=issue, **made)
+
+    assert undo_of(done("stop")) == Undo(verb="retry", label="Undo: retry", issues=(("SYM-1", ""),))
+    assert undo_of(done("pause")) == Undo(verb="resume", label="Undo: resume")
+    moved = undo_of(done("move", before="Todo"))
+    assert moved == Undo(verb="move", label="Undo: move back", issues=(("SYM-1", "Todo"),))
+    for final in (done("retry"), done("drain"), done("move"), done("pause", changed=False)):
+        assert undo_of(final) is None

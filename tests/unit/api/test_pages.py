@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from html.parser import HTMLParser
 from importlib import resources
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -12,7 +13,8 @@ from msgspec import structs
 from typing_extensions import override
 
 from harness.asking import BEARER, CONTROL, HALF_PAST, LOOPBACK, TOKEN, asking, signed_in
-from harness.pages import NOW, DemoOperator, demo_state, demo_task, waiting_row
+from harness.pages import NOW, DemoOperator, demo_state, demo_task, fill_library, waiting_row
+from symphony import to_thread
 from symphony.api.access import Access
 from symphony.api.explain import explain
 from symphony.api.forms import local_path
@@ -21,6 +23,7 @@ from symphony.api.models import (
     AgentLimit,
     Block,
     JournalHealth,
+    NewIssue,
     NotifyTarget,
     Reason,
     Retry,
@@ -144,8 +147,83 @@ async def test_the_board_shows_each_kind_of_issue_and_why(client: httpx.AsyncCli
         assert fact is not None
         assert fact in page.text
     posted = [str(form["action"]) for form in page.all("form") if form.get("method") == "post"]
-    assert {"/actions/answer", "/actions/retry", "/actions/unblock"} == set(posted)
+    daemon = {"/actions/pause", "/actions/drain", "/actions/refresh"}
+    assert {"/actions/answer", "/actions/retry", "/actions/unblock", *daemon} == set(posted)
+    assert "symphony unblock" not in page.text
     assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/state"} in page.all("link")
+
+
+async def test_every_issue_of_the_board_can_be_selected_for_one_action(client: httpx.AsyncClient) -> None:
+    page, state = check(await client.get("/")), demo_state()
+    rows: list[Row] = [*state.running, *state.retrying, *state.blocked, *state.waiting, *state.ready]
+    boxes = [each["value"] for each in page.all("input") if each.get("form") == "selected"]
+    assert sorted(map(str, boxes)) == sorted(row.issue_identifier for row in rows)
+    assert "(3) Board" in page.text
+    assert page.all("link")[1]["href"] == "/assets/icon-3.svg"
+
+
+async def test_before_an_action_on_several_issues_a_page_names_them(client: httpx.AsyncClient) -> None:
+    page = check(await client.get("/confirm?verb=move&issue=WEB-131&issue=WEB-9&back=/%3Fq=log"))
+    assert [each["value"] for each in page.all("input") if each.get("name") == "issue"] == [
+        "WEB-131",
+        "WEB-9",
+    ]
+    assert "Paginate the audit log" in page.text
+    assert "does not know it any more" in page.text
+    assert page.all("option") != []
+    assert "/?q=log" in [each["href"] for each in page.all("a")]
+    for wrong in ("verb=stop", "verb=drain&issue=WEB-131"):
+        check(await client.get(f"/confirm?{wrong}"), 400)
+
+
+async def test_a_search_filters_what_ended_and_what_is_proposed(tmp_path: Path) -> None:
+    await to_thread.run_sync(fill_library, tmp_path / "library.db")
+    async with asking(DemoOperator(library_file=tmp_path / "library.db")) as client:
+        whole, found = check(await client.get("/")), check(await client.get("/?q=cursor"))
+        none = check(await client.get("/?q=no-such-issue"))
+    assert ("cursor-paging" in whole.text, "Ended lately" in whole.text) == (True, True)
+    links = [str(each["href"]) for each in found.all("a")]
+    assert "/skills/proposals/2" in links
+    assert "/skills/proposals/1" not in links
+    assert ("Proposed skills" in none.text, "Ended lately" in none.text) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("0", 200), ("7", 200), ("100", 200), ("101", 404), ("07", 404)]
+)
+async def test_the_icon_has_a_number(client: httpx.AsyncClient, name: str, status: int) -> None:
+    answer = await client.get(f"/assets/icon-{name}.svg")
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.headers["content-type"].startswith("image/svg+xml")
+        texts = re.findall(r"<text[^>]*>(.*?)</text>", answer.text)
+        assert texts == {"0": [], "7": ["7"], "100": ["99+"]}[name]
+
+
+async def test_a_new_issue_is_created_by_a_form(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    assert "/new" in {link["href"] for link in check(await client.get("/")).all("a")}
+    page = check(await client.get("/new"))
+    assert "api-style" in page.text
+    csrf = next(str(each["value"]) for each in page.all("input") if each.get("name") == "csrf")
+    form = {
+        "csrf": csrf,
+        "title": "Fix it",
+        "body": "Now\r\nplease",
+        "labels": "bug, , ui",
+        "skill": "api-style",
+    }
+    done = await client.post("/actions/create-issue", data=form)
+    assert operator.created == [
+        NewIssue(title="Fix it", body="Now\nplease", labels=("bug", "ui"), skill="api-style")
+    ]
+    assert "SYM-1: it begins in Todo" in check(await client.get(done.headers["location"])).text
+    again = check(await client.post("/actions/create-issue", data=form | {"title": " ", "body": HOSTILE}))
+    assert (VISIBLE in again.text, len(operator.created)) == (True, 1), "nothing typed is lost"
+    assert (await client.post("/actions/create-issue", data=form | {"csrf": "x"})).status_code == 403
+
+    operator.document = structs.replace(operator.document, creates_in=())
+    assert "/new" not in {link["href"] for link in check(await client.get("/")).all("a")}
+    assert "creates no issues" in check(await client.get("/new")).text
 
 
 async def test_the_board_says_on_which_host_a_run_is(
@@ -241,7 +319,7 @@ async def test_a_board_about_which_little_is_known(client: httpx.AsyncClient, op
         paused=True,
     )
     page = check(await client.get("/"))
-    for fact in ("In trouble", "WORKFLOW.md:3", "mend it", "symphony resume", "come back later", "none yet"):
+    for fact in ("In trouble", "WORKFLOW.md:3", "mend it", "“Resume”", "come back later", "none yet"):
         assert fact in page.text
     operator.document = structs.replace(
         state, running=(), retrying=(), blocked=(), ready=(), waiting=(), waiting_by_reason={}, journal=None
@@ -666,13 +744,18 @@ async def test_the_history_shows_runs_sums_and_charts(
     for fact in (
         "WEB-119",
         "timed out",
+        "Speed up the nightly import",
         "no sign of life for 300 s",
         "2026-03-04",
         "58 more",
         "$57.04",
     ):
         assert fact in page.text
-    assert len(page.all("rect")) == 1 + 3 * 7  # the mark, and a bar for each day
+    assert len(page.all("rect")) == 1 + 2 * 7  # the mark, and a bar for each day
+    charts = [each for each in page.all("svg") if each.get("role") == "img"]
+    assert [each["aria-labelledby"] for each in charts] == [
+        f"chart-{name}-title chart-{name}-text" for name in ("runs", "cost")
+    ]
     operator.queries.clear()
     page = check(await client.get("/history?since=30d&by=agent&outcome=timed_out&issue=WEB-119&agent="))
     by_agent, by_day = operator.queries
@@ -692,7 +775,7 @@ async def test_the_history_shows_runs_sums_and_charts(
 async def test_the_board_shows_what_ended_lately(client: httpx.AsyncClient, operator: DemoOperator) -> None:
     assert "Ended lately" in check(await client.get("/")).text
     assert "running" not in operator.queries[-1].outcomes
-    assert "Ended lately" not in check(await client.get("/?q=x")).text
+    assert "Ended lately" not in check(await client.get("/?q=no-such")).text
 
 
 async def test_feedback_is_asked_for_once_when_work_is_done(
@@ -753,9 +836,19 @@ async def test_the_page_of_the_system(client: httpx.AsyncClient, operator: DemoO
     assert document["settings"][0]["key"] == "tracker.kind"
     assert [check["name"] for check in document["diagnosis"]["checks"]] == ["git", "clock", "disk"]
     operator.document = structs.replace(
-        operator.document, journal=None, rate_limits={"five_hours": {"used": 0.4}}
+        operator.document,
+        journal=None,
+        rate_limits={
+            "five_hours": {"used": 0.4},
+            "primary": {"usedPercent": 31.5, "windowDurationMins": 300},
+        },
     )
-    assert '{"used":0.4}' in check(await client.get("/system")).text
+    page = check(await client.get("/system"))
+    assert '{"used":0.4}' in page.text
+    assert [each["value"] for each in page.all("meter")] == ["4", "3100000", "31.5"]
+    assert "31.5 % of 5 h" in page.text
+    folded = page.text[page.text.rindex("1 setting with the default") :]
+    assert ("polling.interval_ms" in folded, "tracker.kind" in folded) == (True, False)
 
 
 async def test_the_system_page_says_what_is_sent_to_whom_and_whether_it_arrives(

@@ -185,8 +185,10 @@ SHARED = {
 OTHERWISE = {
     *((one, "--agent") for one in ("runs", "library assign", "library unassign")),
     ("status", "--reason"),
+    ("move", "--to"),
 }
-"""Any name of `agents`, where --agent is one of a few kinds elsewhere; a code, where --reason is a text."""
+"""Any name of `agents`, where --agent is one of a few kinds elsewhere; a code, where --reason is a text; a
+state of the tracker, where --to is a format."""
 SHORT = {"-f": "--follow", "-F": "--file", "-s": "--state", "-V": "--version"}
 ACTING = {"completion", "help", "hosts prepare", "init", "run", "service install", "service uninstall"}
 """They start or make something, or print a text, and have no facts to tell as JSON."""

@@ -146,6 +146,7 @@ def test_a_start_records_a_claim_and_a_live_run_in_one_step() -> None:
             issue_identifier="SYM-1",
             started_wall_ms=WALL_MS + 5,
             issue_state="Todo",
+            issue_title="Title 1",
             agent_name="codex",
             agent_reason="the default (agent.kind)",
             attempt_number=1,

@@ -21,8 +21,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from symphony.api.formatting import duration, event_words, overlap_words, seconds_between, stop_words, tokens
-from symphony.api.pages.views import MOMENT_MARK
+from symphony.api.formatting import (
+    button_words,
+    duration,
+    event_words,
+    overlap_words,
+    seconds_between,
+    stop_words,
+    tokens,
+)
+from symphony.api.pages.views import ACTIONS, MOMENT_MARK, issue_path
 from symphony.characters import visible
 from symphony.domain import plural, without_codes
 
@@ -41,6 +49,7 @@ _OUTCOME_ICONS: Final = {
     "interrupted": "retrying",
 }
 _DIGEST_CHARS: Final = 12
+_MORE_THAN_SHOWN: Final = 100
 _MAX_MARKDOWN_CHARS: Final = 100_000
 _MAX_CACHED: Final = 256
 _ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`|\\^{}]*[^\s<>\"'`|\\^{}.,:;!?)\]*_~]")
@@ -63,6 +72,18 @@ def asset_path(name: str) -> str:
     return f"/assets/{name}?v={sha256(asset(name)).hexdigest()[:_DIGEST_CHARS]}"
 
 
+def icon_path(count: int) -> str:
+    """The path of the icon of a page that shows this number."""
+    return f"/assets/icon-{min(count, _MORE_THAN_SHOWN)}.svg"
+
+
+@cache
+def icon_file(count: int) -> bytes:
+    """The icon of pages, with a number where it is not 0."""
+    shown = f"{_MORE_THAN_SHOWN - 1}+" if count >= _MORE_THAN_SHOWN else str(count)
+    return render("icon.svg", shown=shown if count else "").encode()
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -76,8 +97,9 @@ def _environment() -> Environment:
     environment.filters.update(
         ago=_ago,
         anchor=lambda text: quote(text, safe=""),
+        buttons=button_words,
         duration=duration,
-        issue_path=_issue_path,
+        issue_path=issue_path,
         markdown=_markdown,
         number=lambda value: f"{value:,}",
         outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
@@ -93,7 +115,9 @@ def _environment() -> Environment:
         overlap_words=overlap_words,
         stop_words=stop_words,
     )
-    environment.globals.update(asset_path=asset_path, moment_mark=MOMENT_MARK)
+    environment.globals.update(
+        asset_path=asset_path, icon_path=icon_path, actions=ACTIONS, moment_mark=MOMENT_MARK
+    )
     return environment
 
 
@@ -112,10 +136,6 @@ def _ago(context: Context, moment: str) -> str:
     if abs(seconds) < 1:
         return "now"
     return f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
-
-
-def _issue_path(identifier: str) -> str:
-    return f"/issues/{quote(identifier, safe='')}"
 
 
 @lru_cache(maxsize=_MAX_CACHED)

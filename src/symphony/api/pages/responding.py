@@ -18,7 +18,7 @@ from symphony.api.history import utc_now
 from symphony.api.http import PAGE_HEADERS, RequestError
 from symphony.api.interface import UnavailableError, UnknownError
 from symphony.api.models import utc_text
-from symphony.api.pages.views import Frame, Problem
+from symphony.api.pages.views import SECTIONS, Frame, Problem
 from symphony.domain import SymphonyError
 from symphony.library.model import LibraryError
 
@@ -45,6 +45,8 @@ class Content:
         pause_ms: the shortest time between two refreshes.
         still: the page shows what a person works on, and does not follow the daemon.
         notice: what came of a form, if the page is the answer to it.
+        needs_you: how many issues wait for a person, as the icon of the page shows it.
+        sections: the navigation: names and paths.
     """
 
     template: str
@@ -58,6 +60,8 @@ class Content:
     pause_ms: int = 400
     still: bool = False
     notice: Notice | None = None
+    needs_you: int = 0
+    sections: tuple[tuple[str, str], ...] = SECTIONS
 
 
 async def respond(request: Request, read: Callable[[Request], Awaitable[Content]]) -> Response:
@@ -106,6 +110,7 @@ def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus
         root=root_of(request.scope),
         signed_in=access.caller(request) is Caller.BROWSER,
         notice=content.notice or request.app.state.notices.of(request),
+        sections=content.sections,
     )
     view = content.view()
     shown = msgspec.json.encode(

@@ -3,6 +3,7 @@
 Pages are made and rendered in a thread. The first one loads the template engine.
 """
 
+import re
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
@@ -11,31 +12,46 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony import to_thread
-from symphony.api.forms import feedback_skipped, local_path
+from symphony.api.forms import MAX_SELECTED, feedback_skipped, local_path
 from symphony.api.http import RequestError
-from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
-from symphony.api.models import RunRow
+from symphony.api.interface import (
+    MAX_RUNS,
+    RUN_OUTCOMES,
+    LibraryInUse,
+    Operator,
+    RunQuery,
+    UnavailableError,
+)
+from symphony.api.library import proposals
+from symphony.api.models import LibraryProposal, RunRow
 from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content
 from symphony.api.pages.views import (
+    ACTIONS,
+    ENDED_SHOWN,
     ENTRIES_SHOWN,
     MAX_WAITING_SHOWN,
     RATED_STATUSES,
     RUNS_SHOWN,
     WAITING_SHOWN,
     board_view,
+    confirm_view,
     diff_view,
     history_view,
     issue_view,
+    needing,
     system_view,
 )
 from symphony.api.pages.work_views import work_view
 from symphony.api.parameters import identifier, run_query, selection, transcript_part
 from symphony.api.routes import SYSTEM_PATH
-from symphony.domain import Selection
+from symphony.domain import Selection, SymphonyError, plural
 
-_ENDED: Final = RunQuery(since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=8)
+_ENDED: Final = RunQuery(
+    since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=ENDED_SHOWN
+)
 _WEEK_S: Final = 7 * 86_400.0
 _THEME_SECONDS: Final = 365 * 86_400
+_ICON: Final = re.compile(r"icon-(0|[1-9][0-9]?|100)\.svg", re.ASCII)
 _FOREVER: Final = "private, max-age=31536000, immutable"
 
 
@@ -47,26 +63,52 @@ class Pages:
 
     async def board(self, request: Request) -> Content:
         """All issues: what needs a person, what runs, what waits and why."""
-        only = selection(request)
+        only, selecting = selection(request), "select" in request.query_params
         limit = WAITING_SHOWN if only.limit is None else min(only.limit, MAX_WAITING_SHOWN)
         state = await self._operator.state(replace(only, limit=limit))
-        ended = await self._ended()
+        ended, proposals = await self._ended(only.text), await self._proposals()
+        waiting = needing(state)
         return Content(
             template="board.html",
-            title="Board",
+            title=f"({waiting}) Board" if waiting else "Board",
             section="Board",
             twin="/api/v1/state",
             now=state.generated_at,
-            view=lambda: board_view(state, only, ended),
-            reloads=not any(row.question for row in state.blocked),
+            view=lambda: board_view(state, only, ended, proposals, selecting=selecting),
+            reloads=not selecting and not any(row.question for row in state.blocked),
+            needs_you=waiting,
         )
 
-    async def _ended(self) -> tuple[RunRow, ...]:
+    async def _ended(self, text: str) -> tuple[RunRow, ...]:
         """Runs that ended lately; none if the journal cannot be read, which the state reports."""
         try:
-            return (await self._operator.runs(_ENDED)).runs
+            return (await self._operator.runs(replace(_ENDED, limit=MAX_RUNS) if text else _ENDED)).runs
         except UnavailableError:
             return ()
+
+    async def _proposals(self) -> tuple[LibraryProposal, ...]:
+        """The open proposals of the library; none if it cannot be read, which its own page reports."""
+        try:
+            return await to_thread.run_sync(_open_proposals, self._operator.library())
+        except (UnavailableError, SymphonyError):
+            return ()
+
+    async def confirm(self, request: Request) -> Content:
+        """Ask before an action on the issues that a person has selected."""
+        query = request.query_params
+        verb, names = query.get("verb", ""), list(dict.fromkeys(filter(None, query.getlist("issue"))))
+        if verb not in ACTIONS:
+            raise RequestError(400, "bad_request", f"verb is one of {', '.join(ACTIONS)}")
+        if not 0 < len(names) <= MAX_SELECTED:
+            raise RequestError(400, "bad_request", f"select 1 to {MAX_SELECTED} issues on the board")
+        found = {name: await self._operator.issue(name) for name in names}
+        return Content(
+            template="confirm.html",
+            title=f"{ACTIONS[verb].label} {plural(len(names), 'issue')}",
+            section="Board",
+            view=lambda: confirm_view(verb, found, local_path(query.get("back", "/"))),
+            still=True,
+        )
 
     async def issue(self, request: Request) -> Content:
         """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
@@ -176,7 +218,8 @@ class Pages:
             pause_ms=SLOW_MS,
         )
 
-    async def theme(self, request: Request) -> Response:
+    @staticmethod
+    async def theme(request: Request) -> Response:
         """Remember the colours that a person has chosen, and go back to the page."""
         chosen, back = request.query_params.get("to", ""), request.query_params.get("back", "/")
         if chosen not in THEMES:
@@ -185,7 +228,8 @@ class Pages:
         response.set_cookie(THEME_COOKIE, chosen, max_age=_THEME_SECONDS, httponly=True, samesite="strict")
         return response
 
-    async def asset(self, request: Request) -> Response:
+    @staticmethod
+    async def asset(request: Request) -> Response:
         """A file that pages load. Its address changes with its content."""
         found = await to_thread.run_sync(_asset, str(request.path_params["name"]))
         if found is None:
@@ -194,8 +238,16 @@ class Pages:
         return Response(content, media_type=kind, headers={"cache-control": _FOREVER})
 
 
+def _open_proposals(library: LibraryInUse) -> tuple[LibraryProposal, ...]:
+    if not library.store.path.exists():  # asking would create it
+        return ()
+    return proposals(library, page=None).proposals
+
+
 def _asset(name: str) -> tuple[bytes, str] | None:
     from symphony.api.pages import rendering  # noqa: PLC0415 - as above
 
+    if (count := _ICON.fullmatch(name)) is not None:
+        return rendering.icon_file(int(count[1])), "image/svg+xml"
     kind = rendering.ASSETS.get(name)
     return None if kind is None else (rendering.asset(name), kind)

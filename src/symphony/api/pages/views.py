@@ -4,17 +4,18 @@ All functions are pure. A view holds moments and no durations, so that two equal
 whenever they are made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-from urllib.parse import urlencode
+from datetime import date, timedelta
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from msgspec import json, structs
 
 from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
-from symphony.api.formatting import run_words, seconds_between, tokens
+from symphony.api.formatting import duration, run_words, seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.interface import (
     MAX_RUNS,
@@ -25,7 +26,7 @@ from symphony.api.interface import (
     RunQuery,
     TranscriptQuery,
 )
-from symphony.domain import Selection, natural_order, one_line, plural
+from symphony.domain import Selection, Tokens, natural_order, one_line, plural
 from symphony.journal import transcripts
 from symphony.workspaces import FileChange
 
@@ -55,9 +56,22 @@ RATED_STATUSES: Final = frozenset({"ready", "ended"})
 """Statuses of an issue whose work people can judge."""
 MOMENT_MARK: Final = "\x1f"
 """Before and after a moment in a sentence; no text of trackers and agents has control characters."""
+ENDED_SHOWN: Final = 8
+_PROPOSALS_SHOWN: Final = 5
 _MORE_AT_ONCE: Final = 200
 _DAYS_SHOWN: Final = 60
-_BAR_HEIGHT: Final = 24
+_CHART_WIDTH: Final = 480
+_CHART_HEIGHT: Final = 90
+_FEWEST_BARS: Final = 7
+_NO_RUNS: Final[Mapping[str, Any]] = {
+    "runs": 0,
+    "turns": 0,
+    "seconds": 0.0,
+    "commits": 0,
+    "tokens": Tokens(),
+    "cost_usd": None,
+    "unpriced_tokens": 0,
+}
 _AGES: Final = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "": "ever"}
 _GIST_CHARS: Final = 200
 _LAST_LINES: Final = 12
@@ -157,6 +171,11 @@ class Board:
         more: the page with more of them; `None` if there are no more, or too many.
         reasons: why they wait.
         ended: runs that ended in the last hours, the newest first.
+        proposals: open changes of skills, the oldest first.
+        proposals_left_out: those without a row.
+        draining: the daemon ends after the present turns.
+        selecting: see `board_view`.
+        creates: the daemon can create issues at the tracker.
     """
 
     tone: str
@@ -185,15 +204,37 @@ class Board:
     more: str | None
     reasons: tuple[ReasonLink, ...]
     ended: tuple[models.RunRow, ...]
+    proposals: tuple[models.LibraryProposal, ...]
+    proposals_left_out: int
+    draining: bool
+    selecting: bool
+    creates: bool
 
 
-def board_view(state: models.State, only: Selection, ended: Sequence[models.RunRow]) -> Board:
-    """The board of a state whose rows `only` has selected, and of runs that ended lately."""
-    tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
-    if state.paused and tone == "ok":
-        tone, health = "warn", "Paused"
+def board_view(
+    state: models.State,
+    only: Selection,
+    ended: Sequence[models.RunRow],
+    proposals: Sequence[models.LibraryProposal] = (),
+    *,
+    selecting: bool = False,
+) -> Board:
+    """The board of a state whose rows `only` has selected.
+
+    Args:
+        state: the document.
+        only: the filter.
+        ended: runs that ended lately.
+        proposals: the open ones of the library.
+        selecting: a person selects issues, so that the page must not reload itself.
+    """
+    tone, health = health_words(state)
     blocked = sorted(state.blocked, key=lambda row: row.blocked_at)
-    shown = len(state.waiting)
+    filtered, shown = bool(only.text or only.states or only.codes), len(state.waiting)
+    runs = [run for run in ended if _found(only, run.issue_identifier, run.issue_title)]
+    changes = [one for one in proposals if _found(only, one.name, one.description, one.issue_identifier)]
+    if only.states or only.codes:
+        runs, changes = [], []
     may_show_more = state.waiting_left_out and shown < MAX_WAITING_SHOWN
     return Board(
         tone=tone,
@@ -208,8 +249,8 @@ def board_view(state: models.State, only: Selection, ended: Sequence[models.RunR
         day_tokens=day_tokens(state.budgets),
         day_cost_usd=state.budgets.day_cost_usd,
         search=only.text,
-        filtered=bool(only.text or only.states or only.codes),
-        needs_you=state.counts.blocked + state.counts.ready,
+        filtered=filtered,
+        needs_you=len(blocked) + len(state.ready) if filtered else needing(state),
         questions=tuple(row for row in blocked if row.question is not None),
         blocked=tuple(row for row in blocked if row.question is None),
         ready=state.ready,
@@ -217,7 +258,7 @@ def board_view(state: models.State, only: Selection, ended: Sequence[models.RunR
         silent=tuple(row.issue_identifier for row in state.running if _is_silent(row, state.generated_at)),
         retrying=tuple(sorted(state.retrying, key=lambda row: row.due_at)),
         waiting=state.waiting,
-        waiting_count=state.counts.waiting,
+        waiting_count=shown + state.waiting_left_out,
         waiting_left_out=state.waiting_left_out,
         more=_query(only, waiting=min(shown + _MORE_AT_ONCE, MAX_WAITING_SHOWN)) if may_show_more else None,
         reasons=tuple(
@@ -229,7 +270,114 @@ def board_view(state: models.State, only: Selection, ended: Sequence[models.RunR
             )
             for code, count in state.waiting_by_reason.items()
         ),
-        ended=() if only.text or only.states or only.codes else tuple(ended),
+        ended=tuple(runs[:ENDED_SHOWN]),
+        proposals=tuple(changes[:_PROPOSALS_SHOWN]),
+        proposals_left_out=max(len(changes) - _PROPOSALS_SHOWN, 0),
+        draining=state.health.status == "draining",
+        selecting=selecting,
+        creates=bool(state.creates_in),
+    )
+
+
+def health_words(state: models.State) -> tuple[str, str]:
+    """The tone of a daemon's health, and the health in a word or two."""
+    tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
+    return ("warn", "Paused") if state.paused and tone == "ok" else (tone, health)
+
+
+def issue_path(identifier: str) -> str:
+    """The path of the page of an issue."""
+    return f"/issues/{quote(identifier, safe='')}"
+
+
+def needing(state: models.State) -> int:
+    """How many issues wait for a person."""
+    return state.counts.blocked + state.counts.ready
+
+
+def _found(only: Selection, *texts: str | None) -> bool:
+    """Whether the text that is searched for is in one of these."""
+    return not only.text or only.text.casefold() in " ".join(filter(None, texts)).casefold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What people may order about issues: the word for it, what it does, and what it costs."""
+
+    label: str
+    effect: str
+    danger: bool = False
+
+
+ACTIONS: Final = {
+    "retry": Action(
+        label="Retry",
+        effect="Tries it again now, with what is left of its budget: tokens, turns and attempts.",
+    ),
+    "unblock": Action(
+        label="Unblock",
+        effect="Counts its budget from zero and tries it again, so it may cost as much as it has so far.",
+    ),
+    "stop": Action(
+        label="Stop",
+        effect="Ends the run and delivers what is committed. The issue stays blocked until it is retried.",
+        danger=True,
+    ),
+    "move": Action(
+        label="Move",
+        effect="Changes its state at the tracker. A run whose issue leaves the active states is stopped.",
+    ),
+}
+"""By verb."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """An issue that a person has selected; without a title and a status if it is not known any more."""
+
+    identifier: str
+    title: str
+    status: str | None
+    icon: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm:
+    """The page that asks before an action on several issues.
+
+    Attributes:
+        verb: the action.
+        action: what it is.
+        issues: in the order in which they were selected.
+        states: where they can be moved to; empty for other actions.
+        back: the page that led here.
+    """
+
+    verb: str
+    action: Action
+    issues: tuple[Chosen, ...]
+    states: tuple[str, ...]
+    back: str
+
+
+def confirm_view(verb: str, found: Mapping[str, models.Issue | None], back: str) -> Confirm:
+    """The page that asks before an action on the issues of these identifiers."""
+    known = [issue for issue in found.values() if issue is not None]
+    states = dict.fromkeys(state for issue in known for state in issue.moves_to) if verb == "move" else {}
+    return Confirm(
+        verb=verb,
+        action=ACTIONS[verb],
+        issues=tuple(
+            Chosen(
+                identifier=identifier,
+                title="" if issue is None else issue.title,
+                status=None if issue is None else _STATUS.get(issue.status, issue.status),
+                icon="failed" if issue is None else issue.status,
+            )
+            for identifier, issue in found.items()
+        ),
+        states=tuple(states),
+        back=back,
     )
 
 
@@ -529,10 +677,34 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A day in a small chart; `height` is from 1 to 24."""
+    """A day in a chart, in its units; `text` says the day and its amount."""
 
-    height: int
+    x: float
+    width: float
+    height: float
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A bar for each day, days without runs included.
+
+    Attributes:
+        name: what it shows, for an id.
+        title: what it shows.
+        description: the sum, the largest day and the last one, for people who do not see it.
+        bars: the latest last.
+        most: the largest amount.
+        first, last: days.
+    """
+
+    name: str
+    title: str
+    description: str
+    bars: tuple[Bar, ...]
+    most: str
+    first: str
+    last: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -552,9 +724,11 @@ class HistoryView:
         since, by, outcomes: the choices of the filters.
         issue, agent: what the filters contain.
         total: sums over all selected runs.
-        runs_by_day, tokens_by_day, cost_by_day: one bar for each day, the latest last.
+        charts: runs by day, and what they cost, or their tokens where no cost is known.
+        days: sums by day, the latest first.
         group_name: what `groups` are made by.
-        groups: in the order of the document.
+        groups: in the order of the document; none if they are days.
+        priced: whether a cost is known of any run.
         runs: the newest first.
         left_out: selected runs without a row.
         more: the page with more rows; `None` if there are none, or too many.
@@ -566,11 +740,11 @@ class HistoryView:
     issue: str
     agent: str
     total: models.RunSums
-    runs_by_day: tuple[Bar, ...]
-    tokens_by_day: tuple[Bar, ...]
-    cost_by_day: tuple[Bar, ...]
+    charts: tuple[Chart, ...]
+    days: tuple[Group, ...]
     group_name: str
     groups: tuple[Group, ...]
+    priced: bool
     runs: tuple[models.RunRow, ...]
     left_out: int
     more: str | None
@@ -579,7 +753,7 @@ class HistoryView:
 def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: str) -> HistoryView:
     """The runs that the query selects; `days` has their sums by day, and `since` is an age or empty."""
     by = query.by or "day"
-    latest_days = days.groups[:_DAYS_SHOWN][::-1]
+    priced, sums = runs.total.cost_usd is not None, _each_day(days)
     outcome = next(iter(query.outcomes), "")
     issue, agent = (", ".join(sorted(each)) for each in (query.issues, query.agents))
     kept = {"since": since, "outcome": outcome, "issue": issue, "agent": agent}
@@ -590,21 +764,18 @@ def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: s
         issue=issue,
         agent=agent,
         total=structs.replace(runs.total, seconds=round(runs.total.seconds, -1)),
-        runs_by_day=_bars([(day.key, day.runs, plural(day.runs, "run")) for day in latest_days]),
-        tokens_by_day=_bars(
-            [
-                (day.key, day.tokens.total_tokens, f"{tokens(day.tokens.total_tokens)} tokens")
-                for day in latest_days
-            ]
-        ),
-        cost_by_day=_bars(
-            [(day.key, day.cost_usd or 0, f"${day.cost_usd or 0:,.2f}") for day in latest_days]
-        ),
+        charts=(
+            _chart("runs", "Runs by day", [(day, one.runs, plural(one.runs, "run")) for day, one in sums]),
+            _chart("cost", "Cost by day", [(day, one.cost_usd or 0, _usd(one)) for day, one in sums])
+            if priced
+            else _chart("tokens", "Tokens by day", [(day, _tokens_of(one), _told(one)) for day, one in sums]),
+        )
+        if sums
+        else (),
+        days=tuple(_group("day", day, kept) for day in days.groups[:_DAYS_SHOWN]),
         group_name=by,
-        groups=tuple(
-            Group(name=group.key or "unknown", href=_group_path(by, group.key, kept), sums=group)
-            for group in runs.groups
-        ),
+        groups=() if by == "day" else tuple(_group(by, group, kept) for group in runs.groups),
+        priced=priced,
         runs=tuple(run if run.ended_at else structs.replace(run, seconds=0) for run in runs.runs),
         left_out=runs.left_out,
         more=f"/history?{urlencode({**kept, 'by': by, 'limit': MAX_RUNS})}"
@@ -620,12 +791,54 @@ def _options(choices: Mapping[str, str], selected: str) -> tuple[Option, ...]:
     )
 
 
-def _bars(days: Sequence[tuple[str | None, float, str]]) -> tuple[Bar, ...]:
-    most = max((amount for _, amount, _ in days), default=0) or 1
-    return tuple(
-        Bar(height=max(round(amount / most * _BAR_HEIGHT), 1), text=f"{day}: {text}")
-        for day, amount, text in days
+def _each_day(days: models.Runs) -> list[tuple[str, models.RunSums]]:
+    """The sums of each day, also of those between without runs; the latest last."""
+    found = {date.fromisoformat(sums.key): sums for sums in days.groups if sums.key}
+    if not found:
+        return []
+    none = structs.replace(days.total, **_NO_RUNS)
+    last = max(found)
+    count = min((last - min(found)).days + 1, _DAYS_SHOWN)
+    shown = (last - timedelta(days=back) for back in reversed(range(count)))
+    return [(day.isoformat(), found.get(day, none)) for day in shown]
+
+
+def _chart(name: str, title: str, days: Sequence[tuple[str, float, str]]) -> Chart:
+    most_day, most, most_text = max(days, key=lambda day: day[1])
+    step = _CHART_WIDTH / max(len(days), _FEWEST_BARS)
+    return Chart(
+        name=name,
+        title=title,
+        description=f"{plural(len(days), 'day')}; the most on {most_day}: {most_text}; last: {days[-1][2]}.",
+        bars=tuple(
+            Bar(
+                x=round(at * step + step * 0.1, 1),
+                width=round(step * 0.8, 1),
+                height=round(max(amount / (most or 1) * _CHART_HEIGHT, 1), 1),
+                text=f"{day}: {text}",
+            )
+            for at, (day, amount, text) in enumerate(days)
+        ),
+        most=most_text,
+        first=days[0][0],
+        last=days[-1][0],
     )
+
+
+def _usd(sums: models.RunSums) -> str:
+    return f"${sums.cost_usd or 0:,.2f}"
+
+
+def _tokens_of(sums: models.RunSums) -> int:
+    return sums.tokens.total_tokens
+
+
+def _told(sums: models.RunSums) -> str:
+    return f"{tokens(_tokens_of(sums))} tokens"
+
+
+def _group(by: str, sums: models.RunSums, kept: Mapping[str, str]) -> Group:
+    return Group(name=sums.key or "unknown", href=_group_path(by, sums.key, kept), sums=sums)
 
 
 def _group_path(by: str, key: str | None, kept: Mapping[str, str]) -> str | None:
@@ -636,10 +849,22 @@ def _group_path(by: str, key: str | None, kept: Mapping[str, str]) -> str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How much of something is used; `text` says it in words, and `scarce` that using it up is bad."""
+
+    name: str
+    used: float
+    limit: float
+    text: str
+    scarce: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SystemView:
     """The page of the system: what is not normal, findings about the machine, and facts of the daemon.
 
-    `tracing` has the settings in force of that section, by their keys.
+    `tracing` has the settings in force of that section, by their keys. `given` are those that WORKFLOW.md
+    sets, and `default` the others. `limits` are what is used of what there is.
     """
 
     notices: tuple[Condition, ...]
@@ -651,6 +876,9 @@ class SystemView:
     poll_interval_ms: int
     agents: tuple[models.AgentInUse, ...]
     rate_limits: tuple[tuple[str, str], ...]
+    limits: tuple[Limit, ...]
+    given: tuple[models.Setting, ...]
+    default: tuple[models.Setting, ...]
     budgets: models.Budgets
     journal: models.JournalHealth | None
     slots: models.Slots
@@ -671,14 +899,46 @@ def system_view(system: models.System, state: models.State) -> SystemView:
         poll_interval_ms=state.polling.poll_interval_ms,
         agents=state.agents,
         rate_limits=tuple(
-            (name, json.encode(value).decode()) for name, value in (state.rate_limits or {}).items()
+            (name, json.encode(value).decode())
+            for name, value in (state.rate_limits or {}).items()
+            if value is not None and _window(name, value) is None
         ),
+        limits=tuple(_limits(state)),
+        given=tuple(setting for setting in system.settings if setting.given),
+        default=tuple(setting for setting in system.settings if not setting.given),
         budgets=state.budgets,
         journal=state.journal,
         slots=state.slots,
         notifications=state.notifications,
         tracing={each.key: each.value for each in system.settings if each.key.startswith("tracing.")},
     )
+
+
+def _limits(state: models.State) -> Iterator[Limit]:
+    """What is used of the slots, of the day's tokens, and of the windows that an agent tells of."""
+    slots, budgets = state.slots, state.budgets
+    used = f"{slots.used} of {plural(slots.limit, 'slot')}"
+    yield Limit(name="Slots", used=slots.used, limit=slots.limit, text=used, scarce=False)
+    if budgets.max_tokens_per_day:
+        text = f"{day_tokens(budgets)} tokens"
+        yield Limit(name="Today", used=budgets.day_tokens, limit=budgets.max_tokens_per_day, text=text)
+    for name, value in (state.rate_limits or {}).items():
+        if (window := _window(name, value)) is not None:
+            yield window
+
+
+def _window(name: str, value: object) -> Limit | None:
+    """A window of an agent's allowance; `None` for anything else that the agent told."""
+    if not isinstance(value, Mapping):
+        return None
+    percent, minutes = (
+        next((value[key] for key in keys if isinstance(value.get(key), int | float)), None)
+        for keys in (("usedPercent", "used_percent"), ("windowDurationMins", "window_minutes"))
+    )
+    if percent is None:
+        return None
+    of = f" of {duration(minutes * 60)}" if minutes else ""
+    return Limit(name=f"Allowance, {name}", used=percent, limit=100, text=f"{percent:g} %{of}")
 
 
 def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str] | None = None) -> str:

@@ -4,10 +4,12 @@ import os
 import webbrowser
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
 
+from symphony.api.models import Link
 from symphony.cli.client import require_daemon
 from symphony.cli.failures import CommandError
 from symphony.cli.options import json_option, print_json, workflow_option
@@ -19,6 +21,7 @@ Examples:
   symphony open                     sign the browser of this machine in, and show the page
   symphony open --print             print the link, for a browser of your choice
   symphony open --json | jq -r .url
+  symphony open --all               every daemon of yours on this machine, until Ctrl-C
 
 The link works once, within two minutes. The browser then stays signed in until the daemon ends, for two weeks
 at most. Without server.port the daemon opens a free port on the loopback interface, until it ends;
@@ -30,23 +33,50 @@ the file, such as a snap.
 From another machine, forward the port (ssh -L PORT:127.0.0.1:PORT HOST) and open the printed link there. The
 browser has to find names that end in .localhost, as Chromium and Firefox do.
 
+--all serves one page over all daemons of this user from a process of its own. It asks them over their
+control sockets, reads only, and ends on Ctrl-C or half an hour after the page was last looked at. Each daemon
+keeps its own sign-in: the page makes a link that works once when you follow it.
+
 Exit codes: 0 done, 1 refused, 5 no daemon is running, or it does not answer.
 """
 
 
 @click.command("open", epilog=_EPILOG)
+@click.option("--all", "all_daemons", is_flag=True, help="One page over every daemon of this user.")
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open nothing.")
 @json_option
 @workflow_option
-def open_(*, only_print: bool, as_json: bool, workflow: Path) -> None:
+def open_(*, all_daemons: bool, only_print: bool, as_json: bool, workflow: Path) -> None:
     """Open the page of the daemon in a browser."""
+    if all_daemons:
+        with TemporaryDirectory(prefix="symphony-") as place:
+            _serve_all(Path(place), only_print=only_print, as_json=as_json)
+        return
     link = require_daemon(workflow, os.environ, hint="start one: symphony run").open_page()
+    _show(link, locate(workflow, os.environ), only_print=only_print, as_json=as_json)
+
+
+def _show(link: Link, place: Path, *, only_print: bool, as_json: bool) -> None:
+    """Print a link, or open it by a file in a private directory."""
     if as_json:
         print_json(link)
-    elif only_print or not open_privately(link.url, locate(workflow, os.environ)):
+    elif only_print or not open_privately(link.url, place):
         click.echo(link.url)
     else:
         click.echo("Opened the page in a browser.")
+
+
+def _serve_all(place: Path, *, only_print: bool, as_json: bool) -> None:
+    """Serve the page over all daemons; `place` is a private directory."""
+    import anyio  # noqa: PLC0415 - a server: slow to import
+
+    from symphony.cli.commands.all_daemons import serve_all_daemons  # noqa: PLC0415 - as above
+
+    def opened(link: Link) -> None:
+        _show(link, place, only_print=only_print, as_json=as_json)
+        click.echo("Serving the page until Ctrl-C.", err=True)
+
+    anyio.run(serve_all_daemons, os.environ, opened)
 
 
 # --- the browser of the person at this machine -----------------------------------------------------------

@@ -34,7 +34,7 @@ from rich.text import Text
 
 from symphony.api.formatting import duration, seconds_between
 from symphony.api.interface import REASON_CODES
-from symphony.api.models import utc_text
+from symphony.api.models import State, utc_text
 from symphony.cli.client import Client
 from symphony.cli.documents import (
     DaemonCounts,
@@ -87,7 +87,8 @@ def list_daemons(environment: Mapping[str, str]) -> Daemons:
     """All daemons by name, and the directories that were skipped."""
     directories = find_state_directories(environment)
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        answers = list(pool.map(_describe, directories.found, directories.found.values()))
+        found = list(pool.map(ask_daemon, directories.found, directories.found.values()))
+    answers = [each[0] if isinstance(each, tuple) else each for each in found]
     rows = [answer for answer in answers if isinstance(answer, DaemonRow)]
     failed = [answer for answer in answers if isinstance(answer, SkippedDirectory)]
     skipped = [SkippedDirectory(path=str(path), reason=why) for path, why in directories.skipped.items()]
@@ -191,8 +192,10 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _describe(path: Path, owner: int) -> DaemonRow | SkippedDirectory | None:
-    """The daemon of a state directory; None if there is none."""
+def ask_daemon(
+    path: Path, owner: int, *, answer_s: float = _ANSWER_S
+) -> tuple[DaemonRow, State | None] | SkippedDirectory | None:
+    """The daemon of a state directory, and its answer without waiting issues; None if there is none."""
     try:
         record = read_record(path, owner)
     except OSError as error:
@@ -207,25 +210,29 @@ def _describe(path: Path, owner: int) -> DaemonRow | SkippedDirectory | None:
         workflow=record.workflow,
         pid=record.pid,
     )
-    return _with_status(row, record, owner)
+    return _with_status(row, record, owner, answer_s)
 
 
-def _with_status(row: DaemonRow, record: DaemonRecord, owner: int) -> DaemonRow:
+def _with_status(
+    row: DaemonRow, record: DaemonRecord, owner: int, answer_s: float
+) -> tuple[DaemonRow, State | None]:
     """The row with what the daemon says of itself, or what is wrong with it."""
     if not record.alive:
         command = shlex.join(("symphony", "run", *filter(None, [record.workflow])))
-        return structs.replace(
+        dead = structs.replace(
             row,
             message=f"The process (pid {record.pid}) is gone, and it did not end in order",
             hint=f"{command} ends what it left running, and goes on",
         )
+        return dead, None
     endpoint = record.endpoint
     if endpoint is None:
-        return structs.replace(
+        closed = structs.replace(
             row,
             message=f"A daemon (pid {record.pid}) is there, and offers no control socket",
             hint="it may be starting or ending; if it stays so, restart it",
         )
+        return closed, None
     row = structs.replace(
         row,
         started_at=None if endpoint.started is None else utc_text(endpoint.started),
@@ -235,10 +242,10 @@ def _with_status(row: DaemonRow, record: DaemonRecord, owner: int) -> DaemonRow:
     )
     try:
         check_listener(endpoint, owner)
-        state = Client(endpoint, answer_s=_ANSWER_S, max_bytes=_MAX_BYTES).state(Selection(limit=0))
+        state = Client(endpoint, answer_s=answer_s, max_bytes=_MAX_BYTES).state(Selection(limit=0))
     except SymphonyError as error:
-        return structs.replace(row, message=error.failure.message, hint=error.failure.hint)
-    return structs.replace(
+        return structs.replace(row, message=error.failure.message, hint=error.failure.hint), None
+    row = structs.replace(
         row,
         status="running",
         health=state.health.status,
@@ -246,6 +253,7 @@ def _with_status(row: DaemonRow, record: DaemonRecord, owner: int) -> DaemonRow:
         version=state.version or None,
         commit=state.commit or None,
     )
+    return row, state
 
 
 # --- every daemon, for people ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Steer a daemon: `symphony stop`, `retry`, `unblock`, `answer`, `feedback`, `pause`, `resume` and others."""
+"""Steer a daemon: `symphony stop`, `retry`, `unblock`, `move`, `answer`, `feedback`, `pause` and others."""
 
 import os
 import select
@@ -13,10 +13,12 @@ import click
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Stars, Verb, feedback_effect
 from symphony.cli.client import Client, require_daemon
+from symphony.cli.documents import OrderResult, Orders
 from symphony.cli.endpoint import UnreachableError, find_daemon
-from symphony.cli.failures import CommandError, require_person
+from symphony.cli.failures import CommandError, ExitCode, report, require_person
 from symphony.cli.options import (
     issue_argument,
+    issues_argument,
     json_option,
     print_json,
     read_text_argument,
@@ -25,16 +27,18 @@ from symphony.cli.options import (
 )
 from symphony.cli.queries import Queries, resolve_issue
 from symphony.daemon.state_dir import StateDirectory, locate
-from symphony.domain import one_line, plain_text
+from symphony.domain import SymphonyError, one_line, plain_text
 from symphony.scheduler import OperatorAction
 
 _START: Final = "start one: symphony run"
 _NOTHING_TO_DRAIN: Final = "nothing is left to drain"
 _LAST_STEPS_S: Final = 10.0  # what a daemon needs for its end once it stopped answering
 _MOMENT_S: Final = 1.0
-_ISSUE_CODES: Final = (
-    "Exit codes: 0 done, 1 refused or no such issue, 5 no daemon is running, or it does not answer."
-)
+_ISSUE_CODES: Final = """\
+Of several issues, each has a result of its own: one that is refused does not keep the others from it.
+
+Exit codes: 0 done, 1 refused or no such issue, also if it is one of several, 5 no daemon is running, or it
+does not answer."""
 _DAEMON_CODES: Final = (
     "Exit codes: 0 done, or it is so already, 5 no daemon is running, or it does not answer."
 )
@@ -44,7 +48,7 @@ _DAEMON_CODES: Final = (
     epilog=f"""\b
 Examples:
   symphony stop SYM-7
-  symphony stop SYM-7 --json | jq -r .message
+  symphony stop SYM-7 SYM-8 --json | jq -r '.orders[].message'
 
 What the run committed is delivered. The issue stays blocked until `symphony retry` or `unblock`, or until a
 person moves it to another state. A restart and a change of the settings do not start it.
@@ -52,46 +56,68 @@ person moves it to another state. A restart and a change of the settings do not 
 {_ISSUE_CODES}
 """
 )
-@issue_argument
+@issues_argument
 @json_option
 @workflow_option
-def stop(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """End the run of an issue, and keep it from starting."""
-    _print_result(_act_on_issue(workflow, "stop", issue), as_json=as_json)
+def stop(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
+    """End the runs of issues, and keep them from starting."""
+    return _order(workflow, "stop", issues, as_json=as_json)
 
 
 @click.command(
     epilog=f"""\b
 Examples:
   symphony retry SYM-7          a retry that waits, or a blocked issue: try it now
+  symphony retry SYM-7 SYM-8
 
 Budgets stay as they are; `symphony unblock` gives the issue a new one.
 
 {_ISSUE_CODES}
 """
 )
-@issue_argument
+@issues_argument
 @json_option
 @workflow_option
-def retry(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """Retry an issue now."""
-    _print_result(_act_on_issue(workflow, "retry", issue), as_json=as_json)
+def retry(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
+    """Retry issues now."""
+    return _order(workflow, "retry", issues, as_json=as_json)
 
 
 @click.command(
     epilog=f"""\b
 Examples:
   symphony unblock SYM-7        its budget counts anew, and it is tried
+  symphony unblock SYM-7 SYM-8
 
 {_ISSUE_CODES}
 """
 )
-@issue_argument
+@issues_argument
 @json_option
 @workflow_option
-def unblock(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """Give a blocked issue a new budget and retry it."""
-    _print_result(_act_on_issue(workflow, "unblock", issue), as_json=as_json)
+def unblock(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
+    """Give blocked issues a new budget and retry them."""
+    return _order(workflow, "unblock", issues, as_json=as_json)
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  symphony move SYM-7 SYM-8 --to "Human Review"
+
+The daemon moves them in its tracker, whatever tracker that is. A run whose issue leaves the active states is
+stopped. Without a daemon: `symphony tracker move`, or `symphony issue move` on a Markdown board.
+
+{_ISSUE_CODES}
+"""
+)
+@issues_argument
+@click.option("--to", "state", required=True, metavar="STATE", help="The state to move them to.")
+@json_option
+@workflow_option
+def move(*, issues: tuple[str, ...], state: str, as_json: bool, workflow: Path) -> int:
+    """Move issues to another state of the tracker."""
+    return _order(workflow, "move", issues, as_json=as_json, text=state)
 
 
 @click.command(
@@ -299,6 +325,43 @@ def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, wo
     require_person("comment as a person", hint="an agent has a tool for comments")
     text = read_text_argument(text, file, what="comment", most=MAX_ANSWER_CHARS)
     _print_result(_act_on_issue(workflow, "comment", issue, text=text), as_json=as_json)
+
+
+def _order(
+    workflow: Path, verb: str, issues: Sequence[str], *, as_json: bool, text: str | None = None
+) -> int:
+    """Run an operator action on one issue or on several, print what came of it, and return the exit code.
+
+    Raises:
+        CommandError: as `_act_on_issue`, for a single issue; for several, no daemon is running.
+    """
+    issues = tuple(dict.fromkeys(issues))
+    if len(issues) == 1:
+        _print_result(_act_on_issue(workflow, verb, issues[0], text=text), as_json=as_json)
+        return ExitCode.OK
+    require_daemon(workflow, os.environ, hint=_START)
+    code, orders = ExitCode.OK, list[OrderResult]()
+    for issue in issues:
+        try:
+            done = _act_on_issue(workflow, verb, issue, text=text)
+        except SymphonyError as error:
+            failure = error.failure
+            code = max(code, getattr(error, "code", None) or ExitCode.FAILURE)
+            orders.append(
+                OrderResult(issue_identifier=issue, done=False, message=failure.message, hint=failure.hint)
+            )
+            if not as_json:
+                report(CommandError.of(f"{issue}: {failure.message}", hint=failure.hint or "symphony status"))
+        else:
+            name = done.issue_identifier or issue
+            orders.append(
+                OrderResult(issue_identifier=name, done=True, changed=done.changed, message=done.message)
+            )
+            if not as_json:
+                _print_result(done, as_json=False)
+    if as_json:
+        print_json(Orders(verb=verb, orders=tuple(orders)))
+    return code
 
 
 def _act_on_issue(workflow: Path, verb: str, identifier: str, *, text: str | None = None) -> Verb:

@@ -96,6 +96,8 @@
     const hadNewest = isAtNewest();
     await closeGap(fresh);
     document.title = fresh.title;
+    const icon = "link[rel=icon]";
+    document.querySelector(icon).setAttribute("href", fresh.querySelector(icon).getAttribute("href"));
     morph(document.getElementById("main"), main);
     follow(hadNewest);
     tick();

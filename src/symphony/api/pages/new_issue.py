@@ -1,0 +1,93 @@
+"""The form that creates an issue at the tracker. What was typed stays until the issue is there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from symphony.api.access import Access
+from symphony.api.forms import Notice, Notices, see_other
+from symphony.api.http import MAX_ANSWER_BYTES, RequestError, form_pairs, new_issue
+from symphony.api.interface import ApiError, Operator
+from symphony.api.models import NewIssue
+from symphony.api.pages.responding import Content, respond
+from symphony.domain import Selection, SymphonyError
+
+_FIELDS: Final = ("title", "body", "state", "labels", "skill")
+_MAX_FIELDS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewIssueView:
+    """The form.
+
+    Attributes:
+        typed: what a person has typed, by field.
+        states: where a new issue can begin, the first one by default.
+        skills: names of skills.
+    """
+
+    typed: Mapping[str, str]
+    states: tuple[str, ...]
+    skills: tuple[str, ...]
+
+
+class NewIssuePages:
+    """The handlers of the form."""
+
+    def __init__(self, operator: Operator, access: Access, notices: Notices) -> None:
+        self._operator = operator
+        self._access = access
+        self._notices = notices
+
+    async def new(self, request: Request) -> Content:
+        """The empty form."""
+        del request
+        return await self._content(dict.fromkeys(_FIELDS, ""))
+
+    async def create(self, request: Request) -> Response:
+        """Create the issue and go to the board; if that fails, the form with the same text and the reason."""
+        fields = dict(await form_pairs(request, MAX_ANSWER_BYTES, _MAX_FIELDS))
+        self._access.check_form(request, fields.get("csrf", ""))
+        typed = {name: fields.get(name, "") for name in _FIELDS}
+        labels = tuple(filter(None, (label.strip() for label in typed["labels"].split(","))))
+        given = NewIssue(
+            title=typed["title"],
+            body=typed["body"].replace("\r\n", "\n"),
+            state=typed["state"] or None,
+            labels=labels,
+            skill=typed["skill"] or None,
+        )
+        try:
+            created = await self._operator.create_issue(new_issue(given))
+        except RequestError as error:
+            notice = Notice(ok=False, message=error.message)
+        except (ApiError, SymphonyError) as error:
+            notice = Notice.of_error(error)
+        else:
+            part = Notice(ok=True, message=f"it begins in {created.state}", issue=created.issue_identifier)
+            done = Notice(ok=True, message="created 1 issue", parts=(part,))
+            return see_other("/", notice=self._notices.put(done))
+
+        async def again(_: Request) -> Content:
+            return await self._content(typed, notice)
+
+        return await respond(request, again)
+
+    async def _content(self, typed: Mapping[str, str], notice: Notice | None = None) -> Content:
+        state = await self._operator.state(Selection(limit=0))
+        skills = await self._operator.skills()
+        return Content(
+            template="new_issue.html",
+            title="New issue",
+            section="Board",
+            view=lambda: NewIssueView(
+                typed=typed,
+                states=state.creates_in,
+                skills=tuple(sorted({skill.name for skill in skills.skills})),
+            ),
+            still=True,
+            notice=notice,
+        )

@@ -535,7 +535,11 @@ class RehearsedBranch(Document, frozen=True, kw_only=True):
     branch: str
     head: Annotated[str | None, _is("The commit that was merged; null if there is none.")]
     outcome: Annotated[
-        str, _is("merges, conflicts, merged (before), gone, unrelated (to the base) or unchecked.")
+        str,
+        _is(
+            "merges, conflicts, breaks (it merges, and verify.commands fail with it), merged (before), gone, "
+            "unrelated (to the base) or unchecked."
+        ),
     ]
     conflicts: Annotated[
         tuple[MergeConflict, ...],
@@ -544,24 +548,8 @@ class RehearsedBranch(Document, frozen=True, kw_only=True):
     message: Annotated[str, _is("The same in one line.")]
 
 
-class Rehearsal(Document, frozen=True, kw_only=True):
-    """Which branches go together on the present base, and which conflict."""
-
-    generated_at: Moment
-    base: Annotated[str | None, _is("The base branch; null for a detached HEAD.")]
-    base_commit: str
-    tree: Annotated[str, _is("Object id of the files of the base and all branches that merge.")]
-    moved: Annotated[bool, _is("The base moved meanwhile, and the rehearsal was done again.")]
-    merging: Annotated[Count, _is("Branches that go together.")]
-    conflicting: Annotated[Count, _is("Branches that do not go with the base or those before them.")]
-    branches: Annotated[tuple[RehearsedBranch, ...], _is("In the order of the board, as they were merged.")]
-    pairs_left_out: Annotated[
-        Count, _is("Pairs of branches with the same changed file that were too many to be compared.")
-    ]
-
-
 class VerifiedCheck(Document, frozen=True, kw_only=True):
-    """One command of `verify.commands` on a delivered commit."""
+    """One command of `verify.commands` on a commit."""
 
     name: str
     passed: bool
@@ -570,6 +558,56 @@ class VerifiedCheck(Document, frozen=True, kw_only=True):
     result: Annotated[str, _is("How it ended: failed with exit code 2.")]
     output_tail: Annotated[str, _is("The end of its output; untrusted text.")]
     fails_on_base: Annotated[bool | None, _is("Whether it fails on the base commit too; null if unknown.")]
+
+
+class VerifiedRemark(Document, frozen=True, kw_only=True):
+    """A remark of the reviewer: untrusted text."""
+
+    file: Annotated[str, _is("As the reviewer names it; it need not exist.")]
+    line: Annotated[int | None, _is("From 1; null for the whole file.")]
+    text: str
+
+
+class VerifiedReviewer(Document, frozen=True, kw_only=True):
+    """What the agent of verify.reviewer says of the delivered commit."""
+
+    agent: Annotated[str, _is("By name.")]
+    verdict: Annotated[str, _is("approve or request_changes. An approval approves nothing for a landing.")]
+    remarks: tuple[VerifiedRemark, ...]
+
+
+class VerifiedMerge(Document, frozen=True, kw_only=True):
+    """What the operator's commands say of the branches that merge together."""
+
+    status: Annotated[str, _is("passed, failed, base_failed or not_done. Only passed is a pass.")]
+    breaks: Annotated[
+        str | None,
+        _is(
+            "The first issue, in the order of the board, whose branch makes them fail; null if none is known."
+        ),
+    ]
+    message: Annotated[str, _is("The same in one sentence.")]
+    checks: Annotated[tuple[VerifiedCheck, ...], _is("On all of these branches together.")]
+
+
+class Rehearsal(Document, frozen=True, kw_only=True):
+    """Which branches go together on the present base, and which conflict."""
+
+    generated_at: Moment
+    base: Annotated[str | None, _is("The base branch; null for a detached HEAD.")]
+    base_commit: str
+    tree: Annotated[str, _is("Object id of the files of the base and all branches that merge or break.")]
+    moved: Annotated[bool, _is("The base moved meanwhile, and the rehearsal was done again.")]
+    merging: Annotated[Count, _is("Branches that go together.")]
+    conflicting: Annotated[Count, _is("Branches that do not go with the base or those before them.")]
+    branches: Annotated[tuple[RehearsedBranch, ...], _is("In the order of the board, as they were merged.")]
+    pairs_left_out: Annotated[
+        Count, _is("Pairs of branches with the same changed file that were too many to be compared.")
+    ]
+    verified: Annotated[
+        VerifiedMerge | None,
+        _is("Null without rehearse.verify or --verify, until it is known, or if none merges."),
+    ] = None
 
 
 class Verified(Document, frozen=True, kw_only=True):
@@ -584,6 +622,9 @@ class Verified(Document, frozen=True, kw_only=True):
         tuple[str, ...], _is("Changed files of verify.protect: the change touches what checks it.")
     ]
     weakened: Annotated[tuple[str, ...], _is("Tests that the change deletes or skips, as hints.")]
+    reviewer: Annotated[
+        VerifiedReviewer | None, _is("Null if there is none, or the commands did not pass.")
+    ] = None
 
 
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):

@@ -313,9 +313,30 @@ class VerifySettings(Section):
         "workspace", "where they run: the agent's workspace, or a `clean` checkout of the delivered commit"
     )
     rounds: NonNegative = live(2, "how often the agent gets failures back before a person is asked")
+    reviewer: AgentName | None = live(
+        None,
+        "an agent that [reads the issue and the change](verification.md#a-reviewer) once the commands have "
+        "passed, in a session and a checkout of its own",
+    )
     protect: Names = live(
         (), "globs of files that check the work; a change of them is shown beside the result"
     )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether finished work is verified at all."""
+        return bool(self.commands) or self.reviewer is not None
+
+
+class RehearseSettings(Section):
+    """`rehearse`: what is done with branches that merge together (docs/how-to/rehearse-merges.md)."""
+
+    verify: Flag = live(
+        False,
+        "the daemon runs `verify.commands` on [branches that merge](how-to/rehearse-merges.md), and finds "
+        "the one that breaks them",
+    )
+    timeout_ms: Positive = live(3_600_000, "the longest that this, or `symphony rehearse --verify`, may take")
 
 
 class BudgetSettings(Section):
@@ -1074,6 +1095,7 @@ class Settings(_Given):
     polling: PollingSettings = Field(default_factory=PollingSettings)
     hooks: ForWorkers[HooksSettings] = Field(default_factory=HooksSettings)
     verify: ForWorkers[VerifySettings] = Field(default_factory=VerifySettings)
+    rehearse: RehearseSettings = Field(default_factory=RehearseSettings)
     agent: ForWorkers[AgentSettings] = Field(default_factory=AgentSettings)
     agents: ForWorkers[NamedSections] = session(
         {}, "agents by names of their own: a `kind`, and what differs from the section of that kind"
@@ -1183,7 +1205,7 @@ def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> Nam
     return NamedAgent(name=name, kind=values["kind"], settings=settings, own=frozenset(own))
 
 
-def requested_agents(agent: AgentSettings) -> tuple[str, ...]:
+def requested_agents(agent: AgentSettings, verify: VerifySettings) -> tuple[str, ...]:
     """The names of the agents that can get work: the default first, without duplicates."""
 
     def names() -> Iterator[str | None]:
@@ -1191,5 +1213,6 @@ def requested_agents(agent: AgentSettings) -> tuple[str, ...]:
         for rule in agent.rules:
             yield from (rule.use, rule.fallback)
         yield agent.library.learner
+        yield verify.reviewer
 
     return tuple(dict.fromkeys(name for name in names() if name is not None))

@@ -42,6 +42,7 @@ from symphony.config.settings import (
     Section,
     Settings,
     Variables,
+    VerifySettings,
     named_agent,
     requested_agents,
     sections,
@@ -74,7 +75,9 @@ def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKind
     agent = raw.get("agent")
     agent = agent if isinstance(agent, dict) else {}
     models = dict(AGENT_SECTIONS)
-    for name, at in _referenced(agent).items():
+    verify = raw.get("verify")
+    reviewer = verify.get("reviewer") if isinstance(verify, dict) else None
+    for name, at in _referenced(agent, reviewer).items():
         values, kind, place = named.get(name), name, at
         if isinstance(values, dict):
             kind, place = str(values.get("kind")), ("agents", name, "kind")
@@ -91,10 +94,11 @@ def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKind
     if agent:
         _check_choice(review, agent, {*kinds, *named})
         _check_phases(review, agent)
+    _check_exists(review, ("verify", "reviewer"), reviewer, {*kinds, *named})
 
 
-def _referenced(agent: Mapping[str, Any]) -> Mapping[str, Location]:
-    """The names of agents that a not yet validated section refers to, with the first location of each."""
+def _referenced(agent: Mapping[str, Any], reviewer: object) -> Mapping[str, Location]:
+    """The names of agents that not yet validated sections refer to, with the first location of each."""
     found: dict[str, Location] = {}
 
     def note(name: object, at: Location) -> None:
@@ -110,6 +114,7 @@ def _referenced(agent: Mapping[str, Any]) -> Mapping[str, Location]:
     library = agent.get("library")
     if isinstance(library, dict):
         note(library.get("learner"), ("agent", "library", "learner"))
+    note(reviewer, ("verify", "reviewer"))
     return found
 
 
@@ -229,8 +234,11 @@ def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
     agent = sections.get("agent")
     if not isinstance(agent, AgentSettings):
         agent = AgentSettings()
+    verify = sections.get("verify")
+    if not isinstance(verify, VerifySettings):
+        verify = VerifySettings()
     known = {found.name: found for found in _valid_agents(sections, raw.get("agents"))}
-    review.agents.update({name: known[name] for name in requested_agents(agent) if name in known})
+    review.agents.update({name: known[name] for name in requested_agents(agent, verify) if name in known})
     _warn_shadowed(review, ("agent", "rules"), agent.rules)
     _warn_shadowed(review, ("agent", "phases", "rules"), agent.phases.rules)
 

@@ -31,6 +31,7 @@ from symphony.config import (
     ProblemCollector,
     TracingSettings,
     TrackerSettings,
+    VerifySettings,
     WarningCode,
     WorkerSettings,
     Workflow,
@@ -388,6 +389,17 @@ def _judge_agents(review: ProblemCollector, *, acknowledged: bool | None) -> Non
             review.add(("agent", "kind") if agent.name == agent.kind else named, error.failure)
         else:
             _judge_agent(review, agent, found, acknowledged=acknowledged)
+            _judge_reviewer(review, agent)
+
+
+def _judge_reviewer(review: ProblemCollector, agent: NamedAgent) -> None:
+    """A reviewer tells its verdict by a tool, so it must be able to call one."""
+    verify = review.sections.get("verify")
+    named = isinstance(verify, VerifySettings) and verify.reviewer == agent.name
+    if named and not agent_kind(agent.kind).capabilities.client_tools:
+        problem = f"names {agent.name}, and agents of kind {agent.kind} cannot call a tool"
+        hint = "name an agent of kind codex, claude or acp: the verdict is given by a tool"
+        review.fail(("verify", "reviewer"), problem, hint=hint)
 
 
 def _judge_agent(

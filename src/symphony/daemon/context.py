@@ -360,7 +360,7 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         hosts=() if chosen is None else chosen.hosts,
         max_agents_per_host=None if cluster else settings.worker.max_concurrent_agents_per_host,
         cluster=cluster,
-        verify_rounds=settings.verify.rounds if settings.verify.commands else None,
+        verify_rounds=settings.verify.rounds if settings.verify.is_set else None,
         agents={
             name: AgentInfo(
                 kind=agent.kind,

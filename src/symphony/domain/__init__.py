@@ -81,7 +81,13 @@ from symphony.domain.usage import Usage as Usage
 from symphony.domain.usage import cost_of as cost_of
 from symphony.domain.usage import find_price as find_price
 from symphony.domain.verification import MAX_CHECK_OUTPUT_CHARS as MAX_CHECK_OUTPUT_CHARS
+from symphony.domain.verification import MAX_EVIDENCE_CHARS as MAX_EVIDENCE_CHARS
 from symphony.domain.verification import MAX_NAMED_CHANGES as MAX_NAMED_CHANGES
+from symphony.domain.verification import MAX_REMARK_CHARS as MAX_REMARK_CHARS
+from symphony.domain.verification import MAX_REMARK_PATH_CHARS as MAX_REMARK_PATH_CHARS
+from symphony.domain.verification import MAX_REVIEWER_REMARKS as MAX_REVIEWER_REMARKS
 from symphony.domain.verification import CheckRun as CheckRun
+from symphony.domain.verification import ReviewerRemark as ReviewerRemark
+from symphony.domain.verification import ReviewerVerdict as ReviewerVerdict
 from symphony.domain.verification import Verification as Verification
 from symphony.domain.verification import VerificationStatus as VerificationStatus

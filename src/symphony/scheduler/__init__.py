@@ -201,4 +201,5 @@ from symphony.scheduler.verdict import judge_pull as judge_pull
 from symphony.scheduler.verdict import judged_checks as judged_checks
 from symphony.scheduler.verdict import left_to_people as left_to_people
 from symphony.scheduler.verdict import must_disarm as must_disarm
+from symphony.scheduler.verification import MAX_NOT_REVIEWED as MAX_NOT_REVIEWED
 from symphony.scheduler.verification import is_verified as is_verified

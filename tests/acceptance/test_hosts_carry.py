@@ -114,7 +114,9 @@ def test_a_reviewer_works_on_the_host_of_the_workspace(project: Project, server:
         agents={"critic": {"kind": "codex", "command": scripted("--review", review)}},
         verify={"reviewer": "critic"},
     )
-    turns = [[{"write": "a.txt", "text": f"{text}\n"}, {"commit": "Work"}, DONE] for text in ("bad", "good")]
+    turns: list[list[dict[str, Any]]] = [
+        [{"write": "a.txt", "text": f"{text}\n"}, {"commit": "Work"}, DONE] for text in ("bad", "good")
+    ]
     project.issue("SYM-1", *turns)
     with project.daemon("--once") as daemon:
         assert daemon.end() == 0, daemon.log.read_text()

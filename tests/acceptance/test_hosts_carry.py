@@ -114,7 +114,7 @@ def test_a_reviewer_works_on_the_host_of_the_workspace(project: Project, server:
         agents={"critic": {"kind": "codex", "command": scripted("--review", review)}},
         verify={"reviewer": "critic"},
     )
-    turns: list[list[dict[str, Any]]] = [
+    turns: list[list[Any]] = [
         [{"write": "a.txt", "text": f"{text}\n"}, {"commit": "Work"}, DONE] for text in ("bad", "good")
     ]
     project.issue("SYM-1", *turns)

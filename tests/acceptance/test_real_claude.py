@@ -76,6 +76,39 @@ def test_a_real_session_does_the_whole_job(project: Project, claude: dict[str, A
     assert daemon.wait_for("turn_ended")["cost_usd"] > 0
 
 
+def test_a_turn_that_breaks_a_test_is_told_so_as_data_and_the_next_one_fixes_it(
+    project: Project, claude: dict[str, Any]
+) -> None:
+    check = {"name": "tests", "run": "if grep -sq wrong hello.txt; then echo 1 failed; exit 3; fi"}
+    project.workflow(**claude, verify={"commands": [check]})
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    target = str(project.workspaces / "SYM-1" / "hello.txt")
+    commit = bash("git add --all && git commit --quiet --message 'Say hello'")
+    first = (
+        models.tool("Write", {"file_path": target, "content": "wrong\n"}),
+        commit,
+        MOVE,
+        models.say("Done."),
+    )
+    fix = models.tool("Edit", {"file_path": target, "old_string": "wrong", "new_string": "right"})
+    second = (fix, commit, MOVE, models.say("Fixed."))
+    with (
+        models.ModelServer({"work": first}, otherwise=second) as server,
+        claude_home(server.base_url) as home,
+    ):
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        last = json.dumps(server.requests[-1].body["messages"])
+    before, after = (line["session_id"][:36] for line in daemon.events() if line["event"] == "turn_started")
+    assert before == after, "it is the same conversation"
+    assert "tests` failed with exit code 3" in last
+    assert "```text\\n1 failed\\n```" in last, "its output is fenced data"
+    assert [line["result"] for line in daemon.events() if line["event"] == "verified"] == ["failed", "passed"]
+    assert project.state("SYM-1") == "Done"
+    assert project.git("show", "symphony/SYM-1:hello.txt") == "right"
+
+
 def test_after_kill_9_the_same_conversation_goes_on(project: Project, claude: dict[str, Any]) -> None:
     """One life ends by `kill -9` while the model thinks; the next one goes on where it was."""
     del claude

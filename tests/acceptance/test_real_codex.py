@@ -77,6 +77,38 @@ def test_a_real_session_does_the_whole_job(project: Project, codex: Path, server
     assert ended["commits"] == 1
 
 
+def test_a_turn_that_breaks_a_test_is_told_so_as_data_and_the_next_one_fixes_it(
+    project: Project, codex: Path
+) -> None:
+    project.workflow(
+        command=f"{shlex.quote(str(codex))} app-server",
+        codex={"read_timeout_ms": 30_000},
+        verify={
+            "commands": [
+                {"name": "tests", "run": "if grep -sq wrong hello.txt; then echo 1 failed; exit 3; fi"}
+            ]
+        },
+    )
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    move = models.tool("board_move", {"state": "Done"})
+    first = models.edit_and_commit("hello.txt", "wrong\n", "Say hello", last=(move,))
+    second = models.edit_and_commit("hello.txt", "right\n", "Say it right", last=(move,))
+    with models.ModelServer({"work": first}, otherwise=second) as server, codex_home(server.base_url) as home:
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        last = json.dumps(server.requests[-1].body["input"])
+    before, after = (line["session_id"][:36] for line in daemon.events() if line["event"] == "turn_started")
+    assert before == after, "it is the same conversation"
+    assert "tests` failed with exit code 3" in last
+    assert "```text\\n1 failed\\n```" in last, "its output is fenced data"
+    assert [line["result"] for line in daemon.events() if line["event"] == "verified"] == ["failed", "passed"]
+    assert project.state("SYM-1") == "Done"
+    assert project.branch_log("SYM-1") == ["Say it right", "Say hello"]
+    (comment,) = project.comments("SYM-1", kind="delivery")
+    assert "Verified at" in comment
+
+
 @pytest.mark.conformance("A-18")
 def test_after_kill_9_the_same_thread_goes_on_and_every_token_counts_once(
     project: Project, codex: Path

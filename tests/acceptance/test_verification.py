@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from harness.project import Ended, Project, scripted
+from harness.project import Ended, Project, scripted, until
 from harness.shell import word
 
 BAD, GOOD = {"write": "a.txt", "text": "bad\n"}, {"write": "a.txt", "text": "good\n"}
@@ -94,6 +95,7 @@ def test_a_clean_checkout_finds_what_passes_only_by_an_ignored_file(project: Pro
         ("test ! -e a.txt || exit 7", "exit code 7"),
         ("test ! -e a.txt || kill -9 $$", "signal 9"),
         ("test ! -e a.txt || no-such-program-here", "exit code 127"),
+        ("test ! -e a.txt || echo too much >/dev/full", "exit code 1"),  # as on a disk that is full
         (
             {"name": "slow", "run": "test ! -e a.txt || sleep 1000", "timeout_ms": 300},
             "did not end within 300 ms",
@@ -134,14 +136,31 @@ def test_commands_are_for_the_paths_that_they_name_and_changes_of_checks_are_sho
 
 
 def test_much_output_and_what_a_command_leaves_running_cost_nothing(project: Project) -> None:
-    loud = "head -c 50000000 /dev/zero | tr '\\0' 'x'; echo; echo the end"
-    verifying(project, f"{loud}; (sleep 1000 &); test ! -e a.txt", rounds=0)
+    loud = "head -c 1000000000 /dev/zero; echo; echo the end"
+    left = project.workspaces / "left"
+    stays = "(sleep 1000 & echo $! >>../left); setsid sh -c 'echo $$ >>../left; exec sleep 1000' &"
+    both = "until test $(wc -l <../left) -ge 2; do sleep 0.1; done"
+    verifying(project, f"{loud}; {stays}\n{both}; test ! -e a.txt", rounds=0)
     project.issue("SYM-1", [GOOD, COMMIT, DONE])
-    ended = project.once()
+    with project.daemon("--once") as daemon:
+        daemon.end()
+    ended = Ended(log=daemon.log, returncode=1)
+    pids = [int(line) for line in left.read_text().split()]
+    until(lambda: not any(map(psutil.pid_exists, pids)) or None, lambda: str(pids))
     assert lines(ended, "verified")[0]["result"] == "failed"
     (comment,) = project.comments("SYM-1", kind="blocked")
     assert "the end" in comment
     assert len(comment) < 20_000
+
+
+def test_a_command_that_kills_its_parent_is_no_pass_and_the_daemon_goes_on(project: Project) -> None:
+    verifying(project, "test ! -e a.txt || { kill -9 $PPID; sleep 1000; }", rounds=0)
+    project.issue("SYM-1", [GOOD, COMMIT, DONE])
+    with project.daemon("--once") as daemon:
+        code = daemon.end()
+    assert code == 1, daemon.log.read_text()
+    assert daemon.wait_for("verified")["result"] == "failed"
+    assert project.written_state("SYM-1") == "Todo"
 
 
 def test_an_agent_has_no_say_in_what_is_run(project: Project) -> None:

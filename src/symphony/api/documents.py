@@ -23,6 +23,7 @@ from symphony.config import WorkspaceSettings
 from symphony.domain import (
     ALL_ISSUES,
     NO_COST,
+    CheckRun,
     Cost,
     Failure,
     Issue,
@@ -770,6 +771,22 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
     )
 
 
+def check_documents(checks: Iterable[CheckRun]) -> tuple[models.VerifiedCheck, ...]:
+    """Commands that ran on a commit."""
+    return tuple(
+        models.VerifiedCheck(
+            name=check.name,
+            passed=check.passed,
+            exit_code=check.exit_code,
+            duration_ms=check.duration_ms,
+            result=check.ended,
+            output_tail=check.output_tail,
+            fails_on_base=check.fails_on_base,
+        )
+        for check in checks
+    )
+
+
 def verified_document(verification: Verification) -> models.Verified:
     """The verification of a delivered commit."""
     return models.Verified(
@@ -777,18 +794,7 @@ def verified_document(verification: Verification) -> models.Verified:
         passed=verification.passed,
         status=verification.status.value,
         message=one_line(verification.line),
-        checks=tuple(
-            models.VerifiedCheck(
-                name=check.name,
-                passed=check.passed,
-                exit_code=check.exit_code,
-                duration_ms=check.duration_ms,
-                result=check.ended,
-                output_tail=check.output_tail,
-                fails_on_base=check.fails_on_base,
-            )
-            for check in verification.checks
-        ),
+        checks=check_documents(verification.checks),
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
         reviewer=None if verification.reviewer is None else _reviewer(verification.reviewer),
@@ -877,6 +883,17 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
             )
             for job in jobs
         )
+    )
+
+
+def created_document(issue: Issue) -> models.CreatedIssue:
+    """An issue that was created just now."""
+    return models.CreatedIssue(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        issue_url=issue.url,
+        title=issue.title,
+        state=issue.state,
     )
 
 

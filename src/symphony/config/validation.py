@@ -38,6 +38,7 @@ from symphony.config.settings import (
     NamedAgent,
     NotifySettings,
     PhaseRule,
+    ScheduleSettings,
     Section,
     Settings,
     Variables,
@@ -336,6 +337,7 @@ def review_settings(
     _clean_notify(review, raw)
     _resolve_workspace(review, raw, environment)
     _push_for_pull_requests(raw)
+    _warn_unknown_of_schedules(review, raw)
     _override_skills(review, raw, environment)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
     keep_agents(review, raw)
@@ -343,6 +345,7 @@ def review_settings(
     _check_instructions(review, settings)
     _check_hosts(review, settings)
     _check_pull_requests(review, settings)
+    _check_schedules(review, settings)
     review.settings = None if review.failures else settings
     return review
 
@@ -725,6 +728,26 @@ def _check_pull_requests(review: ProblemCollector, settings: Settings | None) ->
             f"is never, but forge.open is {settings.forge.open}, and a pull request needs its branch",
             hint="leave workspace.push out, or set forge.open: never",
         )
+
+
+def _warn_unknown_of_schedules(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
+    schedules = raw.get("schedules")
+    for index, schedule in enumerate(schedules if isinstance(schedules, list) else ()):
+        if isinstance(schedule, dict):
+            _remove_unknown(review, schedule, ScheduleSettings.model_fields, ("schedules", index))
+
+
+def _check_schedules(review: ProblemCollector, settings: Settings | None) -> None:
+    """Schedules have names of their own, and one body each."""
+    names = set[str]()
+    for index, schedule in enumerate(settings.schedules if settings else ()):
+        at: Location = ("schedules", index)
+        if schedule.name in names:
+            problem = f"is {quoted(schedule.name)}, as that of an earlier schedule"
+            review.fail((*at, "name"), problem, hint="give it another name")
+        names.add(schedule.name)
+        if schedule.body is not None and schedule.file is not None:
+            review.fail((*at, "file"), "is set, and so is body", hint="leave one of them out")
 
 
 def _push_for_pull_requests(raw: dict[str, Any]) -> None:

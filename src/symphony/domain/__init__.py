@@ -2,6 +2,9 @@
 
 from symphony.domain.credentials import CREDENTIALS as CREDENTIALS
 from symphony.domain.credentials import CREDENTIALS_BY_SERVICE as CREDENTIALS_BY_SERVICE
+from symphony.domain.cron import cron_problem as cron_problem
+from symphony.domain.cron import moment as moment
+from symphony.domain.cron import next_due_ms as next_due_ms
 from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
 from symphony.domain.failures import Blame as Blame
 from symphony.domain.failures import Category as Category
@@ -18,6 +21,8 @@ from symphony.domain.issue import ALL_ISSUES as ALL_ISSUES
 from symphony.domain.issue import BOARD_PATH as BOARD_PATH
 from symphony.domain.issue import BRANCH_PREFIX as BRANCH_PREFIX
 from symphony.domain.issue import GIVEN_UP_STATES as GIVEN_UP_STATES
+from symphony.domain.issue import MAX_ISSUE_BODY_CHARS as MAX_ISSUE_BODY_CHARS
+from symphony.domain.issue import MAX_ISSUE_TITLE_CHARS as MAX_ISSUE_TITLE_CHARS
 from symphony.domain.issue import MAX_NAME_CHARS as MAX_NAME_CHARS
 from symphony.domain.issue import NO_COMMENTS as NO_COMMENTS
 from symphony.domain.issue import SKILL_LABEL_PREFIX as SKILL_LABEL_PREFIX

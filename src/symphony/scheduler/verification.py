@@ -89,6 +89,8 @@ def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
     unverified = result is not None and result.delivered is not None and result.verification is None
     if not (retry.may_have_moved and unverified and settings.verify_rounds is not None and issue is not None):
         return retry
+    if retry.resume is not None and retry.resume.answer is not None:
+        return retry  # no turn began with it, so that a person moved the issue
     left = {policy.TrackerStatus.TERMINAL, policy.TrackerStatus.INACTIVE}
     if policy.tracker_status(issue, settings) not in left or policy.is_handed_over(issue, retry.resume):
         return retry

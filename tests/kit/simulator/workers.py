@@ -100,19 +100,28 @@ class Checks:
         self._said: dict[str, CheckRun] = {}
 
     def lasts_ms(self) -> int:
-        """How long the commands take next, or the reviewer."""
+        """How long the reviewer takes next."""
         return self._dice.between(self._habits.lasts_ms)
 
-    def verify(self, head: str) -> Verification | None:
-        """The result for a head, mostly the same each time; `None` if it is not carried out to its end."""
+    def verify(self, head: str | None) -> tuple[int, Verification | None]:
+        """How long the commands take on a head, and their result, mostly the same each time.
+
+        The result is `None` if it is not carried out to its end. Without a head nothing is checked.
+        """
         dice, habits = self._dice, self._habits
+        lasts_ms = dice.between(habits.lasts_ms)
+        if head is None:
+            return lasts_ms, Verification(head="")
         if dice.chance(habits.not_done):
-            return None
+            return lasts_ms, None
+        if dice.chance(habits.hangs):
+            check = CheckRun(name="test", problem=f"did not end within {habits.timeout_ms} ms")
+            return habits.timeout_ms, Verification(head=head, checks=(check,))
         if head not in self._said or dice.chance(habits.flaky):
             failed = dice.chance(habits.fails)
             on_base = dice.chance(habits.base_fails) or None
             self._said[head] = CheckRun(name="test", exit_code=int(failed), fails_on_base=on_base)
-        return Verification(head=head, checks=(self._said[head],))
+        return lasts_ms, Verification(head=head, checks=(self._said[head],))
 
     def review(self) -> ReviewerVerdict | None:
         """What the reviewer says this time; `None` if it gives no verdict."""
@@ -474,14 +483,17 @@ class Worker:
             self._end(kind, failure)
         elif not self._dies(FaultPoint.BEFORE_VERIFY):
             self._say(stage=RunStage.VERIFYING)
-            self._then(checks.lasts_ms(), self._verified, checks, kind, failure)
+            delivered = self._delivery()
+            lasts_ms, result = checks.verify(None if delivered is None else delivered.head)
+            self._then(lasts_ms, self._verified, checks, result, kind, failure)
 
-    def _verified(self, checks: Checks, kind: OutcomeKind, failure: Failure | None) -> None:
-        delivered = self._delivery()
-        made = self._verification = checks.verify(delivered.head) if delivered else Verification(head="")
+    def _verified(
+        self, checks: Checks, made: Verification | None, kind: OutcomeKind, failure: Failure | None
+    ) -> None:
+        self._verification = made
         if self._dies(FaultPoint.CHECK_ENDED):
             return
-        if delivered is None or made is None or not made.passed:
+        if made is None or not made.head or not made.passed:
             self._verification_over(kind, failure)
         elif not self._dies(FaultPoint.BEFORE_REVIEWER):
             self._then(checks.lasts_ms(), self._reviewed, checks, kind, failure)

@@ -46,6 +46,7 @@ from symphony.scheduler import (
     is_verified,
 )
 
+INTERRUPTED = Resume(reason=ResumeReason.INTERRUPTED)
 PASSED = Verification(head="abc", checks=(CheckRun(name="tests", exit_code=0),))
 FAILED = Verification(
     head="abc", checks=(CheckRun(name="tests", exit_code=2, output_tail="1 failed"), CheckRun(name="lint"))
@@ -137,6 +138,17 @@ def test_after_the_rounds_the_issue_is_blocked_with_the_evidence_until_a_person_
     assert story.said(MoveIssue)[-1].state == "Todo"
     assert "1" in story.state.blocked
     assert resume_of(story).handed_over_to is None
+    story.forget().tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
+    story.advance(2_000)
+    assert [start.resume.reason for start in story.said(StartRun) if start.resume] == [
+        ResumeReason.VERIFY_FAILED
+    ]
+
+
+def test_blocked_work_that_the_tracker_does_not_move_back_goes_on_where_it_is() -> None:
+    story = verified(handing_over(verify_rounds=0), FAILED)
+    story.look()  # the tracker refused the move
+    assert "1" in story.state.blocked
     story.forget().tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
     story.advance(2_000)
     assert [start.resume.reason for start in story.said(StartRun) if start.resume] == [
@@ -288,13 +300,11 @@ def test_only_the_very_commit_that_passed_is_verified() -> None:
     assert not is_verified(None, "abc")
 
 
-def left_running(state: str, *, delivered: bool = True) -> Story:
+def left_running(state: str, *, delivered: bool = True, resume: Resume = INTERRUPTED) -> Story:
     """A daemon was killed when the agent had moved its issue, and before it verified anything."""
     branch = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1, pushed=True)
     issue = make_issue()
-    claim = RecoveredClaim(
-        issue=issue, kind=ClaimKind.RUNNING, resume=Resume(reason=ResumeReason.INTERRUPTED)
-    )
+    claim = RecoveredClaim(issue=issue, kind=ClaimKind.RUNNING, resume=resume)
     result = IssueResult(issue=issue, delivered=branch)
     story = Story(make_issue(state=state), verify_rounds=1)
     story.tell(Recovered(claims=(claim,), results=(result,) if delivered else ()))
@@ -314,6 +324,13 @@ def test_a_run_that_was_cut_off_goes_on_in_an_active_state_and_ends_without_work
     assert start.resume is not None
     assert start.resume.reason is ResumeReason.INTERRUPTED
     assert left_running("Done", delivered=False).said(StartRun) == []
+
+
+def test_an_answer_that_no_turn_began_with_is_not_lost_to_a_verification() -> None:
+    answered = Resume(reason=ResumeReason.ANSWERED, answer="the first one", after_handoff=True)
+    (start,) = left_running("Backlog", resume=answered).said(StartRun)
+    assert start.resume is not None
+    assert start.resume.answer == "the first one"
 
 
 def test_work_stays_where_it_is_if_no_state_is_known_to_send_it_back_to() -> None:

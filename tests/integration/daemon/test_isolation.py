@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.project import Project, marked_processes, until
+from harness.project import Project, marked_processes, scripted, until
 from harness.real import require_bubblewrap, require_codex, require_home
 from harness.rings import mostly_slow
 from harness.shell import word
@@ -160,3 +160,23 @@ def test_a_real_codex_with_a_home_of_its_own_works_enclosed(project: Project) ->
     seen = json.dumps([request.body["input"][-1] for request in server.requests])
     assert "# Project" in seen, "the repository can be read"
     assert "config.toml" in seen, "its home is its own"
+
+
+def test_a_reviewer_reads_its_checkout_and_can_write_neither_there_nor_to_the_workspace(
+    project: Project,
+) -> None:
+    workspace = project.workspaces / "SYM-1"
+    tried = (
+        "test -e a.txt || exit 1; git diff --stat HEAD~1 >/dev/null || exit 1; "
+        f"touch b.txt && echo b.txt:1: written; ls {word(workspace)}/a.txt && echo a.txt:1: seen; true"
+    )
+    critic = {"kind": "codex", "command": scripted("--review", f"{{ {tried}; }} 2>/dev/null")}
+    project.workflow(
+        workspace={"isolation": "bwrap"},
+        agents={"critic": critic},
+        verify={"reviewer": "critic", "rounds": 0},
+    )
+    project.issue("SYM-1", [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE])
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert daemon.wait_for("reviewer_ended")["approves"], daemon.log.read_text()

@@ -16,6 +16,7 @@ from harness.asking import BEARER, CONTROL, HALF_PAST, LOOPBACK, TOKEN, asking, 
 from harness.pages import NOW, DemoOperator, demo_state, demo_task, fill_library, waiting_row
 from symphony import to_thread
 from symphony.api.access import Access
+from symphony.api.documents import verified_document
 from symphony.api.explain import explain
 from symphony.api.forms import local_path
 from symphony.api.interface import BranchDiff, RunQuery, TranscriptQuery, UnavailableError, WorkingDiff
@@ -33,7 +34,7 @@ from symphony.api.models import (
     utc_text,
 )
 from symphony.api.sign_in import BrowserSignIn
-from symphony.domain import without_codes
+from symphony.domain import ReviewerRemark, ReviewerVerdict, Verification, without_codes
 from symphony.journal.transcripts import (
     AnswerEntry,
     ApprovalEntry,
@@ -240,6 +241,9 @@ async def test_the_board_says_on_which_host_a_run_is(
 @pytest.mark.conformance("H-4-page")
 async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoOperator) -> None:
     state = demo_state()
+    remark = ReviewerRemark(file=HOSTILE, line=7, text=HOSTILE)
+    verdict = ReviewerVerdict(reviewer=HOSTILE, approves=False, remarks=(remark,))
+    reviewed = Verification(head="a" * 40, reviewer=verdict)
     operator.document = structs.replace(
         state,
         running=(structs.replace(state.running[0], title=HOSTILE, last_message=HOSTILE, stage=HOSTILE),),
@@ -251,14 +255,18 @@ async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoO
         ),
         ready=(
             structs.replace(
-                state.ready[0], summary=HOSTILE, branch=HOSTILE, pull_request_url="javascript:alert(1)"
+                state.ready[0],
+                summary=HOSTILE,
+                branch=HOSTILE,
+                pull_request_url="javascript:alert(1)",
+                verified=verified_document(reviewed),
             ),
         ),
         waiting=(structs.replace(state.waiting[0], title="x" * 10_000 + HOSTILE, state=HOSTILE),),
     )
     response = await client.get("/")
     page = check(response)
-    assert page.text.count(VISIBLE) >= 9
+    assert page.text.count(VISIBLE) >= 9 + 3
     assert not re.search(
         r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", response.text
     )
@@ -643,14 +651,15 @@ async def test_a_part_of_the_transcript_of_a_run(client: httpx.AsyncClient, oper
         AnswerEntry(seq=504, at=at, turn=1, text=HOSTILE),
         NoteEntry(seq=505, at=at, turn=1, level=HOSTILE, text=HOSTILE),
         TurnEntry(seq=506, at=at, turn=1, status="failed", reason=HOSTILE, cost_usd=0.5),
-        UsageEntry(seq=507, at=at, turn=1, input_tokens=1, output_tokens=1, total_tokens=2),
+        MessageEntry(seq=507, at=at, turn=1, text="So so.", reviewer=HOSTILE),
+        UsageEntry(seq=508, at=at, turn=1, input_tokens=1, output_tokens=1, total_tokens=2),
     ]
     operator.transcript_part = structs.replace(
         part,
         entries=tuple(entries),
         more=True,
         earlier=True,
-        next_after=507,
+        next_after=508,
         missing=("2 entries are missing",),
     )
     page = check(await client.get("/issues/WEB-131?run=run-131-2&after=499"))
@@ -659,7 +668,7 @@ async def test_a_part_of_the_transcript_of_a_run(client: httpx.AsyncClient, oper
         TranscriptQuery(run="run-131-2", after=499, limit=200),
     )
     links = {str(link["href"]) for link in page.all("a")}
-    assert {f"/issues/WEB-131?run=run-131-2&{end}" for end in ("before=500", "after=507")} <= links
+    assert {f"/issues/WEB-131?run=run-131-2&{end}" for end in ("before=500", "after=508")} <= links
     assert page.text.count(VISIBLE) >= 9
     for fact in ("2 entries are missing", "9 characters are left out", "writing", "$0.50"):
         assert fact in page.text

@@ -8,7 +8,8 @@ daemon would start with; what only a running daemon knows (sessions, its history
 
 import shlex
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,6 +25,7 @@ from symphony.api.history import History
 from symphony.config import read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
+from symphony.daemon.combined_verification import verify_together
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import recovery_event, told_comments
@@ -34,6 +36,7 @@ from symphony.domain import (
     ALL_ISSUES,
     Blame,
     Category,
+    CheckRun,
     Failure,
     Issue,
     Selection,
@@ -89,6 +92,26 @@ def open_context(
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
     return build_context(loaded, host=host or LocalHost(), environment=environment)
+
+
+def verify_rehearsal(
+    workflow: Path,
+    environment: Mapping[str, str],
+    found: models.Rehearsal,
+    *,
+    on_try: Callable[[int], None],
+    on_check: Callable[[CheckRun], None],
+) -> models.Rehearsal:
+    """A rehearsal with what `verify.commands` say, run by this process; blocking.
+
+    Raises:
+        ConflictError, SymphonyError: as `verify_together`; the workflow is not usable.
+    """
+    host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
+    context = open_context(workflow, environment, host=host)
+    done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))
+    public: models.Rehearsal = masked(done, context.redaction.text)
+    return public
 
 
 def open_offline(

@@ -1,6 +1,5 @@
 """What the reading commands show: asked of the daemon, or computed from the files if no daemon runs."""
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -90,20 +89,14 @@ class Queries:
         Raises:
             SymphonyError: there are no commands, or the checkouts cannot be made.
         """
-        from symphony.api.interface import ConflictError  # noqa: PLC0415 - they load everything
-        from symphony.cli.offline import open_context  # noqa: PLC0415
-        from symphony.daemon.combined_verification import verify_together  # noqa: PLC0415
-        from symphony.observability.redaction import masked  # noqa: PLC0415
-        from symphony.processes.local import LocalHost  # noqa: PLC0415
+        from symphony.api.interface import ConflictError  # noqa: PLC0415 - it loads the scheduler
+        from symphony.cli.offline import verify_rehearsal  # noqa: PLC0415 - everything a daemon needs
 
-        host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
-        context = open_context(self.workflow, self._environment, host=host)
         try:
-            done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))
+            done = verify_rehearsal(self.workflow, self._environment, found, on_try=on_try, on_check=on_check)
         except ConflictError as error:
             raise CommandError.of(error.message, hint=error.hint or "see docs/verification.md") from error
-        shown: RehearsalShown = masked(done, context.redaction.text)
-        return shown
+        return structs.replace(found, **structs.asdict(done))
 
     def daemon_runs(self) -> bool:
         """Whether a daemon serves the workflow.

@@ -27,6 +27,7 @@ from symphony.domain import (
     Cost,
     Failure,
     Issue,
+    ReviewerVerdict,
     Selection,
     Verification,
     one_line,
@@ -796,6 +797,18 @@ def verified_document(verification: Verification) -> models.Verified:
         checks=check_documents(verification.checks),
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
+        reviewer=None if verification.reviewer is None else _reviewer(verification.reviewer),
+    )
+
+
+def _reviewer(verdict: ReviewerVerdict) -> models.VerifiedReviewer:
+    return models.VerifiedReviewer(
+        agent=verdict.reviewer,
+        verdict="approve" if verdict.approves else "request_changes",
+        remarks=tuple(
+            models.VerifiedRemark(file=remark.file, line=remark.line, text=remark.text)
+            for remark in verdict.remarks
+        ),
     )
 
 
@@ -870,6 +883,17 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
             )
             for job in jobs
         )
+    )
+
+
+def created_document(issue: Issue) -> models.CreatedIssue:
+    """An issue that was created just now."""
+    return models.CreatedIssue(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        issue_url=issue.url,
+        title=issue.title,
+        state=issue.state,
     )
 
 

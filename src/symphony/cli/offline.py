@@ -22,6 +22,9 @@ from msgspec import structs
 from symphony import to_thread
 from symphony.api import answers, models
 from symphony.api.history import History
+from symphony.api.interface import ConflictError
+from symphony.cli.documents import RehearsalShown
+from symphony.cli.failures import CommandError
 from symphony.config import read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
@@ -92,26 +95,6 @@ def open_context(
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
     return build_context(loaded, host=host or LocalHost(), environment=environment)
-
-
-def verify_rehearsal(
-    workflow: Path,
-    environment: Mapping[str, str],
-    found: models.Rehearsal,
-    *,
-    on_try: Callable[[int], None],
-    on_check: Callable[[CheckRun], None],
-) -> models.Rehearsal:
-    """A rehearsal with what `verify.commands` say, run by this process; blocking.
-
-    Raises:
-        ConflictError, SymphonyError: as `verify_together`; the workflow is not usable.
-    """
-    host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
-    context = open_context(workflow, environment, host=host)
-    done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))
-    public: models.Rehearsal = masked(done, context.redaction.text)
-    return public
 
 
 def open_offline(
@@ -356,3 +339,26 @@ class Offline:
             WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
             for record in records
         )
+
+
+def verify_rehearsal(
+    workflow: Path,
+    environment: Mapping[str, str],
+    found: RehearsalShown,
+    *,
+    on_try: Callable[[int], None],
+    on_check: Callable[[CheckRun], None],
+) -> RehearsalShown:
+    """A rehearsal with what `verify.commands` say of the branches that merge.
+
+    Raises:
+        SymphonyError: there are no commands, or the checkouts cannot be made.
+    """
+    host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
+    context = open_context(workflow, environment, host=host)
+    try:
+        done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))
+    except ConflictError as error:
+        raise CommandError.of(error.message, hint=error.hint or "see docs/verification.md") from error
+    shown: RehearsalShown = masked(done, context.redaction.text)
+    return shown

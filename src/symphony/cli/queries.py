@@ -89,14 +89,9 @@ class Queries:
         Raises:
             SymphonyError: there are no commands, or the checkouts cannot be made.
         """
-        from symphony.api.interface import ConflictError  # noqa: PLC0415 - it loads the scheduler
-        from symphony.cli.offline import verify_rehearsal  # noqa: PLC0415 - everything a daemon needs
+        from symphony.cli.offline import verify_rehearsal  # noqa: PLC0415 - everything a daemon needs: slow to import
 
-        try:
-            done = verify_rehearsal(self.workflow, self._environment, found, on_try=on_try, on_check=on_check)
-        except ConflictError as error:
-            raise CommandError.of(error.message, hint=error.hint or "see docs/verification.md") from error
-        return structs.replace(found, **structs.asdict(done))
+        return verify_rehearsal(self.workflow, self._environment, found, on_try=on_try, on_check=on_check)
 
     def daemon_runs(self) -> bool:
         """Whether a daemon serves the workflow.

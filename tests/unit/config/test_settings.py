@@ -51,6 +51,7 @@ DEFAULTS: dict[str, object] = {
     "verify.setup_timeout_ms": 600_000,
     "verify.where": "workspace",
     "verify.rounds": 2,
+    "verify.reviewer": None,
     "verify.protect": (),
     "rehearse.verify": False,
     "rehearse.timeout_ms": 3_600_000,
@@ -217,6 +218,7 @@ DEFAULTS: dict[str, object] = {
     "retention.max_journal_bytes": 268_435_456,
     "pricing": {},
     "notify": (),
+    "schedules": (),
 }
 
 

@@ -96,6 +96,24 @@ def test_a_comment_is_heard_at_once_and_not_with_the_next_poll(project: Project)
         assert heard(project, daemon) == "Blue"
 
 
+def test_a_comment_by_symphony_is_the_answer_of_a_person(project: Project) -> None:
+    """Posted by the daemon, at once, and read at once."""
+    project.workflow(
+        command=scripted("--threads", str(project.root / "threads")), polling={"interval_ms": 3_600_000}
+    )
+    project.issue("SYM-1", ASKS)
+    with project.daemon() as daemon:
+        blocked(project, daemon)
+        said = project.symphony("comment", "SYM-1", "Blue, <b>please</b>")
+        assert said.returncode == 0, said.stderr
+        assert heard(project, daemon) == "Blue, <b>please</b>"
+        assert daemon.wait_for("comment_posted", kind="person")["outcome"] == "created"
+        assert len(project.comments("SYM-1", kind="person")) == 1
+        shown = project.symphony("comment", "SYM-1", "--json", "And small.")
+        assert json.loads(shown.stdout)["changed"] is True
+        assert project.symphony("comment", "SYM-9", "Blue").returncode == 1
+
+
 def _listens(project: Project) -> bool:
     """Whether the daemon has read the comments of the issue."""
     state = json.loads(project.symphony("status", "--json").stdout)

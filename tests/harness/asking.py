@@ -13,15 +13,18 @@ from symphony.api.access import Access
 from symphony.api.app import create_app
 from symphony.api.documents import feedback_document, issue_document, outbox_document, state_document
 from symphony.api.interface import (
+    NEWEST_ENTRIES,
     BranchDiff,
     ConflictError,
     Exposition,
     LibraryInUse,
     Operator,
     RunQuery,
+    TranscriptQuery,
     UnavailableError,
     UnknownError,
     WebhookReceiver,
+    WorkingDiff,
 )
 from symphony.api.live import Changes
 from symphony.api.models import (
@@ -47,6 +50,7 @@ from symphony.api.models import (
     Stars,
     State,
     System,
+    Task,
     Transcript,
     Verb,
 )
@@ -61,6 +65,7 @@ from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
 from symphony.problem import Problem, Severity
+from symphony.workspaces import FileChange
 
 __all__ = [
     "BEARER",
@@ -116,7 +121,9 @@ class FakeOperator:
     fails: Exception | None = None
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
-    parts: list[tuple[str | None, int | None, int]] = field(default_factory=list)
+    work: dict[str, tuple[FileChange, ...]] = field(default_factory=dict)
+    working_diffs: dict[str, WorkingDiff] = field(default_factory=dict)
+    parts: list[TranscriptQuery] = field(default_factory=list)
     phases: list[str | None] = field(default_factory=list)
     refreshes: int = 0
     unfit: ConflictError | None = None
@@ -184,6 +191,31 @@ class FakeOperator:
         self.asked.append(identifier)
         story = self.story
         return issue_document(story.state, story.history, identifier, now_ms=story.now, now=story.wall())
+
+    async def task(self, identifier: str) -> Task | None:
+        self._try()
+        found = await self.issue(identifier)
+        if found is None:
+            return None
+        return Task(
+            generated_at=found.generated_at,
+            issue_id=found.issue_id,
+            issue_identifier=identifier,
+            title=found.title,
+            state=found.state,
+            gone=False,
+            description="What is to be done.",
+            description_cut=False,
+            labels=("backend",),
+            priority=2,
+            blocked_by=(),
+            created_at=None,
+            updated_at=None,
+            comments=(),
+            comments_left_out=0,
+            can_comment=True,
+            failure=None,
+        )
 
     async def rehearse(self, identifiers: Sequence[str] = ()) -> Rehearsal:
         self._try()
@@ -283,6 +315,14 @@ class FakeOperator:
             agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
         )
 
+    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
+        self._try()
+        return self.work.get(identifier)
+
+    async def working_diff(self, identifier: str) -> WorkingDiff | None:
+        self._try()
+        return self.working_diffs.get(identifier)
+
     async def diff(self, identifier: str) -> BranchDiff | None:
         self._try()
         return self.diffs.get(identifier)
@@ -291,14 +331,12 @@ class FakeOperator:
         self._try()
         return Exposition(content=b"symphony_slots 2\n", content_type="text/plain; version=0.0.4")
 
-    async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
-    ) -> Transcript | None:
+    async def transcript(self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES) -> Transcript | None:
         if await self.issue(identifier) is None:
             return None
-        if run not in {None, "run-1"}:
+        if part.run not in {None, "run-1"}:
             raise UnknownError("run_not_found", "no such run", hint="there is run-1")
-        self.parts.append((run, after, limit))
+        self.parts.append(part)
         entry = CommandEntry(
             seq=1,
             at="2026-03-01T12:30:00.000Z",
@@ -314,6 +352,7 @@ class FakeOperator:
             entries=(entry,),
             next_after=1,
             more=False,
+            earlier=False,
             ended=False,
             complete=True,
             missing=(),

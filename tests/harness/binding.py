@@ -17,7 +17,7 @@ from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Issue, Redaction, SymphonyError, ToolResult, ToolSpec
 from symphony.scheduler import Event, State
 from symphony.trackers.base import Comment
-from symphony.workspaces import KeptWorkspace, Patch, Removal, WorkspaceRecord
+from symphony.workspaces import NUMSTAT, KeptWorkspace, Patch, Removal, WorkspaceRecord
 
 if TYPE_CHECKING:
     from symphony.agents.base import AgentBackend
@@ -127,6 +127,8 @@ class FakeWorkspaces:
     answer: Removal = field(default_factory=lambda: Removal(removed=True))
     removed: list[WorkspaceRecord] = field(default_factory=list)
     found_patch: Patch | SymphonyError | None = None
+    compared: int = 0
+    before_comparison: Callable[[], Awaitable[None]] = nothing
 
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str) -> NoReturn:
         await anyio.lowlevel.checkpoint()
@@ -138,6 +140,14 @@ class FakeWorkspaces:
             raise self.found_patch
         found = self.found_patch
         return found and Patch(branch=found.branch, content=found.content[:max_bytes])
+
+    async def working_patch(
+        self, identifier: str, form: Sequence[str] = NUMSTAT, *, max_bytes: int
+    ) -> Patch | None:
+        del form
+        self.compared += 1
+        await self.before_comparison()
+        return await self.patch(identifier, max_bytes=max_bytes)
 
     async def fetch_base(self, branch: str) -> str | None:
         await anyio.lowlevel.checkpoint()

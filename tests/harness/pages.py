@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -15,8 +16,9 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from harness.asking import FakeOperator
+from symphony import to_thread
 from symphony.api import models
-from symphony.api.interface import BranchDiff, RunQuery
+from symphony.api.interface import NEWEST_ENTRIES, BranchDiff, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection, Tokens
 from symphony.journal.transcripts import (
@@ -29,6 +31,7 @@ from symphony.journal.transcripts import (
     ToolEntry,
     TranscriptPlanStep,
     TurnEntry,
+    read_transcript,
 )
 from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import Authorship, Evidence, Origin, SkillText, TargetKind
@@ -431,6 +434,64 @@ def demo_issue() -> models.Issue:
     )
 
 
+DESCRIPTION = """\
+The audit log has **40,000 rows**. Page through it with a cursor.
+
+1. 100 rows a page
+2. a cursor that survives two events with one timestamp
+
+| Field | Kind |
+| --- | --- |
+| `after` | text |
+
+See https://pages.example/cursors, [the old log](https://pages.example/log) and ![a drawing](https://pages.example/a.png).
+
+```python
+page = log.read(after=cursor)
+```
+"""
+
+
+def demo_task(issue: models.Issue) -> models.Task:
+    """What the tracker says of an issue: a description, a dependency, and comments of all."""
+
+    def comment(number: int, by: str, author: str, body: str) -> models.TaskComment:
+        at = ago(hours=4 - number / 2)
+        return models.TaskComment(id=str(number), by=by, author=author, at=at, body=body, cut=False)
+
+    return models.Task(
+        generated_at=issue.generated_at,
+        issue_id=issue.issue_id,
+        issue_identifier=issue.issue_identifier,
+        title=issue.title,
+        state=issue.state,
+        gone=False,
+        description=DESCRIPTION,
+        description_cut=False,
+        labels=("backend", "audit"),
+        priority=2,
+        blocked_by=(
+            models.TaskBlocker(
+                issue_identifier="WEB-118", title=READY.title, state="Done", over=True, known=True
+            ),
+            models.TaskBlocker(
+                issue_identifier="OPS-7", title=None, state="In Progress", over=False, known=False
+            ),
+        ),
+        created_at=ago(days=3),
+        updated_at=ago(hours=2),
+        comments=(
+            comment(1, "person", "ann", "Please keep the parameter `limit`; two clients use it."),
+            comment(2, "agent", "agent", "I keep `limit`, at most 100."),
+            comment(3, "daemon", "symphony", "Attempt 1 timed out. Attempt 2 follows."),
+            comment(4, "person", "operator", "See https://pages.example/cursors first."),
+        ),
+        comments_left_out=0,
+        can_comment=True,
+        failure=None,
+    )
+
+
 def ready_issue(running: models.Issue) -> models.Issue:
     """An issue whose work waits for review."""
     return structs.replace(
@@ -531,6 +592,7 @@ def demo_transcript() -> models.Transcript:
         ),
         next_after=9,
         more=False,
+        earlier=False,
         ended=False,
         complete=True,
         missing=(),
@@ -589,9 +651,11 @@ class DemoOperator(FakeOperator):
 
     document: models.State = field(default_factory=demo_state)
     one: models.Issue = field(default_factory=demo_issue)
+    task_document: models.Task | None = None
     transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
     diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
-    transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
+    transcript_file: Path | None = None
+    transcript_parts: list[tuple[str, TranscriptQuery]] = field(default_factory=list)
     queries: list[RunQuery] = field(default_factory=list)
     given: list[models.Feedback] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
@@ -611,6 +675,12 @@ class DemoOperator(FakeOperator):
         return self.one if identifier == self.one.issue_identifier else None
 
     @override
+    async def task(self, identifier: str) -> models.Task | None:
+        self._try()
+        issue = await self.issue(identifier)
+        return self.task_document or (None if issue is None else demo_task(issue))
+
+    @override
     async def feedback(
         self, identifier: str, given: models.Stars, *, may_teach: bool
     ) -> models.Feedback | None:
@@ -620,10 +690,21 @@ class DemoOperator(FakeOperator):
 
     @override
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
-        self.transcript_parts.append((identifier, run, after, limit))
-        return self.transcript_part
+        self.transcript_parts.append((identifier, part))
+        if self.transcript_file is None or self.transcript_part is None:
+            return self.transcript_part
+        read = partial(read_transcript, after=part.after, before=part.before, limit=part.limit)
+        page = await to_thread.run_sync(partial(read, self.transcript_file, text=part.text))
+        return structs.replace(
+            self.transcript_part,
+            entries=page.entries,
+            next_after=page.next_after,
+            more=page.more,
+            earlier=page.earlier,
+            missing=page.missing,
+        )
 
     @override
     async def runs(self, query: RunQuery) -> models.Runs:

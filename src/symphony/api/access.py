@@ -30,7 +30,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from symphony.api.http import RequestError
-from symphony.api.routes import READING_METHODS, Needs, needs_of
+from symphony.api.routes import ACTIONS_PATH, READING_METHODS, Needs, needs_of
 from symphony.api.sign_in import BrowserSignIn
 
 CSRF_HEADER: Final = "x-csrf-token"
@@ -41,6 +41,7 @@ _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
 _CONTROL: Final = "control"
 _ROOT: Final = "symphony.root"  # in the scope of a request: the path of pages that was before its path
+_FORMER_ROOT: Final = re.compile(rf"/~[0-9a-f]+(?={ACTIONS_PATH}/)")
 # RFC 9110 7.2: an IPv6 address in brackets or a name, and a port of digits.
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+))(?::[0-9]{0,5})?", re.ASCII)
 
@@ -84,7 +85,7 @@ class Access:
             RequestError: 401 or 403; for an order also 415.
         """
         headers, method = request.headers, request.scope["method"]
-        needs = needs_of(method, request.scope["path"])
+        needs = needs_of(method, form_path(request.scope["path"]))
         if needs is Needs.NO_CHECK:
             return
         if not self._is_own_name(_name(headers.get("host", ""))):
@@ -177,6 +178,11 @@ class Access:
 def root_of(scope: Scope) -> str:
     """The path of pages that was before the path of a request, empty without one: see `Access.below_root`."""
     return str(scope.get(_ROOT, ""))
+
+
+def form_path(path: str) -> str:
+    """The path of a form without a path of pages before it that this daemon does not have any more."""
+    return _FORMER_ROOT.sub("", path)
 
 
 def is_loopback(host: str) -> bool:

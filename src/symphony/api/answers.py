@@ -33,7 +33,7 @@ from symphony.api.documents import (
     waiting_issues,
 )
 from symphony.api.history import MAX_EVENTS, History
-from symphony.api.interface import RunQuery, UnknownError
+from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery, UnknownError
 from symphony.api.models import utc_text, wall_text
 from symphony.api.rehearsal import with_rehearsal
 from symphony.api.runs import runs_document, since_wall_ms
@@ -248,7 +248,7 @@ def issue(of: Snapshot, identifier: str) -> models.Issue | None:
 
 
 def transcript(
-    of: Snapshot, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+    of: Snapshot, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
 ) -> models.Transcript | None:
     """A part of the transcript of a run of the issue; `None` if the issue is not known.
 
@@ -261,16 +261,18 @@ def transcript(
     if not run_ids and find_issue(of.state, identifier) is None:
         return None
     learning: dict[str, str] = {}
-    if run is not None and run.startswith(LEARNING_RUN):
+    if part.run is not None and part.run.startswith(LEARNING_RUN):
         given = feedback(of, identifier)
         learning = {one.learning.run_id: one.learning.state for one in given if one.learning.run_id}
         run_ids = list(learning)
-    run_id = _run_of(run_ids, run, identifier)
+    run_id = _run_of(run_ids, part.run, identifier)
     is_live = (live is not None and live.run_id == run_id) or learning.get(run_id or "") == "running"
     page = TranscriptPage()
     if run_id is not None and of.journal is not None:
         path = transcript_path(of.journal.parent, run_id)
-        page = read_transcript(path, after=after, limit=limit, live=is_live)
+        page = read_transcript(
+            path, after=part.after, before=part.before, limit=part.limit, live=is_live, text=part.text
+        )
     problem = of.history.transcript_problem(live.issue.id) if live and is_live else None
     missing = (*page.missing, *(() if problem is None else (problem,)))
     return models.Transcript(  # its texts were masked when they were written
@@ -279,6 +281,7 @@ def transcript(
         entries=page.entries,
         next_after=page.next_after,
         more=page.more,
+        earlier=page.earlier,
         ended=run_id is not None and not is_live,
         complete=not missing,
         missing=missing,

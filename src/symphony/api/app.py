@@ -22,9 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from symphony import to_thread
 from symphony.api import library, models, routes
-from symphony.api.access import Access, Caller, root_of
+from symphony.api.access import Access, Caller, form_path, root_of
 from symphony.api.explain import explain
-from symphony.api.forms import RETURN_SCRIPT, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
+from symphony.api.forms import RETURN_SCRIPT, SIGN_IN_SCRIPT, TYPED, Forms, Notices, refusal_page, unsent_page
 from symphony.api.history import utc_now
 from symphony.api.http import (
     MAX_WEBHOOK_BYTES,
@@ -35,6 +35,7 @@ from symphony.api.http import (
     body_of,
     check_head,
     encoded,
+    form_fields,
     move_target,
     new_issue,
     rating,
@@ -130,9 +131,10 @@ class _Answers:
             "refresh": self._refresh,
             "openapi": self._openapi,
             "issue": lambda request, _: ask.issue(identifier(request)),
+            "task": lambda request, _: ask.task(identifier(request)),
             "prompt": lambda request, _: ask.prompt(identifier(request), request.query_params.get("phase")),
             "explanation": self._explanation,
-            "transcript": lambda request, _: ask.transcript(identifier(request), *transcript_part(request)),
+            "transcript": lambda request, _: ask.transcript(identifier(request), transcript_part(request)),
             **{verb: partial(self._act, verb) for verb in routes.ON_ISSUE},
             "feedback": self._feedback,
             **{verb: partial(self._act, verb) for verb in routes.ON_DAEMON},
@@ -208,7 +210,7 @@ class _Answers:
     async def _act(self, verb: str, request: Request, given: Document) -> Document | None:
         name, text = identifier(request) if verb in routes.ON_ISSUE else None, None
         match given:
-            case models.Answer():
+            case models.Answer() | models.NewComment():
                 text = answer_text(given)
             case models.Move():
                 text = move_target(given)
@@ -256,6 +258,7 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "issue_page": _page(pages.issue),
         "prompt_page": _page(pages.prompt),
         "diff_page": _page(pages.diff),
+        "work_page": _page(pages.work),
         "history_page": _page(pages.history),
         "skills_page": _page(skills.skills),
         "new_skill_page": _page(skills.new),
@@ -366,6 +369,22 @@ def _refused(request: Request, error: RequestError) -> Response:
     return refusal(error.status_code, error.code, error.message, headers=error.headers)
 
 
+async def _unsent(request: Request, error: RequestError) -> Response | None:
+    """The page with what a person typed into a form that is not taken, because the sign-in has ended."""
+    path = form_path(request.scope["path"])
+    if (
+        error.code != "unauthorized"
+        or request.method != "POST"
+        or not path.startswith(f"{routes.ACTIONS_PATH}/")
+    ):
+        return None
+    try:
+        fields = await form_fields(request)
+    except RequestError:
+        return None
+    return unsent_page(error, request.scope, fields) if any(map(fields.get, TYPED)) else None
+
+
 async def _on_crash(_: Request, error: Exception) -> Response:
     _log.error("request_failed", exc_info=error)
     return refusal(500, "internal", "an internal error; the log of the daemon has the details")
@@ -414,7 +433,7 @@ class _Guard:
                 self._access.check(HTTPConnection(scope))
             await self._app(scope, receive, send_with_headers)
         except RequestError as error:
-            response = _refused(Request(scope), error)
+            response = await _unsent(Request(scope, receive), error) or _refused(Request(scope), error)
             await response(scope, receive, send_with_headers)
         except Exception:  # noqa: BLE001 - starlette raises again what `_on_crash` answered and logged
             if not started:

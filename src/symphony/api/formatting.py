@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from symphony.api.models import Overlap, Retry, Run
+from symphony.api.models import Overlap, PastRun, Retry, Run
 from symphony.domain import one_line, without_codes
 from symphony.scheduler import StopReason
 
@@ -48,6 +48,33 @@ _EVENTS: Final = {
 def event_words(name: str) -> str:
     """The name of an event for people; JSON and the log have the name itself."""
     return _EVENTS.get(name, name.replace("_", " "))
+
+
+_OUTCOMES: Final = {
+    "succeeded": "Ended",
+    "no_progress": "Ended without a change",
+    "failed": "Failed",
+    "timed_out": "Timed out",
+    "input_required": "Waits for a person",
+    "canceled": "Stopped",
+    "interrupted": "Broken off",
+}
+_NO_REASON: Final = {
+    "succeeded": "the agent said that it is done",
+    "no_progress": "the agent said that it is done",
+}
+_ENDS: Final = ("finished: ", "stopped: ")
+
+
+def run_words(run: PastRun) -> str:
+    """How a run ended and why, in one sentence; an outcome of a later version as it is."""
+    if run.outcome is None:
+        return "Running"
+    reason = without_codes(run.reason or _NO_REASON.get(run.outcome, ""))
+    for end in _ENDS:
+        reason = reason.removeprefix(end)
+    outcome = _OUTCOMES.get(run.outcome, run.outcome.replace("_", " "))
+    return f"{outcome}: {reason}" if reason else outcome
 
 
 def overlap_words(overlap: Overlap) -> str:

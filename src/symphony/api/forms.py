@@ -7,7 +7,7 @@ shows the notice of that id. The texts of notices are not in the address, so no 
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
 from typing import Final
@@ -17,13 +17,15 @@ import structlog
 from cachetools import FIFOCache
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
 
-from symphony.api.access import Access, Caller
+from symphony.api.access import Access, Caller, root_of
 from symphony.api.http import RequestError, form_fields, small_page
 from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS, ApiError, Operator
 from symphony.api.models import Stars, feedback_effect
 from symphony.api.routes import ON_ISSUE, SIGN_IN_PATH
 from symphony.api.sign_in import LinkRefusedError
+from symphony.characters import visible
 from symphony.domain import SymphonyError, plain_text
 
 SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
@@ -42,6 +44,9 @@ _SKIPPED_COOKIE: Final = "symphony_no_feedback"
 _SKIPPED_S: Final = 365 * 86_400
 _MAX_SKIPPED: Final = 200
 _KEY_CHARS: Final = 12
+TYPED: Final = ("text", "comment")
+"""Fields with what a person typed."""
+_WITH_TEXT: Final = frozenset({"answer", "comment", "move"})
 _log = structlog.get_logger(__name__)
 
 
@@ -53,11 +58,13 @@ class Notice:
         ok: whether the action was carried out.
         message: what happens now, or why nothing does; untrusted text.
         hint: what to do instead, or `None`.
+        unsent: what the person wrote, if nothing was done with it.
     """
 
     ok: bool
     message: str
     hint: str | None = None
+    unsent: str = ""
 
     @classmethod
     def of_error(cls, error: ApiError | SymphonyError) -> "Notice":
@@ -94,22 +101,44 @@ class Forms:
     async def act(self, verb: str, request: Request) -> Response:
         """Carry out an operator's action, and go to the page `next`."""
         fields = await form_fields(request)
-        self._access.check_form(request, fields.get("csrf", ""))
+        if (unsent := self._unsent(request, fields)) is not None:
+            return unsent
         try:
             text = fields.get("state" if verb == "move" else "text", "")
             notice = await self._carry_out(verb, fields.get("issue", ""), text)
         except (ApiError, SymphonyError) as error:
             notice = Notice.of_error(error)
-        return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
+        return self._go_on(fields, notice, typed="text")
 
     async def feedback(self, request: Request) -> Response:
         """Store feedback: the fields `issue`, `stars`, `comment`, and `learn` if skills may learn from it."""
         fields = await form_fields(request)
-        self._access.check_form(request, fields.get("csrf", ""))
+        if (unsent := self._unsent(request, fields)) is not None:
+            return unsent
         try:
             notice = await self._rate(fields)
         except (ApiError, SymphonyError) as error:
             notice = Notice.of_error(error)
+        return self._go_on(fields, notice, typed="comment")
+
+    def _unsent(self, request: Request, fields: Mapping[str, str]) -> Response | None:
+        """The page with what was typed into a form of another sign-in; `None` if it is of this one.
+
+        Raises:
+            RequestError: it is of another one, and nothing was typed.
+        """
+        try:
+            self._access.check_form(request, fields.get("csrf", ""))
+        except RequestError as error:
+            if not any(map(fields.get, TYPED)):
+                raise
+            return unsent_page(error, request.scope, fields, csrf=self._access.csrf(request) or "")
+        return None
+
+    def _go_on(self, fields: Mapping[str, str], notice: Notice, *, typed: str) -> Response:
+        """Lead to the page `next`, which shows the notice, and what was typed if nothing was done with it."""
+        if not notice.ok:
+            notice = replace(notice, unsent=fields.get(typed, "").replace("\r\n", "\n"))
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def _rate(self, fields: Mapping[str, str]) -> Notice:
@@ -143,11 +172,11 @@ class Forms:
         if verb == "move" and len(text) > MAX_STATE_CHARS:
             return Notice(ok=False, message=f"a state has at most {MAX_STATE_CHARS} characters")
         if len(text) > MAX_ANSWER_CHARS:
-            return Notice(ok=False, message=f"an answer has at most {MAX_ANSWER_CHARS} characters")
+            return Notice(ok=False, message=f"the text has at most {MAX_ANSWER_CHARS} characters")
         done = await self._operator.act(
             verb,
             identifier if verb in ON_ISSUE else None,
-            plain_text(text.replace("\r\n", "\n")) if verb in {"answer", "move"} else None,
+            plain_text(text.replace("\r\n", "\n")) if verb in _WITH_TEXT else None,
         )
         if done is None:
             return Notice(ok=False, message="the daemon does not know this issue any more")
@@ -221,6 +250,38 @@ def _skipped(request: Request) -> list[str]:
 
 def _issue_key(identifier: str) -> str:
     return sha256(identifier.encode(errors="replace")).hexdigest()[:_KEY_CHARS]
+
+
+def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *, csrf: str = "") -> Response:
+    """The page for a browser whose form was not taken, with what the person typed.
+
+    The form there sends it again, if the browser is below the path of the pages: it is signed in by then, or
+    it sends the CSRF value of its new sign-in.
+    """
+    blocks = ["<p>This browser was signed in anew since you opened the page. Send it again.</p>"]
+    if error.code == "unauthorized":
+        blocks = [
+            "<p>This browser is not signed in any more.</p>",
+            "<p>To sign it in, run this in your repository: <code>symphony open</code></p>",
+        ]
+    texts = []
+    for name in filter(fields.get, TYPED):
+        text = escape(visible(fields[name].replace("\r\n", "\n")))
+        area = f'<textarea id="{name}" name="{name}" rows="12" cols="40">\n{text}</textarea>'
+        texts.append(f'<p><label for="{name}">What you wrote</label><br>{area}</p>')
+    root = root_of(scope)
+    if root or csrf:
+        kept = {name: value for name, value in fields.items() if name not in TYPED} | {"csrf": csrf}
+        hidden = [
+            f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+            for name, value in kept.items()
+        ]
+        action = escape(f"{root}{scope['path']}")
+        button = '<p><button type="submit">Send again</button></p>'
+        blocks += [f'<form method="post" action="{action}">', *hidden, *texts, button, "</form>"]
+    else:
+        blocks += ["<p>Copy it: these pages have another address now.</p>", *texts]
+    return small_page("Not sent", *blocks, status=error.status_code, headers=error.headers)
 
 
 def refusal_page(error: RequestError, path: str) -> Response:

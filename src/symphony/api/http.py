@@ -21,6 +21,7 @@ from symphony.api.models import (
     Error,
     ErrorFacts,
     Move,
+    NewComment,
     NewIssue,
     OwedChoice,
     ScheduleChoice,
@@ -64,6 +65,7 @@ _Body = TypeVar("_Body", bound=Document)
 _BODIES: Final[Mapping[type[Document], tuple[int, str]]] = {
     Trigger: (MAX_BODY_BYTES, "the body may only be empty or {}"),
     Answer: (MAX_ANSWER_BYTES, 'the body must be {"text": "the answer"}'),
+    NewComment: (MAX_ANSWER_BYTES, 'the body must be {"text": "the comment"}'),
     Move: (MAX_BODY_BYTES, 'the body must be {"state": "the state to move to"}'),
     NewIssue: (MAX_ANSWER_BYTES, 'the body must be {"title": "a title"}, and what else a new issue has'),
     ScheduleChoice: (MAX_BODY_BYTES, 'the body must be {"name": "a schedule"}'),
@@ -204,14 +206,14 @@ async def body_of(request: Request, kind: type[_Body]) -> _Body:
         raise RequestError(400, "bad_request", "the body is not JSON") from None
 
 
-def answer_text(given: Answer) -> str:
-    """The text of a person's answer without control characters.
+def answer_text(given: Answer | NewComment) -> str:
+    """The text of a person's answer or comment without control characters.
 
     Raises:
         RequestError: 400: it is too long.
     """
     if len(given.text) > MAX_ANSWER_CHARS:
-        raise RequestError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
+        raise RequestError(400, "bad_request", f"the text has at most {MAX_ANSWER_CHARS} characters")
     return plain_text(given.text)
 
 

@@ -8,6 +8,7 @@ from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
+from symphony.workspaces import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
 """The codes by which issues can be selected. Issues that are `ready` wait for a review."""
@@ -23,7 +24,7 @@ AGE_PATTERN = "^([0-9]{1,6}[smhdw])?$"
 MAX_RUNS = 1_000
 """The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
-"""The longest answer to an agent's question."""
+"""The longest answer to an agent's question, and the longest comment."""
 MAX_DIFF_CHARS = 200 * 1_024
 """The longest diff that is shown."""
 MAX_DIFF_LINES = 2_000
@@ -105,6 +106,37 @@ class BranchDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingDiff:
+    """What a workspace has changed so far: a patch whose paths have no prefix; if `cut`, it ends early."""
+
+    text: str
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptQuery:
+    """Selects entries of a transcript: the last ones, unless `after` is given.
+
+    Attributes:
+        run: the id of the run, or the begin of it; the latest run by default.
+        after: the first entries after this number.
+        before: only entries before this number.
+        limit: how many; there may be fewer, as an answer has a limited size.
+        text: only entries with this text, in upper or lower case.
+    """
+
+    run: str | None = None
+    after: int | None = None
+    before: int | None = None
+    limit: int = 200
+    text: str = ""
+
+
+NEWEST_ENTRIES = TranscriptQuery()
+"""The last entries of the latest run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuery:
     """Selects runs of the journal; an empty set selects all.
 
@@ -144,16 +176,20 @@ class Operator(Protocol):
         """
         ...
 
+    async def task(self, identifier: str) -> models.Task | None:
+        """One issue as the tracker has it; `None` if it is not known.
+
+        Asks the tracker, at most once in a while; what it does not answer in time is missing.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
         """A part of the transcript of a run of the issue; `None` if the issue is not known.
-
-        Args:
-            identifier: the issue.
-            run: the id of the run, or the begin of it; the latest run by default.
-            after: the first entries after this number; the last entries by default.
-            limit: how many entries; there may be fewer, as an answer has a limited size.
 
         Raises:
             UnavailableError: as `state`.
@@ -169,6 +205,24 @@ class Operator(Protocol):
         Raises:
             UnavailableError: as `state`.
             SymphonyError: the dispatch would fail with the same error.
+        """
+        ...
+
+    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
+        """The files that the workspace of the issue has changed so far; read at most every few seconds.
+
+        `None` if it is on a host or has no repository, or if it cannot be read in a moment.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def working_diff(self, identifier: str) -> WorkingDiff | None:
+        """The lines that the workspace of the issue has changed so far; `None` as for `working_files`.
+
+        Raises:
+            UnavailableError: as `state`, or the workspace cannot be read.
         """
         ...
 
@@ -306,7 +360,7 @@ class Operator(Protocol):
         Args:
             verb: one of `routes.ON_ISSUE` with an identifier, or of `routes.ON_DAEMON` without.
             identifier: the issue.
-            text: the answer to a question, or the state to move to.
+            text: the answer to a question, the comment, or the state to move to.
 
         Raises:
             ConflictError: the action does not fit the present state.

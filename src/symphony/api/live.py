@@ -20,8 +20,9 @@ from symphony.scheduler import Command, Event, Polled, State
 
 MAX_STREAMS: Final = 16
 INTERVAL_S: Final = 1.0
-HEARTBEAT_S: Final = 15.0
-"""The longest silence of a stream."""
+HEARTBEAT_S: Final = 1.5
+"""The longest silence of a stream, besides the interval. A page that hears nothing for 4.5 s takes the daemon
+for gone (SILENCE_MS in app.js)."""
 RETRY_MS: Final = 3_000
 RESTART_DEADLINE: Final = "restart_deadline"
 """Key in the `state` of an ASGI scope. The server puts a function there that restarts the time limit of the
@@ -66,6 +67,12 @@ class Changes:
         self.version += 1
         for stream in self.streams:
             stream.add(frozenset({LIBRARY}))
+
+    def issue_changed(self, identifier: str) -> None:
+        """Take note of something on the page of an issue that no step of the scheduler shows."""
+        self.version += 1
+        for stream in self.streams:
+            stream.add(frozenset({f"issue:{identifier}"}))
 
     def merges_rehearsed(self) -> None:
         """Take note of a new result of a rehearsal, which any finished issue shows."""
@@ -144,9 +151,11 @@ class EventStream(Response):
         while True:
             with anyio.move_on_after(HEARTBEAT_S):
                 await self._added.wait()
+            has_changed = bool(self._pending)
             await send({"type": "http.response.body", "body": self._take(), "more_body": True})
             restart_deadline()  # not reached while the client does not read
-            await anyio.sleep(self._changes.interval_s)
+            if has_changed:
+                await anyio.sleep(self._changes.interval_s)
 
     def _take(self) -> bytes:
         """The pending scopes as events, or a heartbeat."""
@@ -156,7 +165,7 @@ class EventStream(Response):
         for scope in sorted(scopes):
             data = msgspec.json.encode(Change(version=self._changes.version, scope=scope)).decode()
             events.append(f"id: {self._changes.id}\nevent: changed\ndata: {data}\n\n")
-        return ("".join(events) or ": no change\n\n").encode()
+        return ("".join(events) or "event: heartbeat\ndata: {}\n\n").encode()  # scripts see no comments
 
 
 def changed_scopes(before: State, event: Event, after: State) -> frozenset[str]:

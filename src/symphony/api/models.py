@@ -1014,12 +1014,60 @@ class Issue(Document, frozen=True, kw_only=True):
     )
     moves_to: Annotated[
         tuple[str, ...],
-        _is("The present, active and terminal states; empty if the tracker does not move issues."),
+        _is("The states that the tracker and the settings name; empty if the tracker does not move issues."),
     ] = ()
     feedback: Annotated[tuple[Feedback, ...], _is("The newest first.")] = ()
     kept: Annotated[
         KeptWorkspace | None, _is("Null if no workspace of it with such work is on this machine.")
     ] = None
+
+
+class TaskComment(Document, frozen=True, kw_only=True):
+    """A comment on an issue; untrusted text."""
+
+    id: Annotated[str | None, _is("The tracker's own id; null until the tracker has it.")]
+    by: Annotated[str, _is("person, agent, daemon or bot (another program).")]
+    author: Annotated[str, _is("operator for a comment that a person wrote by Symphony.")]
+    at: Annotated[Moment | None, _is("Null where the tracker does not tell it.")]
+    body: Annotated[str, _is("Markdown.")]
+    cut: Annotated[bool, _is("The comment is longer.")]
+    sent: Annotated[str, _is("sent, waiting (it is tried until it arrives) or given_up.")] = "sent"
+    failure: Annotated[str | None, _is("Why the last attempt to send it failed.")] = None
+
+
+class TaskBlocker(Document, frozen=True, kw_only=True):
+    """An issue that blocks another one; untrusted text."""
+
+    issue_identifier: Annotated[str | None, _is("Null where the tracker does not tell it.")]
+    title: Annotated[str | None, _is("Null where the daemon does not know it.")]
+    state: Annotated[str | None, _is("In the tracker's spelling; null where the tracker does not tell it.")]
+    over: Annotated[bool, _is("Its state is a terminal one: it blocks no more.")]
+    known: Annotated[bool, _is("The daemon has a page for it.")]
+
+
+class Task(Document, frozen=True, kw_only=True):
+    """An issue as the tracker has it: what is to be done, and what was said about it."""
+
+    generated_at: Moment
+    issue_id: IssueId
+    issue_identifier: Identifier
+    title: Title
+    state: TrackerState
+    gone: Annotated[bool, _is("The tracker does not have the issue any more.")]
+    description: Annotated[str | None, _is("Markdown; untrusted text. Null without one.")]
+    description_cut: Annotated[bool, _is("The description is longer.")]
+    labels: tuple[str, ...]
+    priority: Annotated[int | None, _is("As the tracker has it; 1 is the most urgent.")]
+    blocked_by: tuple[TaskBlocker, ...]
+    created_at: Moment | None
+    updated_at: Moment | None
+    comments: Annotated[tuple[TaskComment, ...], _is("The newest last.")]
+    comments_left_out: Annotated[Count, _is("Older ones for which there is no room.")]
+    can_comment: Annotated[bool, _is("The tracker has comments.")]
+    failure: Annotated[
+        str | None,
+        _is("Why the tracker was not asked or did not answer; then this is what the daemon knew before."),
+    ]
 
 
 class Transcript(Document, frozen=True, kw_only=True):
@@ -1033,6 +1081,7 @@ class Transcript(Document, frozen=True, kw_only=True):
     ]
     next_after: Annotated[Count, _is("Ask for what follows with after=.")]
     more: Annotated[bool, _is("There are further entries already.")]
+    earlier: Annotated[bool, _is("There are entries before these; ask for them with before=.")]
     ended: Annotated[bool, _is("The run has ended: no entries will follow.")]
     complete: Annotated[bool, _is("Nothing is known to be missing.")]
     missing: Annotated[tuple[str, ...], _is("What is missing, one sentence each.")]
@@ -1582,6 +1631,12 @@ class Notifications(Document, frozen=True, kw_only=True):
 
 class Answer(ClosedDocument, frozen=True, kw_only=True):
     """A person's answer to the question of an agent."""
+
+    text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 20_000})]
+
+
+class NewComment(ClosedDocument, frozen=True, kw_only=True):
+    """A person's comment on an issue."""
 
     text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 20_000})]
 

@@ -11,7 +11,15 @@ from urllib.parse import unquote_to_bytes
 from starlette.requests import Request
 
 from symphony.api.http import RequestError
-from symphony.api.interface import AGE_PATTERN, MAX_RUNS, REASON_CODES, RUN_OUTCOMES, RUN_SUMS, RunQuery
+from symphony.api.interface import (
+    AGE_PATTERN,
+    MAX_RUNS,
+    REASON_CODES,
+    RUN_OUTCOMES,
+    RUN_SUMS,
+    RunQuery,
+    TranscriptQuery,
+)
 from symphony.api.library import MAX_PAGES, PROPOSAL_STATES
 from symphony.domain import MAX_COUNT, Selection, age_seconds
 from symphony.journal.transcripts import MAX_PAGE
@@ -119,15 +127,22 @@ def number(request: Request, name: str, *, at_most: int) -> int | None:
     raise RequestError(400, "bad_request", f"{name} is a number from 0 to {at_most}")
 
 
-def transcript_part(request: Request) -> tuple[str | None, int | None, int]:
-    """The run, after which of its entries, and how many, as `Operator.transcript` takes them.
+def transcript_part(request: Request) -> TranscriptQuery:
+    """The part of a transcript that the query selects; each parameter once.
 
     Raises:
-        RequestError: 400: a value is no number.
+        RequestError: 400: a value is no number, or `after` and `before` are both there.
     """
-    after = number(request, "after", at_most=MAX_COUNT)
-    limit = number(request, "limit", at_most=MAX_PAGE)
-    return request.query_params.get("run") or None, after, limit or DEFAULT_PAGE
+    after, before = (number(request, name, at_most=MAX_COUNT) for name in ("after", "before"))
+    if after is not None and before is not None:
+        raise RequestError(400, "bad_request", "after and before exclude each other")
+    return TranscriptQuery(
+        run=request.query_params.get("run") or None,
+        after=after,
+        before=before,
+        limit=number(request, "limit", at_most=MAX_PAGE) or DEFAULT_PAGE,
+        text=request.query_params.get("q", "").strip(),
+    )
 
 
 def only_learned(request: Request) -> bool:
@@ -278,6 +293,12 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
             "The first entries after this number; the last entries by default.",
             {"type": "integer", "minimum": 0, "maximum": MAX_COUNT},
         ),
+        _query(
+            "before",
+            "The last entries before this number; not together with `after`.",
+            {"type": "integer", "minimum": 0, "maximum": MAX_COUNT},
+        ),
+        _query("q", "Only entries with this text, in upper or lower case.", {"type": "string"}),
         _query(
             "limit",
             "How many entries; an answer has at most 4 MiB of them. 0 stands for the default, 200.",

@@ -232,6 +232,14 @@ CREATE_ISSUE: Final = _post(
 ISSUE: Final = _get(
     "issue", _ISSUE_PATH, "One issue by its identifier.", models.Issue, 400, 404, reads=("identifier",)
 )
+TASK: Final = _get(
+    "task",
+    f"{_ISSUE_PATH}/task",
+    "One issue as the tracker has it: description, labels, dependencies and comments.",
+    models.Task,
+    *(400, 404),
+    reads=("identifier",),
+)
 PROMPT: Final = _get(
     "prompt",
     f"{_ISSUE_PATH}/prompt",
@@ -277,6 +285,9 @@ ON_ISSUE: Final = {
         _on_issue(
             "deny",
             "Deny the request of the issue's agent that is open, for its session, and let it continue.",
+        ),
+        _on_issue(
+            "comment", "Comment on the issue in the tracker, as a person; it arrives once.", models.NewComment
         ),
         _on_issue("move", "Move the issue to another state of the tracker, and poll.", models.Move),
     )
@@ -332,6 +343,7 @@ API: Final[tuple[Resource[Document], ...]] = (
     RUN_SCHEDULE,
     CREATE_ISSUE,
     ISSUE,
+    TASK,
     PROMPT,
     _get(
         "explanation",
@@ -439,6 +451,7 @@ PAGES: Final = (
     _page("issue_page", "/issues/{identifier}"),
     _page("prompt_page", "/issues/{identifier}/prompt"),
     _page("diff_page", "/issues/{identifier}/diff"),
+    _page("work_page", "/issues/{identifier}/work"),
     _page("history_page", "/history"),
     _page("skills_page", SKILLS_PATH),
     _page("new_skill_page", f"{SKILLS_PATH}/new"),

@@ -212,6 +212,7 @@ SECTIONS: Final = {
         "retry": ("steer:retry", "Retry an issue now."),
         "unblock": ("steer:unblock", "Give a blocked issue a new budget and retry it."),
         "answer": ("steer:answer", "Answer the question of an issue's agent."),
+        "comment": ("steer:comment", "Comment on an issue as a person."),
         "feedback": ("steer:feedback", "Rate the work on an issue, so that skills get better."),
         "pause": ("steer:pause", "Start nothing new; running sessions continue."),
         "resume": ("steer:resume", "Let a paused daemon start issues again."),

@@ -5,10 +5,11 @@ else they write. `SkillComments` keeps the comments about malformed skills true.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from secrets import token_hex
 from typing import Final
 
 import anyio
@@ -18,10 +19,14 @@ from typing_extensions import override
 
 from symphony import skills, to_thread
 from symphony.api.observer import Observer
+from symphony.api.task import UnsentComment
 from symphony.daemon.context import RuntimeContext, tracker_key
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.domain import (
     NO_COMMENTS,
+    Blame,
+    Category,
+    Failure,
     FaultPoint,
     Issue,
     PeopleComments,
@@ -29,12 +34,14 @@ from symphony.domain import (
     one_line,
     plain_text,
 )
-from symphony.journal.jobs import Job
+from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import CommentRecord, SkillsComment, ToldComment, decode, encode
 from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment, State
 from symphony.skills import Severity, SkillSet
-from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
+from symphony.trackers.base import AnswerCapability, Comment, CommentCapability, TrackerError
 from symphony.trackers.comments import (
+    ON_BEHALF,
+    PERSON,
     Upserted,
     comments_of_people,
     replies_since,
@@ -84,6 +91,12 @@ class CommentDraft:
     revise: bool = False
     verify: bool = False
 
+    @property
+    def key(self) -> str:
+        """Of its job: a later comment of a kind replaces one that was not written, but not a person's."""
+        of_kind = f"{self.issue_id}:{self.kind}"
+        return f"{of_kind}:{self.occasion}" if self.kind == PERSON else of_kind
+
 
 class CommentWriter(JobKind):
     """Creates and updates comments: the kind `comment` of the outbox.
@@ -94,6 +107,7 @@ class CommentWriter(JobKind):
     Args:
         known: comments of the previous daemon at the first tracker, the newest first.
         on_written: called with each comment that is in place.
+        on_persons: called with the identifier of the issue after a comment of a person was written.
         max_known: number of comments to remember; the oldest is forgotten first.
     """
 
@@ -102,27 +116,42 @@ class CommentWriter(JobKind):
         known: Sequence[CommentRecord] = (),
         *,
         on_written: OnWritten = lambda *_: None,
+        on_persons: Callable[[str], None] = lambda _: None,
         max_known: int = MAX_KNOWN,
     ) -> None:
         self._on_written = on_written
+        self._on_persons = on_persons
         self._tracker: object = None
         self._digests: FIFOCache[tuple[str, str], str] = FIFOCache(max_known)
         self._digests.update(((one.issue_id, one.kind), one.fingerprint) for one in reversed(known))
 
     @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether the comment is still true, and its tracker in use: a block may be over by now."""
-        is_over = decode(job.payload, CommentDraft).kind == _BLOCKED and job.issue_id not in state.blocked
-        return not is_over and job.receiver == tracker_key(context)
+        """Whether the comment is still true, and its tracker in use: a block may be over by now.
+
+        A person's comment is never forgotten.
+        """
+        kind = decode(job.payload, CommentDraft).kind
+        is_over = kind == _BLOCKED and job.issue_id not in state.blocked
+        return kind == PERSON or (not is_over and job.receiver == tracker_key(context))
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
         """Create or update a comment.
 
         Raises:
-            TrackerError: it could not be written.
+            TrackerError: it could not be written, or a person wrote it for another tracker.
         """
         context, comment = attempt.context, decode(attempt.job.payload, CommentDraft)
+        if attempt.job.receiver != tracker_key(context):
+            raise TrackerError(
+                Failure(
+                    category=Category.INVALID_TRACKER_CONFIG,
+                    blame=Blame.CONFIG,
+                    message="WORKFLOW.md names another tracker than when the comment was written",
+                    retryable=False,
+                )
+            )
         if context.tracker is not self._tracker:
             if self._tracker is not None:
                 self._digests.clear()
@@ -138,6 +167,8 @@ class CommentWriter(JobKind):
         self._digests[key] = digest
         if comment_id is not None:
             self._on_written(*key, comment_id, digest)
+        if comment.kind == PERSON:
+            self._on_persons(comment.issue_identifier)
 
 
 async def _write(context: RuntimeContext, comment: CommentDraft) -> str | None:
@@ -175,11 +206,39 @@ def owe_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft)
     masked = replace(comment, body=context.redaction.text(comment.body))
     jobs.owe(
         kind="comment",
-        key=f"{comment.issue_id}:{comment.kind}",
+        key=comment.key,
         receiver=tracker_key(context),
         issue_id=comment.issue_id,
         issue_identifier=comment.issue_identifier,
         payload=encode(masked),
+    )
+
+
+def owe_persons_comment(
+    jobs: JobRunner, context: RuntimeContext, issue_id: str, issue_identifier: str, text: str
+) -> None:
+    """Owe a comment of a person to the tracker."""
+    comment = CommentDraft(
+        issue_id=issue_id,
+        issue_identifier=issue_identifier,
+        kind=PERSON,
+        body=f"{ON_BEHALF}\n\n{text}",
+        occasion=token_hex(8),
+    )
+    owe_comment(jobs, context, comment)
+
+
+def unsent_comments(owed: Iterable[Job], issue_id: str) -> tuple[UnsentComment, ...]:
+    """The comments of people on an issue that the tracker does not have yet, the oldest first."""
+    return tuple(
+        UnsentComment(
+            text=decode(job.payload, CommentDraft).body.removeprefix(ON_BEHALF).lstrip("\n"),
+            since_wall_ms=job.created_wall_ms,
+            given_up=job.state is JobState.GIVEN_UP,
+            failure=job.failure,
+        )
+        for job in owed
+        if job.key.startswith(f"comment:{issue_id}:{PERSON}:")
     )
 
 

@@ -5,7 +5,7 @@ States are immutable, so nothing waits and nothing locks.
 
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,6 +16,7 @@ from typing import Final, TypeVar, assert_never
 import anyio
 import structlog
 from anyio import CapacityLimiter
+from cachetools import FIFOCache
 from msgspec import structs
 from typing_extensions import override
 
@@ -26,17 +27,21 @@ from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
     MAX_DIFF_LINES,
+    NEWEST_ENTRIES,
     BranchDiff,
     ConflictError,
     Exposition,
     LibraryInUse,
     RunQuery,
+    TranscriptQuery,
     UnavailableError,
     UnknownError,
+    WorkingDiff,
 )
 from symphony.api.models import utc_text
 from symphony.api.observer import Observer
-from symphony.daemon.comments import PeopleCommentReader
+from symphony.api.task import task_document
+from symphony.daemon.comments import PeopleCommentReader, owe_persons_comment, unsent_comments
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.core import ActionRequest, Core
 from symphony.daemon.forge.pull_requests import PullRequests
@@ -52,8 +57,10 @@ from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.schedules import Schedules
 from symphony.daemon.state_dir import library_key
+from symphony.daemon.tasks import TaskReader
 from symphony.domain import (
     ALL_ISSUES,
+    Blocker,
     Issue,
     Redaction,
     Selection,
@@ -69,6 +76,7 @@ from symphony.observability.redaction import masked
 from symphony.scheduler import (
     AgentChoice,
     Blocked,
+    CircuitState,
     Command,
     Drain,
     Event,
@@ -78,14 +86,15 @@ from symphony.scheduler import (
     State,
     WakeAsked,
     already_done,
+    circuit_state,
     plan_run,
     refusal,
     stays_handed_off,
     would_coalesce,
 )
 from symphony.skills import SkillSet
-from symphony.trackers.base import MovingCapability
-from symphony.workspaces import Patch
+from symphony.trackers.base import CommentCapability, MovingCapability, unique
+from symphony.workspaces import NUMSTAT, FileChange, Patch, parse_numstat
 
 _DIAGNOSIS_MS: Final = 60_000
 ACTION_TIMEOUT_S: Final = 10.0
@@ -93,6 +102,12 @@ SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
+WORKING_TIMEOUT_S: Final = 2.0
+_MAX_WORKING_CHARS: Final = 200 * 1_024
+_MAX_WORKING_BYTES: Final = 2 * _MAX_WORKING_CHARS  # more than is shown: a secret that is cut is masked first
+_WORK_FRESH_MS: Final = 3_000
+_WORK_TOO_SLOW_MS: Final = 60_000
+_MAX_WORK: Final = 100
 _MAX_RATED_RUNS: Final = 50
 _APPLIED: Final = (
     "what it proposes takes effect at once, unless a person must read it first (agent.library.sync: apply)"
@@ -122,10 +137,18 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits in seconds: of a snapshot, of a preview, and of the wait for the scheduler to take an action."""
+    """Limits in seconds.
+
+    Attributes:
+        snapshot_s: of a snapshot.
+        preview_s: of a preview.
+        working_s: of the wait for what a workspace has changed so far.
+        action_s: of the wait for the scheduler to take an action.
+    """
 
     snapshot_s: float = SNAPSHOT_TIMEOUT_S
     preview_s: float = PREVIEW_TIMEOUT_S
+    working_s: float = WORKING_TIMEOUT_S
     action_s: float = ACTION_TIMEOUT_S
 
 
@@ -169,8 +192,11 @@ class ServiceOperator(Observer):
         self._people_comments = people_comments or PeopleCommentReader(lambda _: ())
         self._now = now
         self._limits = limits
+        self._tasks = TaskReader(now_ms=core.now_ms)
         self._refresh_posted = False
         self._one_at_a_time = CapacityLimiter(1)
+        self._reading_work = anyio.Lock()
+        self._work: FIFOCache[str, tuple[int, tuple[FileChange, ...] | None]] = FIFOCache(_MAX_WORK)
         self._previews = anyio.Semaphore(_PREVIEWS_AT_ONCE)
         self._diagnosing = anyio.Lock()
         self._diagnosis: tuple[int, models.Diagnosis] | None = None
@@ -202,7 +228,7 @@ class ServiceOperator(Observer):
             journal=self._journal,
             library=None if self._journal is None else context.library,
             key="" if self._journal is None else library_key(self._journal.parent),
-            moves_to=_moves(context),
+            moves_to=self._moves(context),
             journal_health=self._health(),
             pull_requests=self._pull_requests(),
             owed=self._owed(),
@@ -255,12 +281,42 @@ class ServiceOperator(Observer):
         """See `api.interface.Operator`."""
         return await to_thread.run_sync(answers.issue, self._snapshot(), identifier)
 
+    async def task(self, identifier: str) -> models.Task | None:
+        """See `api.interface.Operator`."""
+        state, context = self._ready()
+        snapshot = self._snapshot()
+        identifier, issue_id = await to_thread.run_sync(_named, snapshot, identifier)
+        if issue_id is None:
+            return None
+        unsent = unsent_comments(snapshot.owed, issue_id)
+        answer = await self._tasks.read(
+            context,
+            issue_id,
+            version=tuple(one.since_wall_ms for one in unsent),
+            paused=circuit_state(state, snapshot.now_ms) is CircuitState.OPEN,
+        )
+        known = answers.find_issue(state, identifier)
+        named = answer.issue or known
+        blockers = () if named is None else named.blocked_by
+        document = task_document(
+            state,
+            issue_id=issue_id,
+            identifier=identifier,
+            known=known,
+            answer=answer,
+            unsent=unsent,
+            can_comment=isinstance(context.tracker, CommentCapability),
+            pages=await to_thread.run_sync(_with_pages, snapshot, blockers),
+            now=snapshot.now,
+        )
+        public: models.Task = masked(document, snapshot.mask)
+        return public
+
     async def transcript(
-        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+        self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
         """See `api.interface.Operator`."""
-        ask = partial(answers.transcript, self._snapshot(), identifier, run, after, limit)
-        return await to_thread.run_sync(ask)
+        return await to_thread.run_sync(answers.transcript, self._snapshot(), identifier, part)
 
     async def skills(self) -> models.SkillsOverview:
         """See `api.interface.Operator`. Where files or the journal cannot be read in time, less is shown."""
@@ -325,6 +381,47 @@ class ServiceOperator(Observer):
         except TimeoutError:
             message = f"no prompt within {self._limits.preview_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
+
+    async def working_diff(self, identifier: str) -> WorkingDiff | None:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        try:
+            with anyio.fail_after(self._limits.snapshot_s):
+                async with self._reading_work:
+                    patch = await context.workspaces.working_patch(identifier, max_bytes=_MAX_WORKING_BYTES)
+        except SymphonyError as error:
+            message = context.redaction.text(error.failure.message)
+            raise UnavailableError("diff_unavailable", message) from error
+        except TimeoutError:
+            message = f"no diff within {self._limits.snapshot_s:g} s: the workspace or the disk is slow"
+            raise UnavailableError("snapshot_timeout", message) from None
+        if patch is None:
+            return None
+        text = patch.content.decode("utf-8", "replace").removesuffix("\n")
+        shown = context.redaction.verbatim(text)[:_MAX_WORKING_CHARS]
+        return WorkingDiff(text=shown, cut=len(text) > _MAX_WORKING_CHARS)
+
+    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
+        """See `api.interface.Operator`. A workspace that takes too long is left alone for a while."""
+        _, context = self._ready()
+        files: tuple[FileChange, ...] | None = None
+        with anyio.move_on_after(self._limits.working_s):
+            async with self._reading_work:
+                until, found = self._work.get(identifier, (0, None))
+                if self._core.now_ms() < until:
+                    return found
+                self._work[identifier] = self._core.now_ms() + _WORK_TOO_SLOW_MS, None
+                with suppress(SymphonyError):
+                    patch = await context.workspaces.working_patch(
+                        identifier, NUMSTAT, max_bytes=_MAX_PATCH_BYTES
+                    )
+                    if patch is not None:
+                        files = tuple(
+                            replace(file, path=context.redaction.text(file.path))
+                            for file in parse_numstat(patch.content).files
+                        )
+                self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files
+        return files
 
     async def diff(self, identifier: str) -> BranchDiff | None:
         """See `api.interface.Operator`."""
@@ -411,6 +508,23 @@ class ServiceOperator(Observer):
     def _trace_id(self, run_id: str) -> str | None:
         return None if self._parts.traces is None else self._parts.traces.trace_id(run_id)
 
+    def _moves(self, context: RuntimeContext) -> tuple[str, ...]:
+        """The states to which issues can be moved; none if the tracker moves none."""
+        if not isinstance(context.tracker, MovingCapability):
+            return ()
+        tracker, state = context.settings.tracker, self._core.state
+        named = (tracker.on_start, tracker.on_block, context.settings.forge.on_feedback)
+        seen = () if state is None else (result.issue.state for result in state.results.values())
+        return unique(
+            (
+                *self._tasks.states(context),
+                *context.active_states,
+                *filter(None, named),
+                *seen,
+                *context.terminal_states,
+            )
+        )
+
     def _pull_requests(self) -> Mapping[str, PullRequestRecord]:
         """Those of issues, by the issue's id."""
         return {} if self._parts.pull_requests is None else self._parts.pull_requests.shown()
@@ -425,6 +539,8 @@ class ServiceOperator(Observer):
         if state is None or context is None or state.drain is Drain.EXITED:
             message = "the daemon has ended" if state and context else "the daemon is starting"
             raise UnavailableError("orchestrator_unavailable", message)
+        if verb == "comment":
+            return await self._comment(context, identifier or "", text or "")
         issue = None if identifier is None else answers.find_issue(state, identifier)
         if identifier is not None and issue is None:
             return None
@@ -531,12 +647,35 @@ class ServiceOperator(Observer):
             document = structs.replace(document, learning=learning)
         return document
 
+    async def _comment(self, context: RuntimeContext, identifier: str, text: str) -> models.Verb | None:
+        """Owe a person's comment to the tracker; it is in the journal on return."""
+        identifier, issue_id = await to_thread.run_sync(_named, self._snapshot(), identifier)
+        if issue_id is None:
+            return None
+        if not text.strip():
+            raise ConflictError("empty_comment", "the comment has no text", hint="write something")
+        if self._parts.jobs is None or not isinstance(context.tracker, CommentCapability):
+            message = f"a tracker of kind {context.settings.tracker.kind} takes no comments"
+            raise ConflictError("no_comments", message, hint="write in the tracker itself")
+        owe_persons_comment(self._parts.jobs, context, issue_id, identifier, text.strip())
+        await self._core.recorded()
+        blocked = None if self._core.state is None else self._core.state.blocked.get(issue_id)
+        asks = blocked is not None and blocked.question is not None
+        effect = "it answers the agent's question" if asks else "the next session of the issue is told it"
+        return models.Verb(
+            verb="comment",
+            issue_identifier=identifier,
+            changed=True,
+            message=f"the comment goes to the tracker; {effect}",
+            requested_at=utc_text(self._now()),
+        )
+
     async def _move(
         self, context: RuntimeContext, issue: Issue, state: str, requested_at: str
     ) -> models.Verb:
         """Move an issue in the tracker, which knows best in which state the issue is."""
         if not state.strip():
-            states = ", ".join(answers.offered_states(_moves(context), issue.state))
+            states = ", ".join(answers.offered_states(self._moves(context), issue.state))
             raise ConflictError("empty_state", "no state is named", hint=f"name one: {states}")
         before = await move_now(context, issue, state, reason="operator")
         mask, shown = context.redaction.text, one_line(state)
@@ -565,11 +704,19 @@ def _learning_off(rating: Rating, setting: str) -> str | None:
     return None if rating.run_ids else "the issue has no run yet"
 
 
-def _moves(context: RuntimeContext) -> tuple[str, ...]:
-    """The states to which issues can be moved; none if the tracker moves none."""
-    if not isinstance(context.tracker, MovingCapability):
-        return ()
-    return (*context.active_states, *context.terminal_states)
+def _named(of: answers.Snapshot, identifier: str) -> tuple[str, str | None]:
+    """The present identifier of an issue, and its id; `None` if neither daemon nor journal knows it."""
+    identifier, records = answers.past(of, identifier)
+    issue = answers.find_issue(of.state, identifier)
+    if issue is not None:
+        return identifier, issue.id
+    return identifier, records[0].issue_id if records else None
+
+
+def _with_pages(of: answers.Snapshot, blockers: Iterable[Blocker]) -> frozenset[str]:
+    """The identifiers of those issues that the daemon or its journal knows."""
+    names = (one.identifier for one in blockers if one.identifier)
+    return frozenset(name for name in names if _named(of, name)[1] is not None)
 
 
 async def _workflow_skills(context: RuntimeContext) -> SkillSet | None:

@@ -320,6 +320,10 @@ class Service:
         def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
             core.publish(lambda one: one.comment_written(issue_id, kind, comment_id, fingerprint))
 
+        def persons_comment_written(identifier: str) -> None:
+            self._changes.issue_changed(identifier)
+            self.post(WakeAsked(reason="comment_posted"))  # it may be an answer
+
         deliveries = Deliveries(
             Deliverer(self._host, core.environment, context.workflow.path.parent),
             environment=core.environment,
@@ -343,7 +347,11 @@ class Service:
                 "pull_request": pull_requests.kind,
                 "notification": deliveries,
                 "push": Pushes(state=lambda: core.state, post=self.post),
-                "comment": CommentWriter(journal.previous.comments, on_written=comment_written),
+                "comment": CommentWriter(
+                    journal.previous.comments,
+                    on_written=comment_written,
+                    on_persons=persons_comment_written,
+                ),
                 "move": Moves(on_moved_back=lambda: self.post(WakeAsked(reason="issue_moved"))),
             },
             journal.previous.jobs,

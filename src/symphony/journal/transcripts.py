@@ -291,12 +291,14 @@ class TranscriptPage(Struct, frozen=True, kw_only=True):
         entries: in order.
         next_after: the `seq` after which to go on.
         more: there are further entries already.
+        earlier: there may be entries before these.
         missing: what the part lacks, one sentence each.
     """
 
     entries: tuple[TranscriptEntry, ...] = ()
     next_after: int = 0
     more: bool = False
+    earlier: bool = False
     missing: tuple[str, ...] = ()
 
 
@@ -313,7 +315,13 @@ class _UnusableError(Exception):
 
 
 def read_transcript(
-    path: Path, *, after: int | None = 0, limit: int = MAX_PAGE, live: bool = False
+    path: Path,
+    *,
+    after: int | None = 0,
+    before: int | None = None,
+    limit: int = MAX_PAGE,
+    live: bool = False,
+    text: str = "",
 ) -> TranscriptPage:
     """Read at most `limit` entries, and at most 4 MiB; blocking.
 
@@ -322,8 +330,10 @@ def read_transcript(
     Args:
         path: see `transcript_path`.
         after: the first entries after this `seq`; None for the last ones.
+        before: only entries before this `seq`.
         limit: how many.
         live: the run goes on, so that an unfinished last line is no damage.
+        text: only entries that have this text, in upper or lower case.
     """
     try:
         descriptor = _open_own(path)
@@ -334,7 +344,8 @@ def read_transcript(
         reason = error.strerror if isinstance(error, OSError) else str(error)
         return TranscriptPage(next_after=after or 0, missing=(f"{path} is not read: {reason}",))
     with os.fdopen(descriptor, "rb") as file:
-        return _Page(file, after=after, limit=min(limit, MAX_PAGE), live=live).read()
+        limit = min(limit, MAX_PAGE)
+        return _Page(file, after=after, before=before, limit=limit, live=live, text=text).read()
 
 
 def _open_own(path: Path) -> int:
@@ -361,38 +372,57 @@ def _open_own(path: Path) -> int:
 class _Page:
     """Reads one page of an open file."""
 
-    def __init__(self, file: Any, *, after: int | None, limit: int, live: bool) -> None:
+    def __init__(
+        self, file: Any, *, after: int | None, before: int | None, limit: int, live: bool, text: str
+    ) -> None:
         self._file = file
         self._size = os.fstat(file.fileno()).st_size
         self._after = after
+        self._before = before
         self._limit = limit
         self._live = live
+        self._text = text.casefold()
         self._damaged = 0
 
     def read(self) -> TranscriptPage:
         last_ones = self._after is None
-        after = max(0, self._last_seq() - self._limit) if self._after is None else self._after
+        after = self._start() if self._after is None else self._after
         entries: deque[tuple[TranscriptEntry, int]] = deque()
-        page_bytes, expected, more = 0, after + 1, False
+        page_bytes, expected, more, earlier = 0, after + 1, False, after > 0
         gaps: list[str] = []
         for entry, size in self._entries(after):
-            page_bytes += size
-            if not last_ones and (len(entries) == self._limit or (entries and page_bytes > _MAX_PAGE_BYTES)):
+            if self._before is not None and entry.seq >= self._before:
+                more = True
+                break
+            is_found = not self._text or _has_text(entry, self._text)
+            page_bytes += size if is_found else 0
+            is_full = len(entries) == self._limit or (entries and page_bytes > _MAX_PAGE_BYTES)
+            if is_found and is_full and not last_ones:
                 more = True
                 break
             if entry.seq > expected:
                 gaps.append(_gap(expected, entry.seq - 1))
             expected = entry.seq + 1
-            entries.append((entry, size))
-            while last_ones and page_bytes > _MAX_PAGE_BYTES and len(entries) > 1:
-                page_bytes -= entries.popleft()[1]
+            if is_found:
+                entries.append((entry, size))
+            while last_ones and (
+                len(entries) > self._limit or (page_bytes > _MAX_PAGE_BYTES and len(entries) > 1)
+            ):
+                page_bytes, earlier = page_bytes - entries.popleft()[1], True
+        next_after = entries[-1][0].seq if more and entries else after if more else expected - 1
         damaged = [f"lines that are damaged or cut: {self._damaged}"] if self._damaged else []
         return TranscriptPage(
             entries=tuple(entry for entry, _ in entries),
-            next_after=entries[-1][0].seq if entries else after,
+            next_after=next_after,
             more=more,
+            earlier=earlier,
             missing=(*gaps, *damaged),
         )
+
+    def _start(self) -> int:
+        """After which entry the last ones are looked for: where a text is, only reading tells."""
+        last = self._last_seq() if self._before is None else min(self._last_seq(), self._before - 1)
+        return 0 if self._text else max(0, last - self._limit)
 
     def _entries(self, after: int) -> Iterator[tuple[TranscriptEntry, int]]:
         """The entries after a `seq`, with the sizes of their lines."""
@@ -442,6 +472,23 @@ class _Page:
         self._file.seek(max(0, self._size - 2 * MAX_LINE_BYTES))
         numbers = (_seq_in(line) for line in reversed(self._file.read().splitlines()))
         return next((seq for seq in numbers if seq is not None), 0)
+
+
+def _has_text(entry: TranscriptEntry, text: str) -> bool:
+    """Whether a text of the entry has this text, which is folded."""
+    return any(text in each.casefold() for each in _texts(msgspec.to_builtins(entry)))
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if name not in {"kind", "at"}:
+                yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
 
 
 def _seq_in(line: bytes) -> int | None:

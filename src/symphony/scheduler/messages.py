@@ -1037,5 +1037,6 @@ def log_text(notice: Notify) -> str:
     if notice.event == "run_retrying":
         return one_line(f"{attempt} after: {fields.get('reason')}")
     if reason := fields.get("reason"):
-        return one_line(str(reason))
-    return one_line(" ".join(f"{name}={value}" for name, value in fields.items() if value is not None))
+        return one_line(_END_WORDS.get(str(reason), str(reason)))
+    told = (f"{name.replace('_', ' ')} {value}" for name, value in fields.items() if value is not None)
+    return one_line(", ".join(told))

@@ -11,7 +11,7 @@ anybody can paste a marker. The marker holds hex digits only, so that nothing ca
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
@@ -20,6 +20,12 @@ MAX_BODY_CHARS = 32_000
 AGENT_MARK = "<!-- symphony:agent -->"
 """The first line of a comment that an agent writes by a raw tool, with the account of the daemon."""
 SUPERSEDED = "This note was posted twice; the other one is kept up to date."
+PERSON = "person"
+"""The kind of a comment that a person writes with Symphony; the account of the daemon posts it."""
+ON_BEHALF = "An operator writes, by Symphony:"
+"""The first line of such a comment that people see in the tracker."""
+OPERATOR = "operator"
+"""The author of such a comment, for people and agents."""
 _CUT = "(cut: the comment was too long)"
 _AGENT = "agent"
 _OURS = "<!-- symphony:"
@@ -200,6 +206,44 @@ def is_marked(body: str) -> bool:
     return text.startswith((_OURS, SUPERSEDED))
 
 
+# --- whose a comment is ----------------------------------------------------------------------------------
+
+
+class WrittenBy(StrEnum):
+    """Who wrote a comment."""
+
+    PERSON = "person"
+    AGENT = "agent"
+    DAEMON = "daemon"
+    BOT = "bot"
+    """Another program: an app, a bot or an integration."""
+
+
+def attributed(comment: Comment) -> tuple[WrittenBy, Comment]:
+    """Who wrote a comment, and the comment without its marker.
+
+    What a person writes with Symphony is a person's comment, though the account of the daemon posts it. An
+    agent cannot make such a comment: each one that it writes or edits by our tools begins with a marker of
+    agents. Without that account the marker of persons proves nothing, and `may_answer` decides.
+    """
+    text = comment.body.lstrip()
+    first, _, rest = text.partition("\n")
+    kind = _marker(comment).get("kind")
+    if kind == PERSON and (comment.mine or comment.may_answer is not False):
+        body = rest.removeprefix(ON_BEHALF).lstrip("\n")
+        author, may_answer = (OPERATOR, True) if comment.mine else (comment.author, comment.may_answer)
+        return WrittenBy.PERSON, replace(comment, body=body, author=author, may_answer=may_answer)
+    if is_marked(text):
+        plain = replace(comment, body=rest if text.startswith(_OURS) else text)
+        of_agent = kind == _AGENT or first.startswith(AGENT_MARK)
+        return (WrittenBy.AGENT if of_agent else WrittenBy.DAEMON), plain
+    if comment.may_answer is not False:
+        return WrittenBy.PERSON, comment
+    if comment.author == _AGENT:
+        return WrittenBy.AGENT, comment
+    return (WrittenBy.DAEMON if comment.mine else WrittenBy.BOT), comment
+
+
 # --- fenced code -----------------------------------------------------------------------------------------
 
 
@@ -233,7 +277,8 @@ def without_markup(body: str) -> str:
 # A question is a comment of the daemon, found by its marker; replies are the comments below it. So no state
 # has to survive a restart, and no clocks are compared. A comment with a marker is no reply, nor is one by an
 # agent, a bot or an integration. An unmarked comment of the daemon's own account is a person's: no agent
-# works on an issue that waits for an answer, and what other agents write by our tools is marked.
+# works on an issue that waits for an answer, and what other agents write by our tools is marked. So is one
+# with the marker of a person.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,8 +312,8 @@ async def comments_of_people(tracker: AnswerCapability, issue_id: str) -> tuple[
 async def _of_people(tracker: AnswerCapability, issue_id: str, comments: Sequence[Comment]) -> Replies:
     by_people = [
         comment
-        for comment in comments
-        if comment.may_answer is not False and comment.body.strip() and not is_marked(comment.body)
+        for by, comment in map(attributed, comments)
+        if by is WrittenBy.PERSON and comment.body.strip()
     ]
     unknown = {comment.author_key for comment in by_people if comment.may_answer is None and not comment.mine}
     known = await tracker.who_may_answer(issue_id, sorted(unknown)) if unknown else frozenset[str]()

@@ -472,6 +472,29 @@ class WorkspaceManager:
         async with self._shadow(workspace.path, seen, clone) as shadow:
             return await shadow.tracked(directory)
 
+    async def working_patch(
+        self, identifier: str, form: Sequence[str] = PATCH, *, max_bytes: int
+    ) -> Patch | None:
+        """What the workspace of an issue holds now, compared with its start: commits, edits and new files.
+
+        At most `max_bytes` of the output of `git diff` with the options `form`. `None` without a clone here.
+
+        Raises:
+            WorkspaceError: the key of the issue or the root is not usable, or git failed.
+        """
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        path = layout.workspace(await to_thread.run_sync(self._finder.key, layout, identifier))
+        seen, clone = await to_thread.run_sync(_clone_at, path)
+        if clone is None or clone.base_commit is None:
+            return None
+        try:
+            async with self._shadow(path, seen, clone) as shadow:
+                content = await shadow.differences(clone.base_commit, form, max_bytes=max_bytes)
+        except (GitError, OSError) as error:
+            message = f"the workspace {path} cannot be compared: {error}"
+            raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, message) from error
+        return Patch(branch=clone.branch or branch_name(path.name), content=content)
+
     def _shadow(
         self, path: Path, seen: RefSnapshot, clone: StoredRecord
     ) -> AbstractAsyncContextManager[Shadow]:

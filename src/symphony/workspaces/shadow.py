@@ -27,6 +27,7 @@ from symphony.workspaces.git import (
     Git,
     all_refs,
     branch_of_head,
+    is_sha256,
     packed_refs,
     read_ref,
     repository_config,
@@ -127,6 +128,8 @@ _HEX = frozenset("0123456789abcdef")
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
 _MAX_TEXT_BYTES = 1024 * 1024
 _MAX_STORES = 20
+_EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+_EMPTY_BLOB_SHA256 = b"473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813"
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
 
 
@@ -198,6 +201,23 @@ class Shadow:
         await to_thread.run_sync(self._copy_index)
         output = await self._run("ls-files", "-z", "--", f":(top,literal){directory}")
         return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
+
+    async def differences(self, base: str, form: Iterable[str], *, max_bytes: int) -> bytes:
+        """How the files of the workspace differ from a commit, new files included: output of `git diff`.
+
+        New files are added to the index of the shadow without their content, which needs no object.
+        """
+        untracked = [entry[2:] for entry in await self.status() if entry.startswith(b"? ")]
+        empty = _EMPTY_BLOB_SHA256 if is_sha256(base) else _EMPTY_BLOB
+        added = (b"100644 %b 0\t%b\0" % (empty, name) for name in untracked[:MAX_FINGERPRINT_ENTRIES])
+        await self._run("update-index", "-z", "--index-info", stdin=b"".join(added))
+        return await self._git.isolated(
+            *("-c", f"core.bigFileThreshold={_MAX_TEXT_BYTES}"),  # git compares no lines of larger files
+            f"--git-dir={self.git_dir}",
+            f"--work-tree={self._workspace}",
+            *("-C", str(self._workspace), "diff", *form, "--ignore-submodules=dirty", base, "--"),
+            max_output_bytes=max_bytes,
+        )
 
     async def filtered(self, paths: Iterable[bytes]) -> frozenset[bytes]:
         """Those of the paths to which attributes give a filter."""

@@ -2,27 +2,21 @@
 
 import os
 import re
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_core_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from msgspec import structs
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from harness.asking import make_app
+from harness.browsing import PHONE, WIDE, opened
 from harness.nightly import NIGHTLY
-from harness.pages import NOW, DemoOperator, demo_state, fill_library, running_row, serve_app, waiting_row
+from harness.pages import DemoOperator, demo_state, running_row, waiting_row
 from harness.project import Project, scripted
-from harness.real import require_program
 
 pytestmark = pytest.mark.slow
 
-WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
-PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 PATHS = {
     "board": "/",
     "issue": "/issues/WEB-131",
@@ -43,43 +37,6 @@ PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light"
     "proposal-light",
     "skills-light",
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = require_program("chromium", "Debian: chromium")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def operator(tmp_path: Path) -> DemoOperator:
-    with ThreadPoolExecutor() as pool:  # the browser's driver has an event loop in this one
-        pool.submit(fill_library, tmp_path / "library.db").result()
-    return DemoOperator(library_file=tmp_path / "library.db")
-
-
-@pytest.fixture
-def address(operator: DemoOperator) -> Iterator[str]:
-    with serve_app(make_app(operator)) as address:
-        yield address
-
-
-@contextmanager
-def opened(browser: Browser, *, fixed_time: bool = True, **options: Any) -> Iterator[Page]:
-    """A page in a browser of its own; what its console complains about fails the test."""
-    context = browser.new_context(**options)
-    page = context.new_page()
-    if fixed_time:
-        page.clock.set_fixed_time(NOW)
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    yield page
-    context.close()
-    assert complaints == []
 
 
 def _take_pictures(page: Page, name: str, size: str, scheme: str) -> None:
@@ -115,7 +72,7 @@ def test_every_page_is_accessible_and_fits_the_screen(
             assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
             width = page.evaluate("() => document.documentElement.scrollWidth")
             assert width == options["viewport"]["width"]
-            expect(page.locator("#live")).to_have_text("" if name in STILL else "Live")
+            expect(page.locator("#live")).to_have_text("Connected" if name in STILL else "Live")
             _take_pictures(page, name, size, scheme)
 
 
@@ -197,6 +154,29 @@ def test_without_javascript_a_person_reads_and_acts(browser: Browser, address: s
         expect(stop).to_be_visible()
 
 
+def test_a_person_comments_on_an_issue(browser: Browser, operator: DemoOperator, address: str) -> None:
+    with opened(browser, **PHONE) as page:
+        page.goto(f"{address}/issues/WEB-131")
+        box = page.get_by_label("Comment on WEB-131")
+        box.fill("Keep `limit`,\nplease.")
+        operator.one = structs.replace(operator.one, title="A new title")
+        page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_role("heading", level=1)).to_have_text("A new title")
+        expect(box).to_have_value("Keep `limit`,\nplease.")
+        page.get_by_role("button", name="Comment", exact=True).click()
+        expect(page.get_by_text("so it will be")).to_be_visible()
+        expect(box).to_have_value("")
+    with opened(browser, java_script_enabled=False, **WIDE) as page:
+        page.goto(f"{address}/issues/WEB-131")
+        expect(page.get_by_label("Comment on WEB-131")).to_be_hidden()
+        page.get_by_role("link", name="Write a comment").click()
+        page.get_by_label("Comment on WEB-131").fill("Thanks")
+        page.get_by_role("button", name="Comment", exact=True).click()
+        expect(page.get_by_text("so it will be")).to_be_visible()
+    said = [("comment", "WEB-131", "Keep `limit`,\nplease."), ("comment", "WEB-131", "Thanks")]
+    assert operator.orders == said
+
+
 def test_a_person_edits_a_skill_and_decides_on_a_proposal(browser: Browser, address: str) -> None:
     with opened(browser, **WIDE) as page:
         page.goto(f"{address}/skills")
@@ -262,7 +242,7 @@ def test_feedback_is_given_by_the_keyboard_or_skipped_for_good(browser: Browser,
         for _ in range(3):
             page.keyboard.press("ArrowRight")
         expect(page.get_by_label("4 stars")).to_be_checked()
-        page.get_by_label("Comment").fill("Stream the file")
+        page.get_by_label("Comment", exact=True).fill("Stream the file")
         page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
         expect(page.get_by_label("4 stars")).to_be_checked()
         page.get_by_role("button", name="Send feedback").click()

@@ -33,7 +33,7 @@ PATHS = [
     *(f"/api/v1/SYM-1/{verb}" for verb in ON_ISSUE),
     *(f"/api/v1/control/{verb}" for verb in ON_DAEMON),
 ]
-BODIES = {"answer": {"text": "Blue"}, "move": {"state": "Done"}}
+BODIES = {"answer": {"text": "Blue"}, "comment": {"text": "Red"}, "move": {"state": "Done"}}
 
 pytestmark = pytest.mark.asyncio
 
@@ -77,7 +77,7 @@ async def test_an_order_is_taken_and_says_what_happens_now(
     conforms(response.json(), "Verb")
     verb = path.rpartition("/")[2]
     identifier = "SYM-1" if verb in ON_ISSUE else None
-    text = {"answer": "Blue", "move": "Done"}.get(verb)
+    text = {"answer": "Blue", "comment": "Red", "move": "Done"}.get(verb)
     assert operator.orders == [(verb, identifier, text)]
     assert response.json() == {
         "verb": verb,

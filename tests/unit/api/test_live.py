@@ -53,12 +53,12 @@ class Reader:
         self.takes -= 1
         for block in message["body"].decode().split("\n\n"):
             lines = dict(line.partition(": ")[::2] for line in block.splitlines())
-            if "data" in lines:
+            if lines.get("event") == "heartbeat":
+                self.got.append((anyio.current_time(), None))
+            elif "data" in lines:
                 assert lines["event"] == "changed"
                 self.ids.append(lines["id"])
                 self.got.append((anyio.current_time(), json.loads(lines["data"])["scope"]))
-            elif "" in lines:
-                self.got.append((anyio.current_time(), None))
 
 
 def started() -> Story:
@@ -119,7 +119,7 @@ def test_events_come_at_once_and_then_once_a_second_however_much_happens() -> No
         assert [scope for at, scope in reader.got if at == 5] == ["board", "issue:SYM-1"]
         beats = [at for at, scope in reader.got if scope is None]
         assert beats
-        assert beats[0] - moments[-1] <= HEARTBEAT_S + 1
+        assert all(later - at <= HEARTBEAT_S + 1 for (at, _), (later, _) in pairwise(reader.got))
         assert reader.deadlines == len({at for at, _ in reader.got})
         assert (reader.complete, changes.streams) == (True, set())
         assert reader.ids[-1] == changes.id
@@ -134,7 +134,7 @@ def test_a_stream_begins_with_everything_unless_it_has_seen_the_present() -> Non
         async with anyio.create_task_group() as tasks:
             for reader in readers:
                 tasks.start_soon(reader.read)
-            await anyio.sleep(3)
+            await anyio.sleep(1)
             changes.close()
         assert [reader.got for reader in readers] == [[(0, "all")], [(0, "all")], [(0, "all")], []]
 
@@ -152,7 +152,7 @@ def test_a_change_of_the_library_is_an_event_of_its_own() -> None:
             changes.library_changed()
             await anyio.sleep(3)
             reader.leaves.set()
-        assert reader.got == [(3, "library")]
+        assert [each for each in reader.got if each[1]] == [(3, "library")]
         late = Reader(changes, after=before)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(late.read)

@@ -10,10 +10,17 @@ from harness.binding import SECRET, CommentingTracker, FakeTracker, make_context
 from harness.outbox import Outbox, make_state
 from harness.scheduling import make_failure, make_issue
 from kit.virtual_time import in_virtual_time
-from symphony.daemon.comments import CommentDraft, CommentWriter, owe_comment
+from symphony.daemon.comments import (
+    CommentDraft,
+    CommentWriter,
+    owe_comment,
+    owe_persons_comment,
+    unsent_comments,
+)
 from symphony.domain import Issue
 from symphony.journal.model import CommentRecord
 from symphony.trackers.base import TrackerError
+from symphony.trackers.comments import attributed
 
 pytestmark = pytest.mark.asyncio
 
@@ -183,6 +190,24 @@ async def test_a_late_comment_does_not_say_that_an_issue_is_blocked_which_goes_o
 
 
 @in_virtual_time
+async def test_comments_of_a_person_all_arrive_once_after_an_outage_and_a_restart(tmp_path: Path) -> None:
+    tracker = CommentingTracker(before_answer=refuse)
+    outbox, written = Outbox(make_context(tmp_path, tracker)), list[str]()
+    for text in ("Blue", "And small", "Blue"):
+        owe_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", text)
+    await outbox.once()
+    unsent = unsent_comments(outbox.jobs.jobs, "1")
+    assert [one.text for one in unsent] == ["Blue", "And small", "Blue"]
+    assert any(one.failure for one in unsent)
+    assert unsent_comments(outbox.jobs.jobs, "2") == ()
+    tracker.before_answer = nothing
+    await outbox.successor(comments=CommentWriter(on_persons=written.append)).settle()
+    bodies = [attributed(one)[1].body for one in await tracker.list_comments("1")]
+    assert sorted(bodies) == ["And small", "Blue", "Blue"]
+    assert written == ["SYM-1"] * 3
+
+
+@in_virtual_time
 async def test_another_tracker_does_not_get_what_was_owed_to_the_first(tmp_path: Path) -> None:
     first, second = CommentingTracker(before_answer=refuse), CommentingTracker()
     outbox = Outbox(make_context(tmp_path, first))
@@ -191,6 +216,24 @@ async def test_another_tracker_does_not_get_what_was_owed_to_the_first(tmp_path:
     outbox.context = make_context(tmp_path, second, more=more)
     await outbox.settle()
     assert second.asked == []
+
+
+@in_virtual_time
+async def test_a_comment_of_a_person_waits_for_its_tracker(tmp_path: Path) -> None:
+    first, second = CommentingTracker(before_answer=refuse), CommentingTracker()
+    outbox = Outbox(make_context(tmp_path, first))
+    owe_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", "Blue")
+    more = '{"tracker": {"kind": "markdown", "provider": {"path": "elsewhere"}}}'
+    outbox.context = make_context(tmp_path, second, more=more)
+    await outbox.settle()
+    assert second.asked == []
+    (unsent,) = unsent_comments(outbox.jobs.jobs, "1")
+    assert (unsent.text, unsent.given_up) == ("Blue", True)
+    first.before_answer, outbox.context = nothing, make_context(tmp_path, first)
+    (job,) = outbox.jobs.jobs
+    outbox.jobs.retry(job.key)
+    await outbox.settle()
+    assert len(first.comments) == 1
 
 
 class TestWhatIsKnown:

@@ -297,6 +297,65 @@ async def test_a_diff_is_bounded_and_without_secrets(tmp_path: Path) -> None:
     assert SECRET not in failed.value.message
 
 
+async def test_what_a_workspace_has_changed_is_read_once_for_all_who_look(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    workspaces = FakeWorkspaces(found_patch=Patch(branch="b", content=f"3\t1\t{SECRET}.py\0".encode()))
+    desk.context = make_context(tmp_path, FakeTracker(), workspaces)
+
+    async def look() -> None:
+        files = await desk.operator.working_files("SYM-1")
+        assert files is not None
+        assert [(file.insertions, file.deletions) for file in files] == [(3, 1)]
+        assert SECRET not in files[0].path
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(look)
+    desk.story.now += 2_999
+    await look()
+    assert workspaces.compared == 1
+    desk.story.now += 1
+    await look()
+    assert workspaces.compared == 2
+
+
+async def test_the_diff_of_a_workspace_is_bounded_and_without_secrets(tmp_path: Path) -> None:
+    workspaces, desk = FakeWorkspaces(), Desk(tmp_path, limits=Limits(snapshot_s=0.5))
+    desk.context = make_context(tmp_path, FakeTracker(), workspaces)
+    assert await desk.operator.working_diff("SYM-1") is None
+    half = len(SECRET) // 2
+    for content, length, cut in (
+        (b"+new\n", 4, False),
+        (b"x" * (200 * 1_024 - half) + SECRET.encode() + b"y" * 100, 200 * 1_024, True),
+        (b"\xff" * 2_000_000, 200 * 1_024, True),
+    ):
+        workspaces.found_patch = Patch(branch="b", content=content)
+        diff = await desk.operator.working_diff("SYM-1")
+        assert diff is not None
+        assert (len(diff.text), diff.cut, SECRET[:half] in diff.text) == (length, cut, False)
+    workspaces.found_patch = SymphonyError(make_failure(f"no {SECRET}"))
+    with pytest.raises(UnavailableError) as failed:
+        await desk.operator.working_diff("SYM-1")
+    assert SECRET not in failed.value.message
+    workspaces.before_comparison = anyio.sleep_forever
+    with pytest.raises(UnavailableError):
+        await desk.operator.working_diff("SYM-1")
+
+
+async def test_a_workspace_that_takes_too_long_is_left_alone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, limits=Limits(working_s=0.01))
+    workspaces = FakeWorkspaces(before_comparison=anyio.sleep_forever)
+    desk.context = make_context(tmp_path, FakeTracker(), workspaces)
+    for _ in range(3):
+        assert await desk.operator.working_files("SYM-1") is None
+    assert workspaces.compared == 1
+    workspaces.before_comparison = FakeWorkspaces().before_comparison
+    workspaces.found_patch = SymphonyError(make_failure("it is being removed"))
+    desk.story.now += 60_000
+    assert await desk.operator.working_files("SYM-1") is None
+    assert workspaces.compared == 2
+
+
 # --- refreshing ---
 
 

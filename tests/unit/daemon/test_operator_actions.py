@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from harness.asking import FakeOperator, no_checks
-from harness.binding import SECRET, FakeTracker, MovingTracker, StoryCore, make_context
+from harness.binding import SECRET, CommentingTracker, FakeTracker, MovingTracker, StoryCore, make_context
 from harness.chronicle import Chronicle, populated
 from harness.journalling import event, run, written
+from harness.outbox import Outbox
 from harness.scheduling import make_failure, make_issue
 from symphony.api.interface import ConflictError, UnavailableError, UnknownError
 from symphony.api.models import NewIssue, Stars, utc_text
@@ -25,8 +26,8 @@ from symphony.domain import Category, Issue, SymphonyError
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
 from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind, WakeAsked
+from symphony.trackers.base import AccountInfo, TrackerError
 from symphony.trackers.base import NewIssue as TrackerIssue
-from symphony.trackers.base import TrackerError
 from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio
@@ -42,6 +43,7 @@ class Desk:
         library = Library(tmp_path / "shared" / "library.db")
         self.context = replace(make_context(tmp_path, FakeTracker()), library=library)
         self.started = True
+        self.parts = Parts()
         self.held: list[Event | ActionRequest] = []
         self.holds = False
         self.operator = ServiceOperator(
@@ -53,7 +55,7 @@ class Desk:
                 now_ms=lambda: self.story.now,
             ),
             history=self.story.history,
-            parts=Parts(),
+            parts=self.parts,
             now=self.story.wall,
             metrics=FakeOperator().metrics,
             diagnose=no_checks,
@@ -319,6 +321,27 @@ async def test_a_move_is_made_in_the_tracker_and_asks_for_a_poll(tmp_path: Path)
     assert len(tracker.moved) == 1
 
 
+async def test_a_move_can_be_to_every_state_that_the_tracker_and_the_settings_name(tmp_path: Path) -> None:
+    class Naming(MovingTracker):
+        async def account_info(self) -> AccountInfo:
+            await anyio.lowlevel.checkpoint()
+            return AccountInfo(login="me", scope="s", states=("Backlog", "todo", "Human Review"))
+
+    desk = Desk(tmp_path)
+    issue = desk.story.state.running["1"].issue
+    more = '{"tracker": {"kind": "markdown", "on_block": "Stuck"}}'
+    desk.context = make_context(tmp_path, Naming(issues=(issue,)), more=more)
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert document.moves_to == ("Todo", "In Progress", "Stuck", "Done")
+    await desk.operator.task("SYM-1")
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert [one.casefold() for one in document.moves_to] == [
+        *("backlog", "todo", "human review", "in progress", "stuck", "done"),
+    ]
+
+
 async def test_a_move_that_the_tracker_does_not_make_is_refused_with_what_to_do(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.holds = True
@@ -343,6 +366,30 @@ async def test_a_move_that_the_tracker_does_not_make_is_refused_with_what_to_do(
     assert document is not None
     assert document.moves_to == (), "this tracker moves none"
     assert desk.held == [], "nothing to poll for"
+
+
+# --- comments ---
+
+
+async def test_a_comment_is_owed_to_the_tracker_and_shown_at_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    tracker = CommentingTracker(issues=(desk.story.state.running["1"].issue,))
+    desk.context = make_context(tmp_path, tracker)
+    outbox = Outbox(desk.context)
+    desk.parts.jobs = outbox.jobs
+    assert (await desk.refused("comment", "SYM-1", " \n")).code == "empty_comment"
+    assert await desk.operator.act("comment", "SYM-99", "Blue") is None
+    assert "the next session" in await desk.act("comment", "SYM-1", f"Blue {SECRET}")
+    task = await desk.operator.task("SYM-1")
+    assert task is not None
+    assert [(one.by, one.sent, SECRET in one.body) for one in task.comments] == [("person", "waiting", False)]
+    await outbox.once()
+    task = await desk.operator.task("SYM-1")
+    assert task is not None
+    assert [(one.author, one.sent) for one in task.comments] == [("operator", "sent")], "it is read anew"
+    assert await desk.operator.task("SYM-99") is None
+    desk.context = make_context(tmp_path, FakeTracker())
+    assert (await desk.refused("comment", "SYM-1", "Blue")).code == "no_comments"
 
 
 # --- feedback ---

@@ -11,7 +11,9 @@ from symphony.journal.transcripts import (
     CommandEntry,
     MessageEntry,
     NoteEntry,
+    PlanEntry,
     TranscriptEntry,
+    TranscriptPlanStep,
     TranscriptWriter,
     latest,
     read_transcript,
@@ -55,6 +57,36 @@ def test_what_is_written_is_read_back_by_parts(path: Path) -> None:
     assert (last.entries, last.next_after, last.more, last.missing) == (everything[8:], 10, False, ())
     assert read_transcript(path, after=10).next_after == 10
     assert read_transcript(path, after=99).entries == ()
+
+
+def test_a_transcript_is_read_backwards(path: Path) -> None:
+    everything = tuple(said(seq) for seq in range(1, 11))
+    written(path, *everything)
+    last = read_transcript(path, after=None, limit=4)
+    assert (last.entries, last.earlier) == (everything[6:], True)
+    part = read_transcript(path, after=None, before=7, limit=4)
+    assert (part.entries, part.more, part.earlier, part.next_after) == (everything[2:6], True, True, 6)
+    first = read_transcript(path, after=None, before=3, limit=4)
+    assert (first.entries, first.more, first.earlier) == (everything[:2], True, False)
+    assert read_transcript(path, after=None, before=1).entries == ()
+    assert read_transcript(path, after=None, before=99, limit=2).entries == everything[8:]
+
+
+def test_only_entries_with_a_text_are_read(path: Path) -> None:
+    step = TranscriptPlanStep(text="Find the Needle", status="pending")
+    plan = PlanEntry(seq=2, at="2026-03-01T12:00:00.000Z", turn=1, steps=(step,), text="")
+    written(path, said(1, "a NEEDLE"), plan, *(said(seq) for seq in range(3, 500)), said(500, "needles"))
+    found = read_transcript(path, after=None, text="needle")
+    assert [entry.seq for entry in found.entries] == [1, 2, 500]
+    assert (found.more, found.earlier, found.missing) == (False, False, ())
+    newest = read_transcript(path, after=None, limit=2, text="needle")
+    assert ([entry.seq for entry in newest.entries], newest.earlier) == ([2, 500], True)
+    before = read_transcript(path, after=None, before=2, limit=2, text="needle")
+    assert ([entry.seq for entry in before.entries], before.earlier) == ([1], False)
+    after = read_transcript(path, after=1, limit=1, text="needle")
+    assert ([entry.seq for entry in after.entries], after.more) == ([2], True)
+    for nothing in ("message", "2026-03-01", "plan"):
+        assert read_transcript(path, after=None, text=nothing).entries == (), "names and times are no text"
 
 
 def test_any_part_of_a_large_file_is_found_and_no_part_is_too_large(path: Path) -> None:

@@ -19,7 +19,8 @@ from symphony.scheduler import FinishReason, Notify, StopReason, log_text
             "attempt 2 of 3 after: turn_timeout",
         ),
         ("run_stopped", {"reason": "one\ntwo", "session_id": "s"}, "one two"),
-        ("poll_done", {"found": 2, "failed": None, "running": 0}, "found=2 running=0"),
+        ("run_ended", {"reason": "inactive"}, "the issue has left the active states"),
+        ("poll_done", {"found": 2, "failed": None, "running": 0}, "found 2, running 0"),
     ],
 )
 def test_the_text_of_a_log_line_is_its_reason_or_its_fields(

@@ -10,7 +10,7 @@ from anyio import to_thread
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces import Layout, Workspace, WorkspaceError, WorkspaceManager
+from symphony.workspaces import NUMSTAT, Layout, Workspace, WorkspaceError, WorkspaceManager, parse_numstat
 from unit.workspaces.conftest import RunGit
 
 pytestmark = pytest.mark.asyncio
@@ -195,6 +195,44 @@ async def test_the_patch_is_what_was_delivered(make: Make, git: RunGit) -> None:
     patch = await manager.patch("SYM-1", max_bytes=10_000)
     assert patch is not None
     assert b"\n+there\n" in patch.content
+
+
+async def test_what_a_workspace_has_changed_so_far_is_read_while_the_agent_works(
+    make: Make, git: RunGit, tmp_path: Path
+) -> None:
+    manager = make()
+    assert await manager.working_patch("SYM-1", max_bytes=10_000) is None
+    made = await manager.prepare(ISSUE, None)
+    (made.path / "committed.txt").write_text("one\n")
+    git(made.path, "add", "-A")
+    commit(git, made)
+    canary = tmp_path / "canary"
+    git(made.path, "config", "filter.trap.clean", f"touch {canary}; cat")
+    git(made.path, "config", "core.fsmonitor", f"touch {canary}; true")
+    (made.path / ".gitattributes").write_text("* filter=trap\n")
+    (made.path / ".gitignore").write_text("ignored\n")
+    (made.path / "README.md").write_text("hello\nthere\n")
+    (made.path / "ignored").touch()
+    (made.path / "new\n\x1b.txt").write_text("two\nlines\n")
+    (made.path / "link").symlink_to("/etc/passwd")
+    before = sorted(path for path in (made.path / ".git").rglob("*") if path.is_file())
+    counts = await manager.working_patch("SYM-1", NUMSTAT, max_bytes=10_000)
+    assert counts is not None
+    assert {file.path: (file.insertions, file.deletions) for file in parse_numstat(counts.content).files} == {
+        "README.md": (1, 0),
+        "committed.txt": (1, 0),
+        ".gitattributes": (1, 0),
+        ".gitignore": (1, 0),
+        "new\n\x1b.txt": (2, 0),
+        "link": (1, 0),
+    }
+    patch = await manager.working_patch("SYM-1", max_bytes=10_000)
+    assert patch is not None
+    assert patch.branch == BRANCH
+    assert b"\n+there\n" in patch.content
+    assert b"root:" not in patch.content, "a link is not followed"
+    assert not canary.exists()
+    assert sorted(path for path in (made.path / ".git").rglob("*") if path.is_file()) == before
 
 
 async def test_pinned_files_are_those_of_the_base_and_no_link_leads_out(

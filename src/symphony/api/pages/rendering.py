@@ -7,7 +7,9 @@ This module imports Jinja2. The first request for a page imports it, in a thread
 opens does not need the memory.
 """
 
-from functools import cache
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import resources
 from typing import Any, Final
@@ -16,6 +18,7 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markupsafe import Markup
 
 from symphony.api.formatting import duration, event_words, overlap_words, seconds_between, stop_words, tokens
@@ -39,6 +42,8 @@ _OUTCOME_ICONS: Final = {
 }
 _DIGEST_CHARS: Final = 12
 _MAX_MARKDOWN_CHARS: Final = 100_000
+_MAX_CACHED: Final = 256
+_ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`|\\^{}]*[^\s<>\"'`|\\^{}.,:;!?)\]*_~]")
 
 
 def render(template: str, **shown: object) -> str:
@@ -77,6 +82,7 @@ def _environment() -> Environment:
         number=lambda value: f"{value:,}",
         outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
         plural=plural,
+        prose=_prose,
         tokens=tokens,
         usd=lambda value: f"${value:,.2f}",
         utc=lambda moment: moment.replace("T", " ").removesuffix("Z") + " UTC",
@@ -112,16 +118,76 @@ def _issue_path(identifier: str) -> str:
     return f"/issues/{quote(identifier, safe='')}"
 
 
+@lru_cache(maxsize=_MAX_CACHED)
+def _prose(text: str) -> Markup:
+    """Markdown of the tracker as HTML, with links to the web and nothing that loads by itself.
+
+    A picture is a link to it. HTML in the text is shown as text, and so is a link to anything but http and
+    https. Headings are two levels lower than they are written.
+    """
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.validateLink = lambda url: _web_url(url) is not None  # type: ignore[method-assign]  # its interface
+    tokens = _blocks(parser, text)
+    for token in tokens:
+        if token.children is not None:
+            token.children = list(_safe_links(token.children))
+    return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - it escapes what it is given
+
+
+def _blocks(parser: MarkdownIt, text: str) -> Sequence[Token]:
+    """The parts of a text, with lower headings and without inline styles, which pages do not allow."""
+    tokens = parser.parse(visible(text[:_MAX_MARKDOWN_CHARS]))
+    for token in tokens:
+        token.attrs.pop("style", None)
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
+    return tokens
+
+
+def _safe_links(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The parts of a line, with pictures and bare addresses as links; a link shows where it leads."""
+    inside = False
+    for token in tokens:
+        if token.type == "image":
+            name = token.content or "picture"
+            shown = f"[{name}]"
+            yield from [_text(shown)] if inside else _link(str(token.attrs["src"]), shown)
+        elif token.type == "text" and not inside:
+            place = 0
+            for found in _ADDRESS.finditer(token.content):
+                yield _text(token.content[place : found.start()])
+                yield from _link(found[0], found[0])
+                place = found.end()
+            yield _text(token.content[place:])
+        else:
+            if token.type in {"link_open", "link_close"}:
+                inside = token.type == "link_open"
+            if token.type == "link_open":
+                token.attrs = _link_attributes(str(token.attrs["href"]))
+            yield token
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)
+
+
+def _link(address: str, shown: str) -> Iterator[Token]:
+    yield Token("link_open", "a", 1, attrs=_link_attributes(address))
+    yield _text(shown)
+    yield Token("link_close", "a", -1)
+
+
+def _link_attributes(address: str) -> dict[str, str | int | float]:
+    return {"href": address, "title": address, "class": "external", "rel": "noopener noreferrer"}
+
+
 def _markdown(text: str) -> Markup:
     """Markdown as HTML, without images and links: their addresses stay visible text.
 
     HTML in the text is shown as text. Headings are two levels lower than they are written.
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
-    tokens = parser.parse(visible(text[:_MAX_MARKDOWN_CHARS]))
-    for token in tokens:
-        if token.type in {"heading_open", "heading_close"}:
-            token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
+    tokens = _blocks(parser, text)
     return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - it escapes what it is given
 
 

@@ -28,9 +28,10 @@ from symphony.api.pages.views import (
     issue_view,
     system_view,
 )
-from symphony.api.parameters import identifier, number, run_query, selection
+from symphony.api.pages.work_views import work_view
+from symphony.api.parameters import identifier, run_query, selection, transcript_part
 from symphony.api.routes import SYSTEM_PATH
-from symphony.domain import MAX_COUNT, Selection
+from symphony.domain import Selection
 
 _ENDED: Final = RunQuery(since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=8)
 _WEEK_S: Final = 7 * 86_400.0
@@ -69,21 +70,28 @@ class Pages:
 
     async def issue(self, request: Request) -> Content:
         """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
-        name, run = identifier(request), request.query_params.get("run") or None
+        name, part = identifier(request), transcript_part(request)
+        task = await self._operator.task(name)  # first: it learns the states of the tracker
         issue = await self._operator.issue(name)
         if issue is None:
             raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
         asks = not feedback_skipped(request, name)
-        after, path = number(request, "after", at_most=MAX_COUNT), request.scope["path"]
-        transcript = await self._operator.transcript(name, run, after, ENTRIES_SHOWN)
+        path, part = request.scope["path"], replace(part, limit=ENTRIES_SHOWN)
+        writes = "write" in request.query_params
+        transcript = await self._operator.transcript(name, part)
+        local = issue.running is not None and issue.workspace.host is None
+        work = await self._operator.working_files(name) if local else None
         return Content(
             template="issue.html",
             title=f"{issue.issue_identifier} {issue.title}",
             section="Board",
             twin=f"/api/v1/{quote(name, safe='')}",
             now=issue.generated_at,
-            view=lambda: issue_view(issue, transcript, path, asks_feedback=asks),
-            reloads=(issue.blocked is None or issue.blocked.question is None)
+            view=lambda: issue_view(
+                issue, task, transcript, path, part, work=work, asks_feedback=asks, writes=writes
+            ),
+            reloads=not writes
+            and (issue.blocked is None or issue.blocked.question is None)
             and issue.status not in RATED_STATUSES,
             scope=f"issue:{name}",
         )
@@ -150,6 +158,21 @@ class Pages:
             now=state.generated_at,
             view=lambda: system_view(system, state),
             reloads=True,
+            pause_ms=SLOW_MS,
+        )
+
+    async def work(self, request: Request) -> Content:
+        """The lines that the workspace of an issue has changed so far."""
+        name = identifier(request)
+        diff = await self._operator.working_diff(name)
+        if diff is None:
+            raise RequestError(404, "no_workspace", "The issue has no workspace on this machine.")
+        return Content(
+            template="work.html",
+            title=f"Work on {name}",
+            section="Board",
+            view=lambda: work_view(name, diff),
+            scope=f"issue:{name}",
             pause_ms=SLOW_MS,
         )
 

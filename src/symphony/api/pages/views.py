@@ -14,11 +14,20 @@ from msgspec import json, structs
 from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
-from symphony.api.formatting import seconds_between, tokens
+from symphony.api.formatting import run_words, seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
-from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, BranchDiff, RunQuery
+from symphony.api.interface import (
+    MAX_RUNS,
+    NEWEST_ENTRIES,
+    RUN_OUTCOMES,
+    RUN_SUMS,
+    BranchDiff,
+    RunQuery,
+    TranscriptQuery,
+)
 from symphony.domain import Selection, natural_order, one_line, plural
 from symphony.journal import transcripts
+from symphony.workspaces import FileChange
 
 SECTIONS: Final = (
     ("Board", "/"),
@@ -26,9 +35,21 @@ SECTIONS: Final = (
     ("Skills", "/skills"),
     ("System", "/system"),
 )
+KEYS: Final = (
+    (("/",), "search"),
+    (("j", "k"), "next, previous issue"),
+    (("Enter",), "open it"),
+    (("d",), "what it changes"),
+    (("a",), "go to Approve, which still asks"),
+    (("s",), "go to Send back, which still asks"),
+    (("?",), "this help"),
+    (("Esc",), "close"),
+)
+"""The keys of the pages, and what each does."""
 WAITING_SHOWN: Final = 50
 RUNS_SHOWN: Final = 100
 ENTRIES_SHOWN: Final = 200
+COMMENTS_SHOWN: Final = 8
 MAX_WAITING_SHOWN: Final = 1_000
 RATED_STATUSES: Final = frozenset({"ready", "ended"})
 """Statuses of an issue whose work people can judge."""
@@ -39,6 +60,9 @@ _DAYS_SHOWN: Final = 60
 _BAR_HEIGHT: Final = 24
 _AGES: Final = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "": "ever"}
 _GIST_CHARS: Final = 200
+_LAST_LINES: Final = 12
+_FILES_SHOWN: Final = 30
+_ENTRIES_BEFORE: Final = 20
 _SILENT_S: Final = 120
 _HEALTH: Final = {
     "ok": ("ok", "Healthy"),
@@ -69,6 +93,7 @@ class Frame:
         signed_in: whether the browser has a sign-in to end.
         notice: what came of the form that led here, or `None`.
         sections: the navigation: names and paths.
+        keys: the keys, with what they do.
     """
 
     twin: str
@@ -79,6 +104,7 @@ class Frame:
     signed_in: bool
     notice: FormNotice | None
     sections: tuple[tuple[str, str], ...] = SECTIONS
+    keys: tuple[tuple[tuple[str, ...], str], ...] = KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,17 +239,40 @@ class EntryView:
 
     Attributes:
         kind: as in the document.
+        number: of the entry, or of the one that it replaces: it stays the same while the work goes on.
         shown: the entry.
         gist: its first line.
         added: lines, of an edit.
         removed: lines, of an edit.
+        output: of a command, a check or a tool.
+        last_lines: of the output, if it has more; else empty.
+        place: the page that shows the entry among the others; `None` if this page does.
     """
 
     kind: str
+    number: int
     shown: transcripts.TranscriptEntry
     gist: str
     added: int
     removed: int
+    output: str
+    last_lines: str
+    place: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStory:
+    """A run with the events of its time, the newest first.
+
+    Attributes:
+        run: `None` for what happened before the first run.
+        words: how it ended, in one sentence.
+        events: what happened between its start and that of the next run.
+    """
+
+    run: models.PastRun | None
+    words: str
+    events: tuple[models.Event, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,66 +281,111 @@ class IssueView:
 
     Attributes:
         issue: the document.
+        task: the issue as the tracker has it; `None` if that is not known.
+        comments: the newest comments, the newest last.
+        earlier_comments: those before them.
+        stories: the runs with their events, the newest first.
+        writes: the form for a comment is open also without JavaScript, and the page does not reload itself.
         icon: of its status.
         status: in words.
         silent: a running agent gave no sign of life for two minutes.
         notices: what is not normal and affects all issues.
         session_id: the agent's conversation.
-        events: the newest first.
         run_id: the run whose transcript is shown.
         entries: the part of the transcript that is shown.
         missing: what is missing in it.
         earlier: the page with the entries before; `None` if these are the first.
         later: the page with the entries after; `None` if these are the last.
+        first, last: the numbers of the first and the last entry of the part; 0 without entries.
+        newest: the page with the last entries; `None` if this is the one, which grows with the transcript.
+        search: the text that is searched for in the transcript.
+        work: the files that a running agent has changed so far; `None` if that is not known.
+        work_left_out: how many more there are.
         asks_feedback: a person is asked for feedback: the work is done and has none yet.
         why: why it is, or is not, being worked on; its moments are between `MOMENT_MARK`s.
     """
 
     issue: models.Issue
+    task: models.Task | None
+    comments: tuple[models.TaskComment, ...]
+    earlier_comments: tuple[models.TaskComment, ...]
+    stories: tuple[RunStory, ...]
+    writes: bool
     icon: str
     status: str
     silent: bool
     notices: tuple[Condition, ...]
     session_id: str | None
-    events: tuple[models.Event, ...]
     run_id: str | None
     entries: tuple[EntryView, ...]
     missing: tuple[str, ...]
     earlier: str | None
     later: str | None
+    first: int
+    last: int
+    newest: str | None
+    search: str
+    work: tuple[FileChange, ...] | None
+    work_left_out: int
     asks_feedback: bool
     why: models.Explanation
 
 
 def issue_view(
-    issue: models.Issue, transcript: models.Transcript | None, path: str, *, asks_feedback: bool = True
+    issue: models.Issue,
+    task: models.Task | None,
+    transcript: models.Transcript | None,
+    path: str,
+    part: TranscriptQuery = NEWEST_ENTRIES,
+    *,
+    work: tuple[FileChange, ...] | None = None,
+    asks_feedback: bool = True,
+    writes: bool = False,
 ) -> IssueView:
-    """The page of an issue at that path; without a transcript if it has none.
+    """The page of an issue at that path, with a part of a transcript; without a transcript if it has none.
 
-    With `asks_feedback` a person is asked for feedback when the work is done.
+    `work` are the files that its workspace has changed so far. With `asks_feedback` a person is asked for
+    feedback when the work is done. See `IssueView.writes`.
     """
     asks = issue.blocked is not None and issue.blocked.question is not None
     claim = issue.running or issue.blocked
     run, found = issue.running, transcript.entries if transcript else ()
     run_id = transcript.run_id if transcript else None
-    first = found[0].seq if found else 1
+    first = found[0].seq if found else 0
+    asked = {"run": run_id or "", "q": part.text} if part.text else {"run": run_id or ""}
+    is_newest = part.after is None and part.before is None and not part.text
+    comments = () if task is None else task.comments
     return IssueView(
         issue=_steady(issue),
+        task=None if task is None else structs.replace(task, generated_at=""),
+        comments=comments[-COMMENTS_SHOWN:],
+        earlier_comments=comments[:-COMMENTS_SHOWN],
+        stories=_stories(issue.runs, issue.recent_events),
+        writes=writes,
         icon="question" if asks else issue.status,
         status="Asks you" if asks else _STATUS.get(issue.status, issue.status),
         silent=run is not None and _is_silent(run, issue.generated_at),
         notices=tuple(conditions(issue)),
         session_id=claim.session_id if claim else None,
-        events=issue.recent_events[::-1],
         run_id=run_id,
         entries=tuple(
-            _entry(entry)
+            _entry(entry, _place(path, run_id, entry.replaces or entry.seq) if part.text else None)
             for entry in transcripts.latest(found)
             if not isinstance(entry, transcripts.UsageEntry)
         ),
         missing=transcript.missing if transcript else (),
-        earlier=_part(path, run_id, max(first - 1 - ENTRIES_SHOWN, 0)) if first > 1 else None,
-        later=_part(path, run_id, transcript.next_after) if transcript and transcript.more else None,
+        earlier=f"{path}?{urlencode({**asked, 'before': first})}"
+        if transcript and transcript.earlier and found
+        else None,
+        later=f"{path}?{urlencode({**asked, 'after': transcript.next_after})}"
+        if transcript and transcript.more
+        else None,
+        first=first,
+        last=found[-1].seq if found else 0,
+        newest=None if is_newest else f"{path}?{urlencode({'run': run_id or ''})}#newest",
+        search=part.text,
+        work=None if work is None else work[:_FILES_SHOWN],
+        work_left_out=max(len(work or ()) - _FILES_SHOWN, 0),
         asks_feedback=asks_feedback
         and issue.status in RATED_STATUSES
         and bool(issue.runs)
@@ -300,17 +394,32 @@ def issue_view(
     )
 
 
+def _stories(runs: Sequence[models.PastRun], events: Sequence[models.Event]) -> tuple[RunStory, ...]:
+    """The runs, the newest first, each with the events since its start; at last those before all runs."""
+    left, stories = list(events), list[RunStory]()
+    for run in runs:
+        own = [event for event in left if event.at >= run.started_at]
+        left = left[: len(left) - len(own)]
+        stories.append(RunStory(run=run, words=run_words(run), events=tuple(own[::-1])))
+    if left:
+        stories.append(RunStory(run=None, words="Before these runs", events=tuple(left[::-1])))
+    return tuple(stories)
+
+
 def _steady(issue: models.Issue) -> models.Issue:
     """The document without what changes as time passes."""
     return structs.replace(issue, generated_at="", tracker=structs.replace(issue.tracker, asks_next_at=None))
 
 
-def _part(path: str, run_id: str | None, after: int) -> str:
-    return f"{path}?{urlencode({'run': run_id or '', 'after': after})}"
+def _place(path: str, run_id: str | None, number: int) -> str:
+    """The page on which an entry stands, with some entries before it."""
+    after = max(number - _ENTRIES_BEFORE, 0)
+    return f"{path}?{urlencode({'run': run_id or '', 'after': after})}#e{number}"
 
 
-def _entry(entry: transcripts.TranscriptEntry) -> EntryView:
+def _entry(entry: transcripts.TranscriptEntry, place: str | None) -> EntryView:
     files: tuple[transcripts.EditedFile, ...] = ()
+    output = ""
     match entry:
         case (
             transcripts.MessageEntry()
@@ -323,21 +432,27 @@ def _entry(entry: transcripts.TranscriptEntry) -> EntryView:
         case transcripts.PlanEntry():
             text = entry.text or plural(len(entry.steps), "step")
         case transcripts.CommandEntry():
-            text = entry.command
+            text, output = entry.command, entry.output
         case transcripts.CheckEntry():
-            text = f"{entry.name} {entry.result}"
+            text, output = f"{entry.name} {entry.result}", entry.output
         case transcripts.EditEntry():
             files, text = entry.files, ", ".join(file.path for file in entry.files)
         case transcripts.ToolEntry():
-            text = entry.name
+            text, output = entry.name, entry.result
         case _:
             text = ""
+    output = output.strip("\n")
+    lines = output.split("\n")
     return EntryView(
         kind=str(entry.__struct_config__.tag),
+        number=entry.replaces or entry.seq,
         shown=entry,
         gist=one_line(text, _GIST_CHARS),
         added=sum(file.added for file in files),
         removed=sum(file.removed for file in files),
+        output=output,
+        last_lines="\n".join(lines[-_LAST_LINES:]) if len(lines) > _LAST_LINES else "",
+        place=place,
     )
 
 

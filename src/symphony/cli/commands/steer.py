@@ -273,6 +273,34 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
         click.echo("The tracker is polled now.")
 
 
+@click.command(
+    epilog=f"""\b
+Examples:
+  symphony comment SYM-7 "Please keep the old name."
+  symphony comment SYM-7 - < review.md
+  symphony comment SYM-7 --file review.md
+
+The daemon posts it on the issue in the tracker, also after an outage, and says that an operator wrote it. The
+next session of the issue is told it. If an agent waits for an answer there, it is the answer.
+
+{_ISSUE_CODES}
+"""
+)
+@issue_argument
+@click.argument("text", required=False)
+@text_file_option
+@json_option
+@workflow_option
+def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
+    """Comment on an issue as a person.
+
+    TEXT is the comment, or - for standard input.
+    """
+    require_person("comment as a person", hint="an agent has a tool for comments")
+    text = read_text_argument(text, file, what="comment", most=MAX_ANSWER_CHARS)
+    _print_result(_act_on_issue(workflow, "comment", issue, text=text), as_json=as_json)
+
+
 def _act_on_issue(workflow: Path, verb: str, identifier: str, *, text: str | None = None) -> Verb:
     """Run an operator action on an issue, whose name may differ in upper and lower case.
 

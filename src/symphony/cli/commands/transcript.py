@@ -50,6 +50,7 @@ Examples:
   symphony transcript SYM-3             the latest run
   symphony transcript SYM-3 -f          and what follows, until the daemon ends or Ctrl-C
   symphony transcript SYM-3 --run 4f2a  one run, by the begin of its id
+  symphony transcript SYM-3 --search "no such file"
   symphony transcript SYM-3 --run learn-  the learning run from the only feedback
   symphony transcript SYM-3 --json | jq -r 'select(.entry.kind == "message").entry.text'
 
@@ -63,9 +64,18 @@ there was anything to show.
 @issue_argument
 @click.option("-f", "--follow", "follows", is_flag=True, help="Go on as more happens.")
 @click.option("--run", "run_prefix", metavar="RUN", help="Another run, named by its id or the begin of it.")
+@click.option(
+    "--search",
+    "text",
+    metavar="TEXT",
+    default="",
+    help="Only entries with this text, in upper or lower case.",
+)
 @json_option
 @workflow_option
-def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bool, workflow: Path) -> None:
+def transcript(
+    *, issue: str, follows: bool, run_prefix: str | None, text: str, as_json: bool, workflow: Path
+) -> None:
     """Show what an agent was sent, said and did."""
     console = console_for()
 
@@ -98,7 +108,7 @@ def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bo
         given = library.feedback(library_key(journal.parent), identifier)
         known = [one.learned.run_id for one in given if one.learned is not None]
     fixed = None if run_prefix is None else find_run(known, run_prefix, identifier)
-    reading = Reading(journal, identifier, fixed, show, show_missing)
+    reading = Reading(journal, identifier, fixed, show, show_missing, text=text)
     try:
         reading.show_new(live=daemon_lives(), folded=not follows and not as_json)
         if follows:
@@ -108,7 +118,7 @@ def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bo
 
 
 class Reading:
-    """Shows the entries of a run, each of them once; without a `fixed` run those of the latest one."""
+    """Shows the entries of a run with a text, each once; without a `fixed` run those of the latest one."""
 
     def __init__(
         self,
@@ -117,12 +127,15 @@ class Reading:
         fixed: str | None,
         show: Callable[[str, TranscriptEntry], None],
         show_missing: Callable[[str, str], None],
+        *,
+        text: str = "",
     ) -> None:
         self._journal = journal
         self._identifier = identifier
         self._fixed = fixed
         self._show = show
         self._show_missing = show_missing
+        self._text = text
         self._run_id: str | None = None
         self._after = 0
 
@@ -167,7 +180,7 @@ class Reading:
         more = True
         while more:
             path = transcript_path(self._journal.parent, run_id)
-            page = read_transcript(path, after=self._after, live=live)
+            page = read_transcript(path, after=self._after, live=live, text=self._text)
             self._after, more = page.next_after, page.more
             yield page
 

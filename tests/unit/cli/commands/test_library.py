@@ -243,7 +243,10 @@ def test_an_agent_changes_nothing(store: Library, monkeypatch: pytest.MonkeyPatc
     assert (len(store.history("style")), store.assignments(), store.open_proposals()) == (1, (), 1)
 
 
-@pytest.mark.parametrize("arguments", [("feedback", "SYM-1", "--stars", "5"), ("answer", "SYM-1", "Yes.")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("feedback", "SYM-1", "--stars", "5"), ("answer", "SYM-1", "Yes."), ("comment", "SYM-1", "Yes.")],
+)
 def test_an_agent_neither_teaches_nor_answers(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,15 @@ def test_the_latest_run_is_shown_within_eighty_columns_and_steers_no_terminal(jo
     assert done.stderr == ""
 
 
+def test_only_entries_with_a_text_are_shown(journal: Path) -> None:
+    written(journal, of_issue(1))
+    recorded(journal, "r-1", *STORY)
+    for text, found in (("MAKE", [2, 4]), ("and here", [3]), ("completed", [5, 6, 7, 11]), ("zebra", [])):
+        done = call("transcript", "SYM-1", "--json", "--search", text)
+        assert done.exit_code == 0
+        assert [json.loads(line)["entry"]["seq"] for line in done.stdout.splitlines()] == found
+
+
 def test_json_has_every_entry_and_what_is_missing_in_their_schema(journal: Path) -> None:
     written(journal, of_issue(1))
     recorded(journal, "r-1", *STORY[:2], *STORY[4:])

@@ -6,7 +6,18 @@ import pytest
 
 from contract.desk import Desk
 from symphony.trackers.base import Comment
-from symphony.trackers.comments import AGENT_MARK, Replies, is_marked, replies_since, upsert_comment
+from symphony.trackers.comments import (
+    AGENT_MARK,
+    ON_BEHALF,
+    OPERATOR,
+    PERSON,
+    Replies,
+    WrittenBy,
+    attributed,
+    is_marked,
+    replies_since,
+    upsert_comment,
+)
 
 pytestmark = pytest.mark.asyncio
 QUESTION: dict[str, str] = {"kind": "blocked", "scope": "s", "occasion": "d1-7"}
@@ -45,6 +56,25 @@ async def test_a_person_with_the_account_of_the_daemon_may_answer(desk: Desk) ->
     issue_id = await asked(desk)
     desk.comment(1, "Blue", mine=True)
     assert told((await written(desk, issue_id)).answers) == ["Blue"]
+
+
+async def test_what_a_person_writes_by_symphony_is_a_persons(desk: Desk) -> None:
+    issue_id = await asked(desk)
+    for _ in range(2):  # the second try finds the first
+        await upsert_comment(
+            desk.tracker,
+            issue_id,
+            kind=PERSON,
+            scope="s",
+            occasion="1",
+            fingerprint="f",
+            body=f"{ON_BEHALF}\n\nBlue\n\nand small",
+        )
+    (answer,) = (await written(desk, issue_id)).answers
+    assert (answer.body.strip(), answer.author) == ("Blue\n\nand small", OPERATOR)
+    comments = await desk.another().list_comments(issue_id)
+    assert ON_BEHALF in comments[-1].body, "people in the tracker see whose it is"
+    assert [attributed(each)[0] for each in comments[-2:]] == [WrittenBy.DAEMON, WrittenBy.PERSON]
 
 
 async def test_no_comment_of_the_daemon_answers(desk: Desk) -> None:

@@ -1,18 +1,17 @@
 // Keeps a page up to date: on each event of the daemon it fetches its own address again and morphs <main>.
 "use strict";
 (() => {
-  const POLL_MS = 10_000; // while there is no stream
-  const status = document.getElementById("live");
-  const root = document.documentElement.dataset.root;
+  const POLL_MS = 4_000; // while there is no stream
+  const SILENCE_MS = 4_500; // the daemon sends a heartbeat at least each 2.5 s: HEARTBEAT_S in live.py
+  const ANSWER_MS = 10_000;
+  const MAX_ENTRIES = 2_000; // of a transcript that is followed
+  const html = document.documentElement;
+  const root = html.dataset.root;
   try { localStorage.setItem("root", root); } catch { /* only links from elsewhere need it: see RETURN_SCRIPT */ }
   const page = document.getElementById("main").dataset;
-  let stream = null, etag = null, busy = false, again = false, timer = 0;
-
-  const say = (state, text) => {
-    if (status.textContent === text) return;
-    status.dataset.state = state;
-    status.textContent = text;
-  };
+  const isStill = "still" in page;
+  const parse = (text) => new DOMParser().parseFromString(text, "text/html");
+  html.classList.add("js");
 
   // --- relative times ---
   const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"]];
@@ -28,71 +27,138 @@
   const tick = () => {
     if (document.hidden) return;
     const now = Date.now();
-    for (const time of document.querySelectorAll("main time")) {
+    for (const time of document.querySelectorAll("main time:not(.clock)")) {
       const s = Math.trunc((now - Date.parse(time.dateTime)) / 1000);
       const text = s === 0 ? "now" : s > 0 ? `${duration(s)} ago` : `in ${duration(-s)}`;
       if (time.textContent !== text) time.textContent = text;
     }
   };
 
+  // --- what the page says of the connection ---
+  // While there is none, all that may be stale is grey and no form can be sent. What is typed stays.
+  const status = document.getElementById("live");
+  let heard = Date.now(), isLost = false;
+
+  const say = (state, ...parts) => {
+    const shown = document.createElement("p");
+    shown.append(...parts);
+    if (status.innerHTML === shown.innerHTML) return;
+    status.dataset.state = state;
+    status.replaceChildren(...shown.childNodes);
+  };
+  const setLost = (lost) => {
+    isLost = lost;
+    html.classList.toggle("stale", lost);
+    for (const button of document.querySelectorAll('form[method="post"] button, button[form]'))
+      if (lost) button.setAttribute("aria-disabled", "true");
+      else button.removeAttribute("aria-disabled");
+  };
+  const connected = () => {
+    heard = Date.now();
+    setLost(false);
+    if (!stream) say("live", `Checked every ${POLL_MS / 1000} s`);
+    else say("live", isStill ? "Connected" : "Live");
+  };
+  const lost = (why) => {
+    setLost(true);
+    const since = new Date(heard).toLocaleTimeString([], { hour12: false });
+    if (why !== "signed out") { say("down", `${why} since ${since}`); return; }
+    const link = document.createElement("a");
+    link.href = location.href;
+    link.textContent = "Sign in";
+    say("down", `Signed out since ${since}: run `, Object.assign(document.createElement("code"), { textContent: "symphony open" }), " or ", link);
+  };
+  document.addEventListener("submit", (event) => {
+    if (isLost && event.target.method === "post") event.preventDefault();
+  }, true);
+
   // --- refreshing ---
+  let etag = null, isBusy = false, isAskedAgain = false;
   const typed = (node) =>
     (/radio|checkbox/.test(node.type) && node.checked !== node.defaultChecked)
     || ((node.tagName === "TEXTAREA" || node.tagName === "INPUT") && node.type !== "hidden" && node.value !== node.defaultValue)
     || (node.tagName === "SELECT" && Array.from(node.options).some((option) => option.selected !== option.defaultSelected));
   const callbacks = {
-    beforeNodeMorphed: (node) => !typed(node),
+    beforeNodeMorphed: (node, fresh) => {
+      if (node.id === "entries" && isSameTranscript(node, fresh)) { updateEntries(node, fresh); return false; }
+      return !typed(node);
+    },
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
   };
-  const apply = (html) => {
-    const fresh = new DOMParser().parseFromString(html, "text/html");
+  const morph = (node, fresh) => {
+    const isTyping = document.activeElement.matches("textarea, input, select"); // else a focused link would stay as it is
+    Idiomorph.morph(node, fresh, { morphStyle: "outerHTML", ignoreActiveValue: isTyping, callbacks });
+  };
+  const apply = async (text) => {
+    const fresh = parse(text);
     const main = fresh.getElementById("main");
     if (!main) return;
+    const hadNewest = isAtNewest();
+    await closeGap(fresh);
     document.title = fresh.title;
-    Idiomorph.morph(document.getElementById("main"), main, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
+    morph(document.getElementById("main"), main);
+    follow(hadNewest);
     tick();
     document.dispatchEvent(new Event("refreshed"));
   };
-  const refresh = async () => {
-    if ("still" in page) return;
-    if (busy) { again = true; return; }
-    busy = true;
+  // A page on which a person works is never replaced; it only asks whether the daemon is there.
+  const ask = () => {
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    if (isStill) return fetch(`${root}api/v1/state?waiting=0`, { method: "HEAD", cache: "no-store", redirect: "error", signal });
+    return fetch(location.href, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", redirect: "error", signal });
+  };
+  const refreshNow = async () => {
+    let answer, text;
     try {
-      const headers = etag ? { "If-None-Match": etag } : {};
-      const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
-      if (answer.status === 200) {
-        etag = answer.headers.get("ETag");
-        apply(await answer.text());
-      } else if (answer.status === 401) {
-        say("down", "Signed out: run symphony open");
-      }
-      if (answer.ok || answer.status === 304) live();
+      answer = await ask();
+      text = await answer.text();
     } catch {
-      down();
-    } finally {
-      setTimeout(() => { busy = false; if (again) { again = false; refresh(); } }, Number(page.pause));
+      if (!stream || stream.readyState !== EventSource.OPEN) lost("Not connected");
+      return;
+    }
+    if (answer.status === 200 && !isStill) {
+      etag = answer.headers.get("ETag");
+      await apply(text);
+    }
+    if (answer.ok || answer.status === 304) connected();
+    else if ([401, 403, 421].includes(answer.status)) lost("signed out");
+    else lost(`The daemon answers ${answer.status}`);
+  };
+  const refresh = async () => {
+    if (isStill && !isLost && stream) return;
+    if (isBusy) { isAskedAgain = true; return; }
+    isBusy = true;
+    try { await refreshNow(); } finally {
+      setTimeout(() => { isBusy = false; if (isAskedAgain) { isAskedAgain = false; refresh(); } }, Number(page.pause));
     }
   };
 
   // --- the stream ---
-  const live = () => { if (stream && stream.readyState === EventSource.OPEN) say("live", "Live"); };
-  const down = () => say("down", "Not live: trying again");
+  let stream = null, timer = 0, listened = 0; // since when the stream has been silent
   const concerns = (scope) => !page.scope || scope === "all" || scope === page.scope;
+  const hear = () => { listened = Date.now(); if (!isLost) heard = listened; };
   const connect = () => {
     clearTimeout(timer);
-    if (stream || document.hidden || "still" in page) return;
+    if (stream || document.hidden) return;
+    listened = Date.now();
     stream = new EventSource(`${root}api/v1/events`);
-    stream.onopen = () => { live(); refresh(); };
+    stream.onopen = () => {
+      hear();
+      if (isStill) connected();
+      refresh();
+    };
+    stream.addEventListener("heartbeat", hear);
     stream.addEventListener("changed", (event) => {
+      hear();
       let scope = "all";
       try { scope = JSON.parse(event.data).scope; } catch { /* an unknown event changes everything */ }
       if (concerns(scope)) refresh();
     });
     stream.onerror = () => {
-      down();
-      if (stream.readyState !== EventSource.CLOSED) return; // it connects again by itself
+      if (stream.readyState !== EventSource.CLOSED) { lost("Not connected"); listened = Date.now(); return; } // it connects again by itself
       stream = null;
       timer = setTimeout(connect, POLL_MS);
+      refresh(); // tells why
     };
   };
   const disconnect = () => { clearTimeout(timer); if (stream) stream.close(); stream = null; };
@@ -103,7 +169,111 @@
   addEventListener("pagehide", disconnect);
   addEventListener("pageshow", connect);
   setInterval(tick, 1000);
-  setInterval(() => { if (!stream && !document.hidden) refresh(); }, POLL_MS);
+  setInterval(() => { if ((!stream || isLost) && !document.hidden) refresh(); }, POLL_MS);
+  setInterval(() => {
+    if (!stream || document.hidden || Date.now() - listened < SILENCE_MS) return;
+    lost("Not connected"); // the other end is gone without a word
+    disconnect();
+    connect();
+  }, 500);
+
+  // --- the transcript: it grows at its end, and upwards by pages ---
+  const newer = document.getElementById("newer");
+  const entriesOf = (where) => where.getElementById("entries");
+  const numberOf = (entry) => Number(entry.id.slice(1));
+  const isSameTranscript = (shown, fresh) =>
+    shown && fresh && "follow" in shown.dataset && "follow" in fresh.dataset && shown.dataset.run === fresh.dataset.run;
+  let seen = 0; // the last entry that was on the screen as the newest
+
+  const isAtNewest = () => {
+    const last = entriesOf(document)?.lastElementChild;
+    if (!last || document.activeElement.matches("main textarea, main input")) return false;
+    const { bottom } = last.getBoundingClientRect();
+    return bottom > 0 && bottom < innerHeight + 48;
+  };
+  const follow = (hadNewest) => {
+    const shown = entriesOf(document);
+    if (!shown || !("follow" in shown.dataset)) { newer.hidden = true; return; }
+    if (hadNewest && shown.lastElementChild.getBoundingClientRect().bottom > innerHeight) toNewest();
+    if (hadNewest || !seen) seen = numberOf(shown.lastElementChild);
+    let count = 0;
+    for (let entry = shown.lastElementChild; entry && numberOf(entry) > seen; entry = entry.previousElementSibling) count += 1;
+    newer.hidden = !count;
+    newer.textContent = `${count} new ${count === 1 ? "entry" : "entries"}`;
+  };
+  const toNewest = () => entriesOf(document).lastElementChild.scrollIntoView({ block: "end" });
+  newer.addEventListener("click", () => { toNewest(); follow(true); });
+  addEventListener("scroll", () => { if (!newer.hidden && isAtNewest()) follow(true); }, { passive: true });
+  if (entriesOf(document)) seen = numberOf(entriesOf(document).lastElementChild);
+
+  // Entries are added and updated one by one, so that those that were loaded before stay.
+  const updateEntries = (shown, fresh) => {
+    let place = null;
+    for (const entry of [...fresh.children]) {
+      const old = document.getElementById(entry.id);
+      if (!old && place) place.after(entry);
+      else if (!old) shown.append(entry);
+      else if (!old.isEqualNode(entry)) morph(old, entry);
+      place = document.getElementById(entry.id);
+    }
+    shown.dataset.last = fresh.dataset.last;
+  };
+  const fetchPage = async (link) => {
+    try {
+      const answer = await fetch(link.getAttribute("href"), { cache: "no-store", redirect: "error", signal: AbortSignal.timeout(ANSWER_MS) });
+      return answer.ok ? parse(await answer.text()) : null;
+    } catch { return null; }
+  };
+  // Puts the page before in front of a transcript; false if there is none.
+  const prepend = async (where) => {
+    const link = where.querySelector("[data-earlier]"), shown = entriesOf(where);
+    const older = link && shown ? await fetchPage(link) : null;
+    if (!older || !entriesOf(older)) return false;
+    shown.prepend(...[...entriesOf(older).children].filter((entry) => !where.getElementById(entry.id)));
+    shown.dataset.first = entriesOf(older).dataset.first;
+    const next = older.querySelector("[data-earlier]");
+    if (next) link.setAttribute("href", next.getAttribute("href"));
+    else link.remove();
+    return true;
+  };
+  // A fresh page has the newest entries only; afterwards it follows on those that are shown.
+  const closeGap = async (fresh) => {
+    const shown = entriesOf(document), news = entriesOf(fresh);
+    if (!isSameTranscript(shown, news)) return;
+    const isGap = () => Number(news.dataset.first) > Number(shown.dataset.last) + 1;
+    for (let pages = 0; isGap() && pages < 20; pages += 1) if (!(await prepend(fresh))) break;
+    if (isGap() || (shown.children.length > MAX_ENTRIES && isAtNewest())) {
+      for (const entry of [...shown.children]) if (!fresh.getElementById(entry.id)) entry.remove();
+      shown.dataset.first = news.dataset.first;
+    } else if (Number(shown.dataset.first) < Number(news.dataset.first)) {
+      const link = document.querySelector("[data-earlier]"), freshLink = fresh.querySelector("[data-earlier]");
+      if (link) freshLink?.setAttribute("href", link.getAttribute("href"));
+      else freshLink?.remove();
+    }
+  };
+  document.addEventListener("click", async (event) => {
+    const link = event.target.closest("[data-earlier]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const shown = entriesOf(document), { bottom } = shown.getBoundingClientRect();
+    if (await prepend(document)) scrollBy({ top: shown.getBoundingClientRect().bottom - bottom, behavior: "instant" });
+    else location.href = link.href; // which shows why
+  });
+
+  // --- copying ---
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const text = button.parentElement.querySelector("pre, code");
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+    } catch { // not on an address without TLS
+      getSelection().selectAllChildren(text);
+      document.execCommand("copy");
+    }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 2_000);
+  });
 
   // --- the editor of skills: the server checks what is typed ---
   const form = document.querySelector("form[data-check]");
@@ -112,33 +282,61 @@
     const number = ++checks;
     try {
       const answer = await fetch(form.dataset.check, { method: "POST", body: new URLSearchParams(new FormData(form)), redirect: "error" });
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+      const fresh = parse(await answer.text()).getElementById("preview");
       if (fresh && number === checks) Idiomorph.morph(document.getElementById("preview"), fresh, { morphStyle: "outerHTML" });
     } catch { /* saving checks, too */ }
   };
   if (form) form.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(check, 300); });
 
   // --- the keyboard ---
+  // A key leads to what a page offers for it by data-key. Nothing is decided by a key alone: a link is
+  // followed, a confirmation is opened, and a button that sends something only gets the focus.
+  const keys = document.getElementById("keys"), keysOn = document.getElementById("keys-on");
+  keysOn.checked = true;
+  try { keysOn.checked = localStorage.getItem("keys") !== "off"; } catch { /* it was never switched off */ }
+  keysOn.addEventListener("change", () => {
+    try { localStorage.setItem("keys", keysOn.checked ? "on" : "off"); } catch { /* for this page only */ }
+  });
+  document.getElementById("keys-link").addEventListener("click", (event) => { event.preventDefault(); keys.showModal(); });
   const move = (step) => {
     const rows = [...document.querySelectorAll("main a[data-row]")];
-    const at = rows.indexOf(document.activeElement);
+    const card = document.activeElement.closest("main article, main tr, main li, main .card");
+    let at = rows.indexOf(document.activeElement);
+    if (at < 0 && card) at = rows.findIndex((row) => card.contains(row));
     const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : at + step];
     if (next) { next.focus(); next.scrollIntoView({ block: "nearest" }); }
   };
+  const offered = (key) => {
+    const card = document.activeElement.closest("main article, main tr, main li, main .card");
+    const found = card?.querySelector(`[data-key="${key}"]`);
+    if (found) return found;
+    const all = document.querySelectorAll(`main [data-key="${key}"]`);
+    return all.length === 1 ? all[0] : null; // several belong to several cards
+  };
+  const press = (target) => {
+    target.scrollIntoView({ block: "nearest" });
+    if (target.tagName === "SUMMARY") {
+      target.parentElement.open = true;
+      (target.parentElement.querySelector("textarea, select, button") ?? target).focus();
+    } else if (target.tagName === "A" || target.type === "button") target.click();
+    else target.focus();
+  };
+  const FIELDS = 'textarea, select, [contenteditable], dialog[open], input:not([type="checkbox"], [type="radio"])';
   document.addEventListener("keydown", (event) => {
     const target = event.target;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
     if (event.key === "Escape") {
       for (const open of document.querySelectorAll("details.confirm[open]")) open.open = false;
       if (target.id === "search") target.blur();
       return;
     }
-    if (target.closest("input, textarea, select, dialog[open]")) return;
+    if (!keysOn.checked || target.closest(FIELDS)) return;
     const search = document.getElementById("search");
     if (event.key === "/" && search) { event.preventDefault(); search.focus(); search.select(); }
     else if (event.key === "j") move(1);
     else if (event.key === "k") move(-1);
-    else if (event.key === "?") document.getElementById("keys").showModal();
+    else if (event.key === "?") keys.showModal();
+    else if ("das".includes(event.key) && !event.repeat && offered(event.key)) { event.preventDefault(); press(offered(event.key)); }
   });
   // A click elsewhere closes an open confirmation.
   document.addEventListener("click", (event) => {

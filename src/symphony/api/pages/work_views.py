@@ -1,0 +1,47 @@
+"""The page of what a workspace has changed so far, made from a patch; pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from symphony.api.interface import WorkingDiff
+
+_KINDS: Final = {"+": "added", "-": "removed", "@": "hunk"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkFile:
+    """A changed file: its path, or both paths if it is renamed, and its lines.
+
+    A line is a kind, which is `head`, `hunk`, `added`, `removed` or `same`, and a text.
+    """
+
+    name: str
+    lines: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The page; `cut` says that not all of it is shown."""
+
+    issue_identifier: str
+    files: tuple[WorkFile, ...]
+    cut: bool
+
+
+def work_view(identifier: str, diff: WorkingDiff) -> Work:
+    """The page of what the workspace of an issue has changed so far."""
+    # No line of a file begins so: in a patch, each has a sign before it.
+    parts = f"\n{diff.text}".split("\ndiff --git ")[1:]
+    return Work(issue_identifier=identifier, files=tuple(map(_file, parts)), cut=diff.cut)
+
+
+def _file(part: str) -> WorkFile:
+    header, *rest = part.split("\n")
+    path = header[: len(header) // 2]
+    hunks = next((at for at, line in enumerate(rest) if line.startswith("@@")), len(rest))
+    return WorkFile(
+        name=path if header == f"{path} {path}" else header,
+        lines=tuple(
+            ("head" if at < hunks else _KINDS.get(line[:1], "same"), line) for at, line in enumerate(rest)
+        ),
+    )

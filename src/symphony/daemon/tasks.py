@@ -1,0 +1,108 @@
+"""Reads issues from the tracker when people open their pages.
+
+A page that is open asks again and again; the tracker is asked at most once in a while for each issue, and
+not at all while its circuit is open. A tracker that does not answer costs a page some seconds, once.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import anyio
+from cachetools import FIFOCache
+
+from symphony.api.task import TrackerAnswer
+from symphony.daemon.context import RuntimeContext
+from symphony.domain import SymphonyError, one_line
+from symphony.trackers.base import AccountCapability, CommentCapability, unique
+
+FRESH_MS: Final = 10_000
+DEADLINE_S: Final = 4.0
+_STATES_MS: Final = 600_000
+_MAX_KEPT: Final = 64
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The last answer about an issue: when it came, of which tracker, and for which version."""
+
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    answer: TrackerAnswer | None = None
+    tracker: object = None
+    version: Hashable = None
+    at_ms: int = 0
+
+
+class TaskReader:
+    """Reads issues with their comments, and the states of the tracker.
+
+    Args:
+        now_ms: the monotonic clock.
+        deadline_s: how long one reading may take.
+    """
+
+    def __init__(self, *, now_ms: Callable[[], int], deadline_s: float = DEADLINE_S) -> None:
+        self._now_ms = now_ms
+        self._deadline_s = deadline_s
+        self._kept: FIFOCache[str, _Kept] = FIFOCache(_MAX_KEPT)
+        self._states: tuple[str, ...] = ()
+        self._states_of: object = None
+        self._states_at_ms = 0
+
+    def states(self, context: RuntimeContext) -> tuple[str, ...]:
+        """The states of the tracker as it last named them; none if they are not known, or any is legal."""
+        return self._states if self._states_of is context.tracker else ()
+
+    async def read(
+        self, context: RuntimeContext, issue_id: str, *, version: Hashable, paused: bool
+    ) -> TrackerAnswer:
+        """What the tracker says of an issue; never raises, and says what is missing.
+
+        Args:
+            context: the context in force.
+            issue_id: the issue.
+            version: of what the daemon does to the issue; with another one the last answer does not count.
+            paused: the tracker is not asked.
+        """
+        kept = self._kept.setdefault(issue_id, _Kept())
+        async with kept.lock:
+            before = kept.answer if kept.tracker is context.tracker else None
+            is_fresh = self._now_ms() - kept.at_ms < FRESH_MS and kept.version == version
+            if before is not None and is_fresh:
+                return before
+            if paused:
+                answer = TrackerAnswer(failure="the tracker fails, and is not asked for a while")
+            else:
+                answer = await self._ask(context, issue_id)
+            if answer.failure is not None and before is not None:
+                answer = replace(before, failure=answer.failure)
+            kept.answer, kept.tracker, kept.version = answer, context.tracker, version
+            kept.at_ms = self._now_ms()
+            return answer
+
+    async def _ask(self, context: RuntimeContext, issue_id: str) -> TrackerAnswer:
+        tracker, answer = context.tracker, TrackerAnswer()
+        try:
+            with anyio.fail_after(self._deadline_s):
+                found = await tracker.fetch_issues_by_ids([issue_id])
+                answer = replace(answer, issue=next(iter(found), None), answered=True)
+                if answer.issue is not None and isinstance(tracker, CommentCapability):
+                    answer = replace(answer, comments=tuple(await tracker.list_comments(issue_id)))
+                await self._learn_states(context)
+        except TimeoutError:
+            return replace(answer, failure=f"the tracker did not answer within {self._deadline_s:g} s")
+        except SymphonyError as error:
+            return replace(answer, failure=context.redaction.text(error.failure.message))
+        except Exception as error:  # noqa: BLE001 - a tracker of another package must not cost the page
+            return replace(
+                answer, failure=context.redaction.text(one_line(f"{type(error).__name__}: {error}"))
+            )
+        return answer
+
+    async def _learn_states(self, context: RuntimeContext) -> None:
+        tracker, now_ms = context.tracker, self._now_ms()
+        is_known = self._states_of is tracker and now_ms - self._states_at_ms < _STATES_MS
+        if is_known or not isinstance(tracker, AccountCapability):
+            return
+        self._states_of, self._states_at_ms = tracker, now_ms  # also if it fails: the page does not need it
+        self._states = unique((await tracker.account_info()).states)

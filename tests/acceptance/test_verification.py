@@ -37,6 +37,8 @@ def test_a_failure_goes_back_to_the_same_conversation_which_fixes_it(project: Pr
     assert project.git("show", "symphony/SYM-1:a.txt") == "good"
     (comment,) = project.comments("SYM-1", kind="delivery")
     assert "Verified at" in comment
+    runs = json.loads(project.symphony("runs", "--json").stdout)["runs"]
+    assert [run["verified"] for run in runs] == ["passed", "failed"]
 
 
 def test_after_the_rounds_a_person_is_asked_with_the_evidence(project: Project) -> None:

@@ -671,6 +671,10 @@ class PastRun(RunFacts, Document, frozen=True, kw_only=True):
     ]
     reason: Annotated[str | None, _is("Why it ended that way, in one line.")]
     trace_id: TraceId = None
+    verified: Annotated[
+        str | None,
+        _is("passed, failed, or base_failed: what verify said of its work; null if it was not verified."),
+    ] = None
 
 
 class RunRow(PastRun, frozen=True, kw_only=True):
@@ -1053,6 +1057,8 @@ class SkillFigures(Document, frozen=True, kw_only=True):
     runs: Annotated[Count, _is("Ended runs that listed it.")]
     opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
     delivered: Annotated[Count, _is("Runs that added work to their branch.")]
+    verified: Annotated[Count, _is("Runs whose work passed verify.commands.")]
+    verify_failed: Annotated[Count, _is("Runs whose work failed them; all others were not verified.")]
     ready: Annotated[Count, _is("Runs whose work was handed off for review, or is done.")]
     merged: Annotated[Count, _is("Runs whose work is known to be merged.")]
     blocked: Annotated[Count, _is("Runs after which the issue waited for a person.")]

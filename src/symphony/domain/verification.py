@@ -56,6 +56,17 @@ class CheckRun:
         return self.skipped or (self.exit_code == 0 and self.problem is None)
 
     @property
+    def result(self) -> str:
+        """How it ended: `passed`, `failed`, `base_failed`, `skipped`, or `not_done` without an exit code."""
+        if self.skipped:
+            return "skipped"
+        if self.passed:
+            return "passed"
+        if self.problem is not None:
+            return "not_done"
+        return "base_failed" if self.fails_on_base else "failed"
+
+    @property
     def ended(self) -> str:
         """How it ended, as a part of a sentence."""
         if self.skipped:

@@ -11,7 +11,6 @@ commit and the command.
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -54,15 +53,13 @@ class Verifier:
         context: settings, workspaces and agents.
         agent: the agent that did the work.
         run_id: marks the processes of the commands.
-        on_check: is told of each command that has ended.
-        step: makes a span of one command, by its name.
+        on_check: is told of each command that has ended, or was skipped.
     """
 
     context: RuntimeContext
     agent: str
     run_id: str
     on_check: Callable[[CheckRun], None]
-    step: Callable[[str], AbstractContextManager[None]]
 
     async def verify(self, workspace: Workspace, delivery: Delivery, identifier: str) -> Verification:
         """The result for the delivered head of an issue. Without a commit there is nothing to check.
@@ -103,6 +100,7 @@ class Verifier:
             for command in settings.commands:
                 if command.paths and not any(matching(changed, command.paths)):
                     checks.append(CheckRun(name=command.title, skipped=True))
+                    self.on_check(checks[-1])
                 else:
                     checks.append(await self._run(command, tree))
         try:
@@ -118,10 +116,16 @@ class Verifier:
     async def _run(self, command: VerifyCommand, tree: Path) -> CheckRun:
         _log.info("check_started", check=command.title)
         begun = time.monotonic()
-        with self.step(command.title):
-            check = await self._ended(command, tree)
+        check = await self._ended(command, tree)
         check = replace(check, duration_ms=int((time.monotonic() - begun) * 1000))
-        _log.info("check_ended", check=check.name, result=check.ended, duration_ms=check.duration_ms)
+        _log.info(
+            "check_ended",
+            check=check.name,
+            passed=check.passed,
+            exit_code=check.exit_code,
+            result=check.ended,
+            duration_ms=check.duration_ms,
+        )
         self.on_check(check)
         return check
 

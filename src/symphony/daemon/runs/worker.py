@@ -601,7 +601,6 @@ class Worker:
             context=self._context,
             agent=self._command.agent,
             run_id=self._run_id,
-            step=lambda name: self._trace.step(SpanName.CHECK, name),
             on_check=self._on_check,
         )
         try:
@@ -617,6 +616,8 @@ class Worker:
 
     def _on_check(self, check: CheckRun) -> None:
         self._transcript.on_event(check)
+        if not check.skipped:
+            self._trace.on_check(check)
         self._context.fault(FaultPoint.CHECK_ENDED)
 
     async def _recheck_skills(self) -> None:

@@ -91,14 +91,14 @@ async def no_checks(_: object) -> tuple[DoctorCheck, ...]:
 _VERSIONS = (
     VersionOutcomes(
         name="api-style", sha256="0" * 64, library_version=None, agent="codex", model="gpt-5", runs=31,
-        opened=12, delivered=26, verified=20, verify_failed=2, ready=20, merged=4, blocked=5, attempts=[1] * 31, turns=[3] * 31,
-        tokens=[900] * 31,
+        opened=12, delivered=26, verified=20, verify_failed=2, ready=20, merged=4, blocked=5,
+        attempts=[1] * 31, turns=[3] * 31, tokens=[900] * 31,
         last_used_wall_ms=1_790_000_000_000, stars=[4, 5],
     ),
     VersionOutcomes(
         name="api-style", sha256="1" * 64, library_version=2, agent="codex", model="gpt-5", runs=4,
-        opened=1, delivered=3, verified=0, verify_failed=0, ready=2, merged=0, blocked=0, attempts=[1] * 4, turns=[2] * 4,
-        tokens=[700] * 4,
+        opened=1, delivered=3, verified=0, verify_failed=0, ready=2, merged=0, blocked=0,
+        attempts=[1] * 4, turns=[2] * 4, tokens=[700] * 4,
         last_used_wall_ms=1_790_000_100_000,
     ),
 )  # fmt: skip

@@ -781,6 +781,7 @@ def verified_document(verification: Verification) -> models.Verified:
         ),
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
+        base=verification.base,
     )
 
 

@@ -594,6 +594,9 @@ class Verified(Document, frozen=True, kw_only=True):
         tuple[str, ...], _is("Changed files of verify.protect: the change touches what checks it.")
     ]
     weakened: Annotated[tuple[str, ...], _is("Tests that the change deletes or skips, as hints.")]
+    base: Annotated[
+        str | None, _is("The base commit on which failed commands were tried too; null if none were.")
+    ]
 
 
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):
@@ -1365,6 +1368,7 @@ CHECKS = (
     "repository",
     "push",
     "agent",
+    "verify",
     "tracker",
     "hosts",
     "forge",

@@ -774,6 +774,7 @@ NotifyEvent = Literal[
     "agent_limited",
     "skills",
     "pull_request",
+    "base_broken",
     "daemon_down_soon",
 ]
 """What a person can be notified of."""

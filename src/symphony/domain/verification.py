@@ -88,6 +88,7 @@ class Verification:
         problem: what is wrong besides the commands, such as work that no commit holds.
         protected_changes: files of `verify.protect` that the change touches: it changes what checks it.
         weakened: tests that the change deletes or newly skips, by lines of its diff; a hint.
+        base: the commit on which failed commands were tried too; `None` if none were.
         passed_after_failure: the same head failed before, so that a check is not to be relied on.
     """
 
@@ -96,6 +97,7 @@ class Verification:
     problem: str | None = None
     protected_changes: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
+    base: str | None = None
     passed_after_failure: bool = False
 
     @property

@@ -113,7 +113,7 @@ _OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "t
 _VERIFIED: Final = {
     "passed": ("yes", "green"),
     "failed": ("no", "red"),
-    "base_failed": ("no, base", "yellow"),
+    "base_failed": ("base", "yellow"),
 }
 _NUMBERS: Final = ("TURNS", "TOKENS", "USD", "COMMITS", "FILES")
 _CENT: Final = 0.01

@@ -53,6 +53,7 @@ class Verifier:
         context: settings, workspaces and agents.
         agent: the agent that did the work.
         run_id: marks the processes of the commands.
+        on_start: is told of each command that begins.
         on_check: is told of each command that has ended, or was skipped.
     """
 
@@ -60,6 +61,7 @@ class Verifier:
     agent: str
     run_id: str
     on_check: Callable[[CheckRun], None]
+    on_start: Callable[[str], None] = lambda _: None
 
     async def verify(self, workspace: Workspace, delivery: Delivery, identifier: str) -> Verification:
         """The result for the delivered head of an issue. Without a commit there is nothing to check.
@@ -92,17 +94,7 @@ class Verifier:
         self, found: Verification, tree: Path, changed: Sequence[str], *, set_up: bool
     ) -> Verification:
         """The result with the checks in a checkout of its head."""
-        settings, checks = self.context.settings.verify, list[CheckRun]()
-        if set_up and settings.setup is not None:
-            setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
-            checks.append(await self._run(setup, tree))
-        if all(check.passed for check in checks):
-            for command in settings.commands:
-                if command.paths and not any(matching(changed, command.paths)):
-                    checks.append(CheckRun(name=command.title, skipped=True))
-                    self.on_check(checks[-1])
-                else:
-                    checks.append(await self._run(command, tree))
+        checks = await self._checks(tree, changed, set_up=set_up)
         try:
             problem = await self.context.workspaces.differs_from(tree, found.head)
         except (GitError, OSError) as error:
@@ -113,19 +105,30 @@ class Verifier:
             problem=None if problem is None else f"the commands changed what they check: {problem}",
         )
 
+    async def check_base(self, tree: Path) -> Sequence[CheckRun]:
+        """Every command, whatever its paths, in a checkout of the base that nothing is installed in."""
+        return await self._checks(tree, None, set_up=True)
+
+    async def _checks(self, tree: Path, changed: Sequence[str] | None, *, set_up: bool) -> Sequence[CheckRun]:
+        """The commands for these changes, behind `setup`; `None` is every command."""
+        settings, checks = self.context.settings.verify, list[CheckRun]()
+        if set_up and settings.setup is not None:
+            setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
+            checks.append(await self._run(setup, tree))
+        if all(check.passed for check in checks):
+            for command in settings.commands:
+                if command.paths and changed is not None and not any(matching(changed, command.paths)):
+                    checks.append(CheckRun(name=command.title, skipped=True))
+                    self.on_check(checks[-1])
+                else:
+                    checks.append(await self._run(command, tree))
+        return checks
+
     async def _run(self, command: VerifyCommand, tree: Path) -> CheckRun:
-        _log.info("check_started", check=command.title)
+        self.on_start(command.title)
         begun = time.monotonic()
         check = await self._ended(command, tree)
         check = replace(check, duration_ms=int((time.monotonic() - begun) * 1000))
-        _log.info(
-            "check_ended",
-            check=check.name,
-            passed=check.passed,
-            exit_code=check.exit_code,
-            result=check.ended,
-            duration_ms=check.duration_ms,
-        )
         self.on_check(check)
         return check
 
@@ -179,7 +182,7 @@ class Verifier:
                 except SymphonyError as error:
                     _log.warning("base_not_checked", reason=error.failure.line)
         checks = tuple(replace(check, fails_on_base=known.get(check.name)) for check in found.checks)
-        return replace(found, checks=checks)
+        return replace(found, checks=checks, base=base)
 
     @property
     def _commands(self) -> tuple[VerifyCommand, ...]:

@@ -601,6 +601,7 @@ class Worker:
             context=self._context,
             agent=self._command.agent,
             run_id=self._run_id,
+            on_start=lambda name: _log.info("check_started", check=name),
             on_check=self._on_check,
         )
         try:
@@ -618,6 +619,14 @@ class Worker:
         self._transcript.on_event(check)
         if not check.skipped:
             self._trace.on_check(check)
+            _log.info(
+                "check_ended",
+                check=check.name,
+                passed=check.passed,
+                exit_code=check.exit_code,
+                result=check.ended,
+                duration_ms=check.duration_ms,
+            )
         self._context.fault(FaultPoint.CHECK_ENDED)
 
     async def _recheck_skills(self) -> None:

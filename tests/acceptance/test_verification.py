@@ -1,11 +1,13 @@
 """Promise: what an agent says of its work is checked by the operator's commands before it counts."""
 
 import json
+import shlex
 from typing import Any
 
 import pytest
 
 from harness.project import Ended, Project, scripted
+from published.schemas import conforms_to
 
 BAD, GOOD = {"write": "a.txt", "text": "bad\n"}, {"write": "a.txt", "text": "good\n"}
 COMMIT = {"commit": "Work"}
@@ -149,6 +151,33 @@ def test_an_agent_has_no_say_in_what_is_run(project: Project) -> None:
     front = "---\nverify: {commands: ['true']}\n---\nx\n"
     project.issue("SYM-1", [BAD, {"write": "WORKFLOW.md", "text": front}, COMMIT, DONE])
     assert [line["result"] for line in lines(project.once(), "verified")] == ["failed"]
+
+
+def test_a_person_verifies_finished_work_again_and_nothing_but_the_result_changes(project: Project) -> None:
+    red = project.root / "red"
+    verifying(
+        project,
+        {
+            "name": "tests",
+            "run": f"test ! -e a.txt || test ! -e {shlex.quote(str(red))} || {{ echo so; exit 4; }}",
+        },
+    )
+    project.issue("SYM-1", [GOOD, COMMIT, DONE])
+    with project.daemon() as daemon:
+        daemon.wait_for("work_ended")
+        again = project.symphony("verify", "SYM-1")
+        assert again.returncode == 0, again.stderr
+        red.touch()
+        failed = project.symphony("verify", "SYM-1", "--json")
+        shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+    assert failed.returncode == 1, failed.stderr
+    found = json.loads(failed.stdout)
+    conforms_to("verify", found)
+    (check,) = found["verified"]["checks"]
+    assert (found["passed"], check["exit_code"], check["output_tail"].strip()) == (False, 4, "so")
+    assert shown["result"]["verified"] == found["verified"]
+    assert [run["verified"] for run in shown["runs"]] == ["failed", "passed", "passed"]
+    assert project.written_state("SYM-1") == "Done"
 
 
 def test_each_command_stands_in_the_transcript_of_its_run(project: Project) -> None:

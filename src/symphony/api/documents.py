@@ -571,7 +571,7 @@ class _View:
             look=look,
             ended_at=self._moment(result.ended_ms),
             pull_request=None if pull is None else pull_request_document(pull),
-            verified=None if result.verification is None else verified_document(result.verification),
+            verified=_verified(result),
         )
 
     def failed_pushes(self, result: IssueResult) -> Iterator[models.FailedPush]:
@@ -758,6 +758,14 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
     return models.ResumedFrom(
         reason=resume.reason.value, thread_id=None if thread is None else thread.thread_id
     )
+
+
+def _verified(result: IssueResult) -> models.Verified | None:
+    """The verification of the head that is delivered; that of another commit is stale."""
+    made, delivered = result.verification, result.delivered
+    if made is None or (delivered is not None and made.head != delivered.head):
+        return None
+    return verified_document(made)
 
 
 def verified_document(verification: Verification) -> models.Verified:

@@ -257,6 +257,7 @@ ON_ISSUE: Final = {
             "deny",
             "Deny the request of the issue's agent that is open, for its session, and let it continue.",
         ),
+        _on_issue("verify", "Run the checks on the finished work of the issue; only the result changes."),
         _on_issue("move", "Move the issue to another state of the tracker, and poll.", models.Move),
     )
 }

@@ -210,6 +210,7 @@ SECTIONS: Final = {
     "Steer": {
         "stop": ("steer:stop", "End the run of an issue, and keep it from starting."),
         "retry": ("steer:retry", "Retry an issue now."),
+        "verify": ("steer:verify", "Run the checks on the finished work of an issue."),
         "unblock": ("steer:unblock", "Give a blocked issue a new budget and retry it."),
         "answer": ("steer:answer", "Answer the question of an issue's agent."),
         "feedback": ("steer:feedback", "Rate the work on an issue, so that skills get better."),

@@ -567,7 +567,7 @@ _ALREADY: Final = {
 }
 
 
-def _effect(action: OperatorAction, state: State, issue_id: str) -> str:
+def _effect(action: OperatorAction, state: State, issue_id: str) -> str:  # noqa: C901 - one case per action
     """What happens now, in one line; `state` is from before the action."""
     running, blocked = len(state.running), state.blocked.get(issue_id)
     match action:
@@ -590,6 +590,8 @@ def _effect(action: OperatorAction, state: State, issue_id: str) -> str:
                 else "the next attempt gets the answer"
             )
             text = f"{gets}; {_next_try(state, blocked)}"
+        case OperatorAction.VERIFY:
+            text = "its work is verified now, or as soon as a slot is free"
         case OperatorAction.PAUSE:
             agents = f"{plural(running, 'running agent')} may go on"
             text = (

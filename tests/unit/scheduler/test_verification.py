@@ -29,9 +29,11 @@ from symphony.scheduler import (
     ResumeReason,
     RunEnded,
     StartRun,
+    StopAsked,
     StopReason,
     StopRun,
     is_verified,
+    refusal,
 )
 
 PASSED = Verification(head="abc", checks=(CheckRun(name="tests", exit_code=0),))
@@ -171,6 +173,51 @@ def test_a_verification_that_was_cut_off_is_made_by_a_run_without_a_session() ->
     verified(story, PASSED).advance(2_000)
     assert story.state.entry("1") is None
     assert story.said(CleanWorkspace)
+
+
+def by_hand(state: str = "Human Review") -> Story:
+    """Finished work, of which a person asks the verification, and the run for that."""
+    story = verified(handing_over(state), PASSED).advance(2_000).forget()
+    story.tell(OperatorAsked(action=OperatorAction.VERIFY, issue_id="1"))
+    return story.advance(10)
+
+
+@pytest.mark.parametrize("state", ["Human Review", "Done"])
+@pytest.mark.parametrize("made", [PASSED, FAILED, None])
+def test_a_verification_by_hand_changes_the_result_and_nothing_else(
+    state: str, made: Verification | None
+) -> None:
+    story = by_hand(state)
+    assert [run.resume and run.resume.reason for run in story.said(StartRun)] == [ResumeReason.VERIFY]
+    verified(story, made).advance(400_000)
+    assert story.state.entry("1") is None
+    assert len(story.said(StartRun)) == 1, "no agent is told, and nothing is tried again"
+    assert story.said(MoveIssue) == []
+    result = story.state.results["1"]
+    assert result.status in {ResultStatus.READY, ResultStatus.ENDED}
+    assert result.verification == (made or PASSED), "what was not carried out says nothing new"
+    assert result.verify_rounds == 0
+
+
+def test_a_daemon_that_ends_leaves_a_verification_by_hand_to_the_next_one() -> None:
+    story = by_hand()
+    story.tell(StopAsked())
+    verified(story, None, kind=OutcomeKind.CANCELED)
+    assert (resume_of(story).reason, resume_of(story).by_hand) == (ResumeReason.VERIFY, True)
+
+
+def test_only_finished_work_can_be_verified_by_hand() -> None:
+    def code(story: Story) -> str | None:
+        refused = refusal(story.state, OperatorAction.VERIFY, "1")
+        return None if refused is None else refused.code
+
+    finished = verified(handing_over(), PASSED).advance(2_000)
+    assert code(finished) is None
+    finished.tell(OperatorAsked(action=OperatorAction.PAUSE))
+    assert code(finished) == "nothing_starts"
+    assert code(handing_over()) == "claimed"
+    assert code(Story(make_issue(state="Done"), verify_rounds=1).begin()) == "nothing_delivered"
+    assert code(verified(handing_over(verify_rounds=None), None).advance(2_000)) == "no_checks"
 
 
 def test_a_drain_leaves_a_verification_to_the_next_daemon() -> None:

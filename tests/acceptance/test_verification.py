@@ -4,6 +4,7 @@ import json
 import shlex
 from typing import Any
 
+import httpx
 import pytest
 
 from harness.project import Ended, Project, scripted
@@ -178,6 +179,36 @@ def test_a_person_verifies_finished_work_again_and_nothing_but_the_result_change
     assert shown["result"]["verified"] == found["verified"]
     assert [run["verified"] for run in shown["runs"]] == ["failed", "passed", "passed"]
     assert project.written_state("SYM-1") == "Done"
+
+
+def test_files_that_checks_leave_are_kept_with_the_run_and_served(project: Project) -> None:
+    secret = "correct-horse-battery-staple"
+    project.environment["MY_TOKEN"] = secret
+    run = "mkdir out; echo \"<a>$MY_TOKEN</a>\" >out/j.xml; ln -s /etc/passwd out/l.xml; cp out/j.xml p.html"
+    project.workflow(
+        command=scripted("--threads", str(project.root / "threads")),
+        codex={"env": ["MY_TOKEN"]},
+        verify={"commands": [run], "artifacts": ["out/**", "*.html"], "where": "clean"},
+    )
+    project.issue("SYM-1", [GOOD, COMMIT, DONE])
+    with project.daemon() as daemon:
+        daemon.wait_for("work_ended")
+        shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+        found = {one["name"]: one["path"] for one in shown["result"]["verified"]["artifacts"]}
+        socket = json.loads((project.state_dir / "control.json").read_text())["socket"]
+        with httpx.Client(transport=httpx.HTTPTransport(uds=socket), base_url="http://symphony") as client:
+            answers = {name: client.get(path) for name, path in found.items()}
+            assert client.get("/issues/SYM-1/artifacts/..%2Fcontrol.json").status_code == 404
+            page = client.get("/issues/SYM-1").text
+    assert sorted(found) == ["out/j.xml", "p.html"]
+    xml, html = answers["out/j.xml"], answers["p.html"]
+    assert xml.headers["content-type"] == "text/plain; charset=utf-8"
+    assert html.headers["content-type"] == "application/octet-stream"
+    assert html.headers["content-disposition"].startswith("attachment;")
+    assert xml.text == html.text == "<a>***</a>\n"
+    assert all(path in page for path in found.values())
+    (kept,) = (project.state_dir / "artifacts").iterdir()
+    assert kept.name == shown["runs"][0]["run_id"]
 
 
 def test_each_command_stands_in_the_transcript_of_its_run(project: Project) -> None:

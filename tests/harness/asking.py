@@ -120,6 +120,7 @@ class FakeOperator:
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     records: tuple[RunRecord, ...] = ()
     diffs: dict[str, BranchDiff] = field(default_factory=dict)
+    artifacts: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     settings: tuple[Setting, ...] = (
         Setting(key="tracker.kind", value="markdown", given=True),
         Setting(key="polling.interval_ms", value="30000", given=False),
@@ -259,6 +260,10 @@ class FakeOperator:
     async def diff(self, identifier: str) -> BranchDiff | None:
         self._try()
         return self.diffs.get(identifier)
+
+    async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
+        self._try()
+        return self.artifacts.get((identifier, file))
 
     async def metrics(self) -> Exposition:
         self._try()

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote
 
 from msgspec import structs
 
@@ -765,11 +766,12 @@ def _verified(result: IssueResult) -> models.Verified | None:
     made, delivered = result.verification, result.delivered
     if made is None or (delivered is not None and made.head != delivered.head):
         return None
-    return verified_document(made)
+    return verified_document(made, result.issue.identifier)
 
 
-def verified_document(verification: Verification) -> models.Verified:
-    """The verification of a delivered commit."""
+def verified_document(verification: Verification, identifier: str) -> models.Verified:
+    """The verification of a delivered commit of the issue of that identifier."""
+    place = f"/issues/{quote(identifier, safe='')}/artifacts"
     return models.Verified(
         head=verification.head,
         passed=verification.passed,
@@ -790,6 +792,14 @@ def verified_document(verification: Verification) -> models.Verified:
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
         base=verification.base,
+        artifacts=tuple(
+            models.Artifact(
+                name=kept.name,
+                bytes=kept.size,
+                path=None if kept.size is None else f"{place}/{kept.file}",
+            )
+            for kept in verification.artifacts
+        ),
     )
 
 

@@ -270,6 +270,18 @@ class Operator(Protocol):
         """
         ...
 
+    async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
+        """Name and content of a file that a check of the delivered commit left; `None` if it is not kept.
+
+        Args:
+            identifier: the issue.
+            file: the last part of the `path` of an `Artifact`.
+
+        Raises:
+            UnavailableError: the daemon is starting.
+        """
+        ...
+
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
         """Carry out an operator's action; `None` if the issue is not known.
 

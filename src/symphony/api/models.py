@@ -582,6 +582,14 @@ class VerifiedCheck(Document, frozen=True, kw_only=True):
     fails_on_base: Annotated[bool | None, _is("Whether it fails on the base commit too; null if unknown.")]
 
 
+class Artifact(Document, frozen=True, kw_only=True):
+    """A file that a check left and that is kept with the run."""
+
+    name: Annotated[str, _is("Its path in the checkout; untrusted text.")]
+    bytes: Annotated[int | None, _is("Null if it was too large to be kept.")]
+    path: Annotated[str | None, _is("Where this daemon serves it, as a download; null if it is not kept.")]
+
+
 class Verified(Document, frozen=True, kw_only=True):
     """What the operator's commands say of the delivered commit."""
 
@@ -597,6 +605,7 @@ class Verified(Document, frozen=True, kw_only=True):
     base: Annotated[
         str | None, _is("The base commit on which failed commands were tried too; null if none were.")
     ]
+    artifacts: Annotated[tuple[Artifact, ...], _is("Files of verify.artifacts that the checks left.")] = ()
 
 
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):

@@ -416,6 +416,7 @@ PAGES: Final = (
     _page("issue_page", "/issues/{identifier}"),
     _page("prompt_page", "/issues/{identifier}/prompt"),
     _page("diff_page", "/issues/{identifier}/diff"),
+    _page("artifact", "/issues/{identifier}/artifacts/{file}"),
     _page("history_page", "/history"),
     _page("skills_page", SKILLS_PATH),
     _page("new_skill_page", f"{SKILLS_PATH}/new"),

@@ -311,6 +311,9 @@ class VerifySettings(Section):
     protect: Names = live(
         (), "globs of files that check the work; a change of them is shown beside the result"
     )
+    artifacts: Names = live(
+        (), "globs of [reports and pictures](verification.md#artifacts) that are kept with the run"
+    )
 
 
 class BudgetSettings(Section):

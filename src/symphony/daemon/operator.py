@@ -46,6 +46,7 @@ from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.moves import move_now
 from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.rehearsals import Rehearsals
+from symphony.daemon.runs.artifacts import read_artifact
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.runs.tracing import Traces
@@ -338,6 +339,18 @@ class ServiceOperator(Observer):
         except TimeoutError:
             message = f"no diff within {self._limits.snapshot_s:g} s: the branch is large or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
+
+    async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
+        """See `api.interface.Operator`."""
+        state, _ = self._ready()
+        results = (each for each in state.results.values() if each.issue.identifier == identifier)
+        made = next((each.verification for each in results), None)
+        name = next((one.name for one in made.artifacts if one.file == file), None) if made else None
+        if made is None or name is None or made.run_id is None:
+            return None
+        place = self._core.state_dir.artifacts / made.run_id
+        data = await to_thread.run_sync(read_artifact, place, file)
+        return None if data is None else (name, data)
 
     async def metrics(self) -> Exposition:
         """See `api.interface.Operator`."""

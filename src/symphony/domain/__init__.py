@@ -78,5 +78,6 @@ from symphony.domain.usage import find_price as find_price
 from symphony.domain.verification import MAX_CHECK_OUTPUT_CHARS as MAX_CHECK_OUTPUT_CHARS
 from symphony.domain.verification import MAX_NAMED_CHANGES as MAX_NAMED_CHANGES
 from symphony.domain.verification import CheckRun as CheckRun
+from symphony.domain.verification import KeptFile as KeptFile
 from symphony.domain.verification import Verification as Verification
 from symphony.domain.verification import VerificationStatus as VerificationStatus

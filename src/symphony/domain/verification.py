@@ -1,8 +1,10 @@
 """What the operator's own commands say of finished work. An agent's claim is not among it."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+from urllib.parse import quote
 
 from symphony.domain.redaction import Redaction, fence, plain_text
 
@@ -14,6 +16,8 @@ MAX_EVIDENCE_CHARS: Final = 24_000
 
 MAX_NAMED_CHANGES: Final = 50
 """How many protected paths and hints a verification names."""
+
+_MAX_FILE_CHARS: Final = 200
 
 
 class VerificationStatus(StrEnum):
@@ -79,6 +83,24 @@ class CheckRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFile:
+    """A file that a check left, by its path in the checkout; `size` in bytes, `None` if it was too large."""
+
+    name: str
+    size: int | None = None
+
+    @property
+    def file(self) -> str:
+        """Its name where it is kept: the percent-encoded path; that of a long one ends with a digest."""
+        encoded = quote(self.name, safe="", errors="replace")
+        encoded = f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
+        if len(encoded) <= _MAX_FILE_CHARS:
+            return encoded
+        digest = hashlib.sha256(self.name.encode(errors="replace")).hexdigest()[:16]
+        return f"{encoded[:_MAX_FILE_CHARS]}~{digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     """The checks of one delivered head.
 
@@ -89,6 +111,8 @@ class Verification:
         protected_changes: files of `verify.protect` that the change touches: it changes what checks it.
         weakened: tests that the change deletes or newly skips, by lines of its diff; a hint.
         base: the commit on which failed commands were tried too; `None` if none were.
+        artifacts: files of `verify.artifacts` that the checks left.
+        run_id: the run that kept them.
         passed_after_failure: the same head failed before, so that a check is not to be relied on.
     """
 
@@ -98,6 +122,8 @@ class Verification:
     protected_changes: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
     base: str | None = None
+    artifacts: tuple[KeptFile, ...] = ()
+    run_id: str | None = None
     passed_after_failure: bool = False
 
     @property

@@ -52,6 +52,7 @@ DEFAULTS: dict[str, object] = {
     "verify.where": "workspace",
     "verify.rounds": 2,
     "verify.protect": (),
+    "verify.artifacts": (),
     "agent.kind": "codex",
     "agent.fallback": None,
     "agent.rules": (),

@@ -10,7 +10,7 @@ commit and the command.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -22,10 +22,12 @@ from symphony import to_thread
 from symphony.agents.base import RunsCommands
 from symphony.config import VerifyCommand
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.runs.artifacts import find_artifacts
 from symphony.domain import (
     MAX_CHECK_OUTPUT_CHARS,
     MAX_NAMED_CHANGES,
     CheckRun,
+    KeptFile,
     SymphonyError,
     Verification,
     plain_text,
@@ -53,6 +55,7 @@ class Verifier:
         context: settings, workspaces and agents.
         agent: the agent that did the work.
         run_id: marks the processes of the commands.
+        on_artifact: keeps a file that the commands left, by its name; raises `SymphonyError`.
         on_start: is told of each command that begins.
         on_check: is told of each command that has ended, or was skipped.
     """
@@ -61,6 +64,7 @@ class Verifier:
     agent: str
     run_id: str
     on_check: Callable[[CheckRun], None]
+    on_artifact: Callable[[str, bytes], Awaitable[None]] | None = None
     on_start: Callable[[str], None] = lambda _: None
 
     async def verify(self, workspace: Workspace, delivery: Delivery, identifier: str) -> Verification:
@@ -95,6 +99,7 @@ class Verifier:
     ) -> Verification:
         """The result with the checks in a checkout of its head."""
         checks = await self._checks(tree, changed, set_up=set_up)
+        artifacts = await self._keep_artifacts(tree)
         try:
             problem = await self.context.workspaces.differs_from(tree, found.head)
         except (GitError, OSError) as error:
@@ -102,8 +107,27 @@ class Verifier:
         return replace(
             found,
             checks=tuple(checks),
+            artifacts=artifacts,
             problem=None if problem is None else f"the commands changed what they check: {problem}",
         )
+
+    async def _keep_artifacts(self, tree: Path) -> tuple[KeptFile, ...]:
+        """Keep the files that `verify.artifacts` names; a file that cannot be kept fails no check."""
+        globs, redaction = self.context.settings.verify.artifacts, self.context.redaction
+        if not globs or self.on_artifact is None:
+            return ()
+        found = find_artifacts(tree, lambda path: any(matching([path], globs)), redaction)
+        kept = list[KeptFile]()
+        while (one := await to_thread.run_sync(next, found, None)) is not None:
+            file, data = one
+            try:
+                if data is not None:
+                    await self.on_artifact(file.name, data)
+                kept.append(file)
+            except SymphonyError as error:
+                _log.warning("artifact_not_kept", file=file.name, reason=error.failure.line)
+        _log.info("artifacts_kept", files=len(kept), bytes=sum(each.size or 0 for each in kept))
+        return tuple(kept)
 
     async def check_base(self, tree: Path) -> Sequence[CheckRun]:
         """Every command, whatever its paths, in a checkout of the base that nothing is installed in."""

@@ -603,6 +603,7 @@ class Worker:
             run_id=self._run_id,
             on_start=lambda name: _log.info("check_started", check=name),
             on_check=self._on_check,
+            on_artifact=self._keep_artifact,
         )
         try:
             verification = await verifier.verify(workspace, delivery, self._issue.identifier)
@@ -628,6 +629,9 @@ class Worker:
                 duration_ms=check.duration_ms,
             )
         self._context.fault(FaultPoint.CHECK_ENDED)
+
+    async def _keep_artifact(self, name: str, data: bytes) -> None:
+        await self._link.request(lambda number: frames.ArtifactFound(request=number, name=name, data=data))
 
     async def _recheck_skills(self) -> None:
         """Report what the run itself made of the skills: it may be the last one of its issue."""

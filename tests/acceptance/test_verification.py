@@ -184,7 +184,7 @@ def test_a_person_verifies_finished_work_again_and_nothing_but_the_result_change
 def test_files_that_checks_leave_are_kept_with_the_run_and_served(project: Project) -> None:
     secret = "correct-horse-battery-staple"
     project.environment["MY_TOKEN"] = secret
-    run = "mkdir out; echo \"<a>$MY_TOKEN</a>\" >out/j.xml; ln -s /etc/passwd out/l.xml; cp out/j.xml p.html"
+    run = 'mkdir out; echo "<a>$MY_TOKEN</a>" >out/j.xml; ln -s /etc/passwd out/l.xml; cp out/j.xml p.html'
     project.workflow(
         command=scripted("--threads", str(project.root / "threads")),
         codex={"env": ["MY_TOKEN"]},

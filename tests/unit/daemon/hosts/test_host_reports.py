@@ -16,6 +16,7 @@ from symphony.api.models import DroppedSkill, InstructionModule, Instructions, L
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError
 from symphony.daemon.hosts.host_reports import MAX_FRAMES, MAX_LISTED, HostReports
+from symphony.daemon.runs.artifacts import MAX_FILE_BYTES
 from symphony.domain import MASK, Blame, Category, Failure, Redaction, Tokens
 from symphony.journal.transcripts import CommandEntry, MessageEntry, PlanEntry, TranscriptPlanStep
 from symphony.library.model import Authorship, Evidence, Resolution, SkillText

@@ -37,7 +37,6 @@ from symphony.api.models import (
     Rehearsal,
     Runs,
     Setting,
-    SkillFinding,
     Skills,
     SkillsOverview,
     SkillUses,
@@ -57,6 +56,7 @@ from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
+from symphony.problem import Problem, Severity
 
 __all__ = [
     "BEARER",
@@ -181,10 +181,10 @@ class FakeOperator:
             priority=100,
             phases=("IMPLEMENT",),
         )
-        problem = SkillFinding(
+        problem = Problem(
             path=".symphony/skills/mails/SKILL.md",
             scope="project",
-            severity="error",
+            severity=Severity.ERROR,
             code="invalid_yaml",
             line=4,
             column=12,

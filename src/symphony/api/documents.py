@@ -21,7 +21,18 @@ from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, NO_COST, Cost, Failure, Issue, Selection, Verification, one_line
+from symphony.domain import (
+    ALL_ISSUES,
+    NO_COST,
+    CheckRun,
+    Cost,
+    Failure,
+    Issue,
+    ReviewerVerdict,
+    Selection,
+    Verification,
+    one_line,
+)
 from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
 from symphony.library.model import StoredFeedback
@@ -761,6 +772,22 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
     )
 
 
+def check_documents(checks: Iterable[CheckRun]) -> tuple[models.VerifiedCheck, ...]:
+    """Commands that ran on a commit."""
+    return tuple(
+        models.VerifiedCheck(
+            name=check.name,
+            passed=check.passed,
+            exit_code=check.exit_code,
+            duration_ms=check.duration_ms,
+            result=check.ended,
+            output_tail=check.output_tail,
+            fails_on_base=check.fails_on_base,
+        )
+        for check in checks
+    )
+
+
 def _verified(result: IssueResult) -> models.Verified | None:
     """The verification of the head that is delivered; that of another commit is stale."""
     made, delivered = result.verification, result.delivered
@@ -777,18 +804,7 @@ def verified_document(verification: Verification, identifier: str) -> models.Ver
         passed=verification.passed,
         status=verification.status.value,
         message=one_line(verification.line),
-        checks=tuple(
-            models.VerifiedCheck(
-                name=check.name,
-                passed=check.passed,
-                exit_code=check.exit_code,
-                duration_ms=check.duration_ms,
-                result=check.ended,
-                output_tail=check.output_tail,
-                fails_on_base=check.fails_on_base,
-            )
-            for check in verification.checks
-        ),
+        checks=check_documents(verification.checks),
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
         base=verification.base,
@@ -799,6 +815,18 @@ def verified_document(verification: Verification, identifier: str) -> models.Ver
                 path=None if kept.size is None else f"{place}/{kept.file}",
             )
             for kept in verification.artifacts
+        ),
+        reviewer=None if verification.reviewer is None else _reviewer(verification.reviewer),
+    )
+
+
+def _reviewer(verdict: ReviewerVerdict) -> models.VerifiedReviewer:
+    return models.VerifiedReviewer(
+        agent=verdict.reviewer,
+        verdict="approve" if verdict.approves else "request_changes",
+        remarks=tuple(
+            models.VerifiedRemark(file=remark.file, line=remark.line, text=remark.text)
+            for remark in verdict.remarks
         ),
     )
 
@@ -874,6 +902,17 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
             )
             for job in jobs
         )
+    )
+
+
+def created_document(issue: Issue) -> models.CreatedIssue:
+    """An issue that was created just now."""
+    return models.CreatedIssue(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        issue_url=issue.url,
+        title=issue.title,
+        state=issue.state,
     )
 
 

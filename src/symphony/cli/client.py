@@ -22,15 +22,18 @@ from typing_extensions import Buffer, override
 
 from symphony.api import routes
 from symphony.api.models import (
+    CreatedIssue,
     Document,
     Error,
     Feedback,
     Issue,
     Link,
+    NewIssue,
     Outbox,
     Prompt,
     Refresh,
     Rehearsal,
+    Schedules,
     Stars,
     State,
     Verb,
@@ -43,6 +46,7 @@ _Document = TypeVar("_Document", bound=Document)
 
 _ANSWER_S: Final = 10.0
 _PROMPT_S: Final = 60.0
+_CREATE_S: Final = 130.0  # a daemon tries it twice
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _SUCCESS: Final = range(200, 300)
 _NOT_FOUND: Final = 404
@@ -136,6 +140,19 @@ class Client:
         """Which branches of these issues merge together, or of all ready ones."""
         query = [("issue", one) for one in identifiers]
         return self._known(self._ask(routes.REHEARSAL, query=query, timeout_s=_PROMPT_S))
+
+    def create_issue(self, given: NewIssue) -> CreatedIssue:
+        """Create an issue at the tracker."""
+        body = structs.asdict(given)
+        return self._known(self._ask(routes.CREATE_ISSUE, body=body, timeout_s=_CREATE_S))
+
+    def schedules(self) -> Schedules:
+        """The schedules by which issues are filed."""
+        return self._known(self._ask(routes.SCHEDULES))
+
+    def run_schedule(self, name: str) -> CreatedIssue | None:
+        """File an issue of a schedule now; None if there is no such schedule."""
+        return self._ask(routes.RUN_SCHEDULE, body={"name": name}, timeout_s=_CREATE_S)
 
     def refresh(self) -> Refresh:
         """Poll the tracker now."""

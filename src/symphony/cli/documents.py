@@ -11,6 +11,7 @@ from msgspec import Meta, field
 from symphony.api.models import (
     Agent,
     ClosedDocument,
+    CreatedIssue,
     DoctorCheck,
     Document,
     Explanation,
@@ -25,6 +26,7 @@ from symphony.api.models import (
     Positive,
     PromptComment,
     Rehearsal,
+    Schedule,
     SkillOutcomes,
     Skills,
     SkillUses,
@@ -986,6 +988,17 @@ class Verification(ClosedDocument, frozen=True, kw_only=True):
     passed: Annotated[bool, _is("All checks passed on the delivered commit.")]
     message: Annotated[str, _is("The same in one sentence, or why there is no result.")]
     verified: Annotated[Verified | None, _is("Null if the checks could not be carried out to their end.")]
+
+
+class SchedulesShown(ClosedDocument, frozen=True, kw_only=True):
+    """`symphony schedules --json`."""
+
+    source: Source
+    schedules: tuple[Schedule, ...]
+
+
+class IssueCreated(CreatedIssue, frozen=True, kw_only=True):
+    """`symphony schedules run --json`, and `symphony issue new --json` on other trackers than a board."""
 
 
 class OutboxShown(ClosedDocument, frozen=True, kw_only=True):

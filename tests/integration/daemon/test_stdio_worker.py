@@ -126,7 +126,8 @@ def parsed(project: Project) -> Workflow:
 async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts) -> None:
     project.skill("style", body="commit-prefix: docs")
     project.commit("A skill")
-    verify = {"commands": ["echo left >left.xml"], "artifacts": ["*.xml"]}
+    check = {"name": "tests", "run": "echo 1 passed; test -e new.txt; echo left >left.xml"}
+    verify = {"commands": [check], "artifacts": ["*.xml"]}
     project.workflow(command=scripted(), hooks={"before_run": "pwd > ../hook"}, verify=verify)
     steps: list[dict[str, Any]] = [
         {"skill": "style"},
@@ -141,6 +142,11 @@ async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts
     assert len(hosts.made) == 1
     assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
     assert ended.outcome.delivered is not None
+    assert ended.outcome.verification is not None
+    assert ended.outcome.verification.head == ended.outcome.delivered.head
+    assert [(one.passed, one.output_tail) for one in ended.outcome.verification.checks] == [
+        (True, "1 passed\n")
+    ]
     assert project.branch_log("SYM-1") == ["docs: one"]
     assert project.written_state("SYM-1") == "Done", "the tool ran in the daemon"
     run = next(state.running[one] for state in served.watcher.states for one in state.running)

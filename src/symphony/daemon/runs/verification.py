@@ -10,7 +10,7 @@ commit and the command.
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -89,19 +89,35 @@ class Verifier:
             return replace(found, problem=_uncommitted(delivery))
         if settings.where == "clean":
             async with self.context.workspaces.checkout(workspace, head) as tree:
-                found = await self._check(found, tree, changed, set_up=True)
+                found = await self.check(found, tree, changed, set_up=True)
         else:
-            found = await self._check(found, workspace.path, changed, set_up=False)
+            found = await self.check(found, workspace.path, changed, set_up=False)
         return found if found.passed else await self._compare_with_base(found, workspace)
 
-    async def _check(
-        self, found: Verification, tree: Path, changed: Sequence[str], *, set_up: bool
+    async def check(
+        self,
+        found: Verification,
+        tree: Path,
+        changed: Sequence[str] | None,
+        *,
+        set_up: bool,
+        only: Collection[str] | None = None,
+        objects: Path | None = None,
     ) -> Verification:
-        """The result with the checks in a checkout of its head."""
-        checks = await self._checks(tree, changed, set_up=set_up)
+        """The result with the checks in a checkout of its head.
+
+        Args:
+            found: says the head.
+            tree: the checkout.
+            changed: the files that the change touches; `None` for all, so that every command runs.
+            set_up: whether `verify.setup` runs first.
+            only: the names of the commands that run; all if `None`.
+            objects: the object store that has the head, if it is not that of the mirror.
+        """
+        checks = await self._checks(tree, changed, set_up=set_up, only=only)
         artifacts = await self._keep_artifacts(tree)
         try:
-            problem = await self.context.workspaces.differs_from(tree, found.head)
+            problem = await self.context.workspaces.differs_from(tree, found.head, objects=objects)
         except (GitError, OSError) as error:
             problem = f"whether they changed the work is unknown: {error}"
         return replace(
@@ -133,14 +149,23 @@ class Verifier:
         """Every command, whatever its paths, in a checkout of the base that nothing is installed in."""
         return await self._checks(tree, None, set_up=True)
 
-    async def _checks(self, tree: Path, changed: Sequence[str] | None, *, set_up: bool) -> Sequence[CheckRun]:
-        """The commands for these changes, behind `setup`; `None` is every command."""
+    async def _checks(
+        self,
+        tree: Path,
+        changed: Sequence[str] | None,
+        *,
+        set_up: bool,
+        only: Collection[str] | None = None,
+    ) -> Sequence[CheckRun]:
+        """The commands as `check` says, behind `setup`."""
         settings, checks = self.context.settings.verify, list[CheckRun]()
         if set_up and settings.setup is not None:
             setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
             checks.append(await self._run(setup, tree))
         if all(check.passed for check in checks):
             for command in settings.commands:
+                if only is not None and command.title not in only:
+                    continue
                 if command.paths and changed is not None and not any(matching(changed, command.paths)):
                     checks.append(CheckRun(name=command.title, skipped=True))
                     self.on_check(checks[-1])

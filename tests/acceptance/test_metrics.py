@@ -16,6 +16,7 @@ SHOWN_ELSEWHERE = {
     metrics.NOTIFICATIONS.name,  # test_notifications.py: targets that answer, and one that does not
     *(each.name for each in (metrics.HOST_SLOTS, metrics.HOST_RUNS, metrics.HOST_FAILURES)),  # test_hosts.py
     metrics.WEBHOOKS.name,  # test_trackers.py: a tracker that sends webhooks
+    *(each.name for each in (metrics.CHECKS, metrics.CHECK_DURATION)),  # unit/daemon/test_metrics.py
     metrics.REHEARSALS.name,  # unit/daemon/test_metrics.py: finished branches that are merged on trial
     metrics.PULL_REQUESTS.name,  # integration/daemon/test_pull_requests.py: a forge
 }

@@ -24,7 +24,8 @@ SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
 def _traced(project: Project, receiver: Received, *, content: bool = False) -> None:
     project.environment["COLLECTOR_KEY"] = SECRET
     tracing = {"endpoint": receiver.url, "headers": {"x-key": "$COLLECTOR_KEY"}, "content": content}
-    project.workflow(tracing=tracing, hooks={"before_run": "true"})
+    verify = {"commands": [{"name": "tests", "run": "true"}]}
+    project.workflow(tracing=tracing, hooks={"before_run": "true"}, verify=verify)
 
 
 def _asked(project: Project, path: str) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def test_a_run_is_a_tree_of_spans(project: Project) -> None:
         *expected,
         "invoke_agent codex",
         "symphony.delivery",
+        "symphony.check",
     ]
     assert "symphony.skills" in steps
     spans = {span.name: span for span in receiver.spans}
@@ -69,6 +71,8 @@ def test_a_run_is_a_tree_of_spans(project: Project) -> None:
     assert attributes(spans[root])["symphony.outcome"] == "succeeded"
     assert attributes(spans[root])["symphony.commits"] == 1
     assert attributes(spans["invoke_agent codex"])["gen_ai.conversation.id"]
+    check = attributes(spans["symphony.check"])
+    assert (check["symphony.check.name"], check["process.exit.code"]) == ("tests", 0)
     tools = [attributes(span) for span in receiver.spans if span.name.startswith("execute_tool")]
     assert [tool.get("gen_ai.skill.name") for tool in tools].count("greeting") == 1
     assert SECRET not in str(receiver.spans)

@@ -1,14 +1,17 @@
 """Promise: what an agent says of its work is checked by the operator's commands before it counts."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
 from harness.project import Ended, Project, scripted, until
 from harness.shell import word
+from published.schemas import conforms_to
 
 BAD, GOOD = {"write": "a.txt", "text": "bad\n"}, {"write": "a.txt", "text": "good\n"}
 COMMIT = {"commit": "Work"}
@@ -40,6 +43,8 @@ def test_a_failure_goes_back_to_the_same_conversation_which_fixes_it(project: Pr
     assert project.git("show", "symphony/SYM-1:a.txt") == "good"
     (comment,) = project.comments("SYM-1", kind="delivery")
     assert "Verified at" in comment
+    runs = json.loads(project.symphony("runs", "--json").stdout)["runs"]
+    assert [run["verified"] for run in runs] == ["passed", "failed"]
 
 
 def test_after_the_rounds_a_person_is_asked_with_the_evidence(project: Project) -> None:
@@ -168,6 +173,63 @@ def test_an_agent_has_no_say_in_what_is_run(project: Project) -> None:
     front = "---\nverify: {commands: ['true']}\n---\nx\n"
     project.issue("SYM-1", [BAD, {"write": "WORKFLOW.md", "text": front}, COMMIT, DONE])
     assert [line["result"] for line in lines(project.once(), "verified")] == ["failed"]
+
+
+def test_a_person_verifies_finished_work_again_and_nothing_but_the_result_changes(project: Project) -> None:
+    red = project.root / "red"
+    verifying(
+        project,
+        {
+            "name": "tests",
+            "run": f"test ! -e a.txt || test ! -e {shlex.quote(str(red))} || {{ echo so; exit 4; }}",
+        },
+    )
+    project.issue("SYM-1", [GOOD, COMMIT, DONE])
+    with project.daemon() as daemon:
+        daemon.wait_for("work_ended")
+        again = project.symphony("verify", "SYM-1")
+        assert again.returncode == 0, again.stderr
+        red.touch()
+        failed = project.symphony("verify", "SYM-1", "--json")
+        shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+    assert failed.returncode == 1, failed.stderr
+    found = json.loads(failed.stdout)
+    conforms_to("verify", found)
+    (check,) = found["verified"]["checks"]
+    assert (found["passed"], check["exit_code"], check["output_tail"].strip()) == (False, 4, "so")
+    assert shown["result"]["verified"] == found["verified"]
+    assert [run["verified"] for run in shown["runs"]] == ["failed", "passed", "passed"]
+    assert project.written_state("SYM-1") == "Done"
+
+
+def test_files_that_checks_leave_are_kept_with_the_run_and_served(project: Project) -> None:
+    secret = "correct-horse-battery-staple"
+    project.environment["MY_TOKEN"] = secret
+    run = 'mkdir out; echo "<a>$MY_TOKEN</a>" >out/j.xml; ln -s /etc/passwd out/l.xml; cp out/j.xml p.html'
+    project.workflow(
+        command=scripted("--threads", str(project.root / "threads")),
+        codex={"env": ["MY_TOKEN"]},
+        verify={"commands": [run], "artifacts": ["out/**", "*.html"], "where": "clean"},
+    )
+    project.issue("SYM-1", [GOOD, COMMIT, DONE])
+    with project.daemon() as daemon:
+        daemon.wait_for("work_ended")
+        shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+        found = {one["name"]: one["path"] for one in shown["result"]["verified"]["artifacts"]}
+        socket = json.loads((project.state_dir / "control.json").read_text())["socket"]
+        with httpx.Client(transport=httpx.HTTPTransport(uds=socket), base_url="http://symphony") as client:
+            answers = {name: client.get(path) for name, path in found.items()}
+            assert client.get("/issues/SYM-1/artifacts/..%2Fcontrol.json").status_code == 404
+            page = client.get("/issues/SYM-1").text
+    assert sorted(found) == ["out/j.xml", "p.html"]
+    xml, html = answers["out/j.xml"], answers["p.html"]
+    assert xml.headers["content-type"] == "text/plain; charset=utf-8"
+    assert html.headers["content-type"] == "application/octet-stream"
+    assert html.headers["content-disposition"].startswith("attachment;")
+    assert xml.text == html.text == "<a>***</a>\n"
+    assert all(path in page for path in found.values())
+    (kept,) = (project.state_dir / "artifacts").iterdir()
+    assert kept.name == shown["runs"][0]["run_id"]
 
 
 def test_each_command_stands_in_the_transcript_of_its_run(project: Project) -> None:

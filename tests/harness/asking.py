@@ -100,14 +100,14 @@ async def no_checks(_: object) -> tuple[DoctorCheck, ...]:
 _VERSIONS = (
     VersionOutcomes(
         name="api-style", sha256="0" * 64, library_version=None, agent="codex", model="gpt-5", runs=31,
-        opened=12, delivered=26, ready=20, merged=4, blocked=5, attempts=[1] * 31, turns=[3] * 31,
-        tokens=[900] * 31,
+        opened=12, delivered=26, verified=20, verify_failed=2, ready=20, merged=4, blocked=5,
+        attempts=[1] * 31, turns=[3] * 31, tokens=[900] * 31,
         last_used_wall_ms=1_790_000_000_000, stars=[4, 5],
     ),
     VersionOutcomes(
         name="api-style", sha256="1" * 64, library_version=2, agent="codex", model="gpt-5", runs=4,
-        opened=1, delivered=3, ready=2, merged=0, blocked=0, attempts=[1] * 4, turns=[2] * 4,
-        tokens=[700] * 4,
+        opened=1, delivered=3, verified=0, verify_failed=0, ready=2, merged=0, blocked=0,
+        attempts=[1] * 4, turns=[2] * 4, tokens=[700] * 4,
         last_used_wall_ms=1_790_000_100_000,
     ),
 )  # fmt: skip
@@ -131,6 +131,7 @@ class FakeOperator:
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     records: tuple[RunRecord, ...] = ()
     diffs: dict[str, BranchDiff] = field(default_factory=dict)
+    artifacts: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     settings: tuple[Setting, ...] = (
         Setting(key="tracker.kind", value="markdown", given=True),
         Setting(key="polling.interval_ms", value="30000", given=False),
@@ -326,6 +327,10 @@ class FakeOperator:
     async def diff(self, identifier: str) -> BranchDiff | None:
         self._try()
         return self.diffs.get(identifier)
+
+    async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
+        self._try()
+        return self.artifacts.get((identifier, file))
 
     async def metrics(self) -> Exposition:
         self._try()

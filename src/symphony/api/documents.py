@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote
 
 from msgspec import structs
 
@@ -582,7 +583,7 @@ class _View:
             look=look,
             ended_at=self._moment(result.ended_ms),
             pull_request=None if pull is None else pull_request_document(pull),
-            verified=None if result.verification is None else verified_document(result.verification),
+            verified=_verified(result),
         )
 
     def failed_pushes(self, result: IssueResult) -> Iterator[models.FailedPush]:
@@ -787,8 +788,17 @@ def check_documents(checks: Iterable[CheckRun]) -> tuple[models.VerifiedCheck, .
     )
 
 
-def verified_document(verification: Verification) -> models.Verified:
-    """The verification of a delivered commit."""
+def _verified(result: IssueResult) -> models.Verified | None:
+    """The verification of the head that is delivered; that of another commit is stale."""
+    made, delivered = result.verification, result.delivered
+    if made is None or (delivered is not None and made.head != delivered.head):
+        return None
+    return verified_document(made, result.issue.identifier)
+
+
+def verified_document(verification: Verification, identifier: str) -> models.Verified:
+    """The verification of a delivered commit of the issue of that identifier."""
+    place = f"/issues/{quote(identifier, safe='')}/artifacts"
     return models.Verified(
         head=verification.head,
         passed=verification.passed,
@@ -797,6 +807,15 @@ def verified_document(verification: Verification) -> models.Verified:
         checks=check_documents(verification.checks),
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
+        base=verification.base,
+        artifacts=tuple(
+            models.Artifact(
+                name=kept.name,
+                bytes=kept.size,
+                path=None if kept.size is None else f"{place}/{kept.file}",
+            )
+            for kept in verification.artifacts
+        ),
         reviewer=None if verification.reviewer is None else _reviewer(verification.reviewer),
     )
 

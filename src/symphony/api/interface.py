@@ -324,6 +324,18 @@ class Operator(Protocol):
         """
         ...
 
+    async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
+        """Name and content of a file that a check of the delivered commit left; `None` if it is not kept.
+
+        Args:
+            identifier: the issue.
+            file: the last part of the `path` of an `Artifact`.
+
+        Raises:
+            UnavailableError: the daemon is starting.
+        """
+        ...
+
     async def create_issue(self, given: models.NewIssue) -> models.CreatedIssue:
         """Create an issue at the tracker, and poll.
 

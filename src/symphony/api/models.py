@@ -560,6 +560,14 @@ class VerifiedCheck(Document, frozen=True, kw_only=True):
     fails_on_base: Annotated[bool | None, _is("Whether it fails on the base commit too; null if unknown.")]
 
 
+class Artifact(Document, frozen=True, kw_only=True):
+    """A file that a check left and that is kept with the run."""
+
+    name: Annotated[str, _is("Its path in the checkout; untrusted text.")]
+    bytes: Annotated[int | None, _is("Null if it was too large to be kept.")]
+    path: Annotated[str | None, _is("Where this daemon serves it, as a download; null if it is not kept.")]
+
+
 class VerifiedRemark(Document, frozen=True, kw_only=True):
     """A remark of the reviewer: untrusted text."""
 
@@ -622,6 +630,10 @@ class Verified(Document, frozen=True, kw_only=True):
         tuple[str, ...], _is("Changed files of verify.protect: the change touches what checks it.")
     ]
     weakened: Annotated[tuple[str, ...], _is("Tests that the change deletes or skips, as hints.")]
+    base: Annotated[
+        str | None, _is("The base commit on which failed commands were tried too; null if none were.")
+    ]
+    artifacts: Annotated[tuple[Artifact, ...], _is("Files of verify.artifacts that the checks left.")] = ()
     reviewer: Annotated[
         VerifiedReviewer | None, _is("Null if there is none, or the commands did not pass.")
     ] = None
@@ -702,6 +714,10 @@ class PastRun(RunFacts, Document, frozen=True, kw_only=True):
     ]
     reason: Annotated[str | None, _is("Why it ended that way, in one line.")]
     trace_id: TraceId = None
+    verified: Annotated[
+        str | None,
+        _is("passed, failed, or base_failed: what verify said of its work; null if it was not verified."),
+    ] = None
 
 
 class RunRow(PastRun, frozen=True, kw_only=True):
@@ -1151,6 +1167,8 @@ class SkillFigures(Document, frozen=True, kw_only=True):
     runs: Annotated[Count, _is("Ended runs that listed it.")]
     opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
     delivered: Annotated[Count, _is("Runs that added work to their branch.")]
+    verified: Annotated[Count, _is("Runs whose work passed verify.commands.")]
+    verify_failed: Annotated[Count, _is("Runs whose work failed them; all others were not verified.")]
     ready: Annotated[Count, _is("Runs whose work was handed off for review, or is done.")]
     merged: Annotated[Count, _is("Runs whose work is known to be merged.")]
     blocked: Annotated[Count, _is("Runs after which the issue waited for a person.")]
@@ -1457,6 +1475,7 @@ CHECKS = (
     "repository",
     "push",
     "agent",
+    "verify",
     "tracker",
     "hosts",
     "forge",

@@ -289,6 +289,7 @@ ON_ISSUE: Final = {
         _on_issue(
             "comment", "Comment on the issue in the tracker, as a person; it arrives once.", models.NewComment
         ),
+        _on_issue("verify", "Run the checks on the finished work of the issue; only the result changes."),
         _on_issue("move", "Move the issue to another state of the tracker, and poll.", models.Move),
     )
 }
@@ -454,6 +455,7 @@ PAGES: Final = (
     _page("prompt_page", "/issues/{identifier}/prompt"),
     _page("diff_page", "/issues/{identifier}/diff"),
     _page("work_page", "/issues/{identifier}/work"),
+    _page("artifact", "/issues/{identifier}/artifacts/{file}"),
     _page("history_page", "/history"),
     _page("skills_page", SKILLS_PATH),
     _page("new_skill_page", f"{SKILLS_PATH}/new"),

@@ -73,6 +73,7 @@ def past_run(record: RunRecord) -> models.PastRun:
         ended_at=None if record.ended_wall_ms is None else models.wall_text(record.ended_wall_ms),
         outcome=record.outcome,
         reason=record.reason,
+        verified=record.verified,
     )
 
 

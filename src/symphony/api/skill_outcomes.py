@@ -77,6 +77,8 @@ def _figures(members: Sequence[VersionOutcomes]) -> dict[str, Any]:
         "runs": sum(one.runs for one in members),
         "opened": sum(one.opened for one in members),
         "delivered": sum(one.delivered for one in members),
+        "verified": sum(one.verified for one in members),
+        "verify_failed": sum(one.verify_failed for one in members),
         "ready": sum(one.ready for one in members),
         "merged": sum(one.merged for one in members),
         "blocked": sum(one.blocked for one in members),

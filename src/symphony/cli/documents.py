@@ -31,6 +31,7 @@ from symphony.api.models import (
     Skills,
     SkillUses,
     State,
+    Verified,
 )
 from symphony.domain import Count, RunFacts
 from symphony.journal.transcripts import TranscriptEntry
@@ -998,6 +999,15 @@ class RehearsalShown(Rehearsal, frozen=True, kw_only=True):
     """`symphony rehearse --json`: the rehearsal of the API, and its source."""
 
     source: Source
+
+
+class Verification(ClosedDocument, frozen=True, kw_only=True):
+    """`symphony verify --json`."""
+
+    issue_identifier: str
+    passed: Annotated[bool, _is("All checks passed on the delivered commit.")]
+    message: Annotated[str, _is("The same in one sentence, or why there is no result.")]
+    verified: Annotated[Verified | None, _is("Null if the checks could not be carried out to their end.")]
 
 
 class SchedulesShown(ClosedDocument, frozen=True, kw_only=True):

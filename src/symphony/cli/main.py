@@ -212,6 +212,7 @@ SECTIONS: Final = {
         "retry": ("steer:retry", "Retry issues now."),
         "unblock": ("steer:unblock", "Give blocked issues a new budget and retry them."),
         "move": ("steer:move", "Move issues to another state of the tracker."),
+        "verify": ("steer:verify", "Run the checks on the finished work of an issue."),
         "answer": ("steer:answer", "Answer the question of an issue's agent."),
         "comment": ("steer:comment", "Comment on an issue as a person."),
         "feedback": ("steer:feedback", "Rate the work on an issue, so that skills get better."),

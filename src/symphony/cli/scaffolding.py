@@ -12,8 +12,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from symphony.agents.acp.profiles import PROFILES
+from symphony.cli.found_checks import FoundCheck
 
 _PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*|~/[\w./+-]*|https?://[\w./-]+(?::\d+)?[\w./-]*", re.ASCII)
+_EXAMPLE_CHECK = FoundCheck(run="make test", reason="your own command: nothing was found", sure=False)
 _SCP = re.compile(r"(?:[^@/\s]+@)?([^:/@\s]+):([^\s]+)")
 
 
@@ -479,6 +481,7 @@ def compose_workflow(
     base_branch: str,
     skill_folders: Sequence[str] = (),
     show_folders: bool = False,
+    checks: Sequence[FoundCheck] = (),
 ) -> str:
     """The text of WORKFLOW.md.
 
@@ -489,6 +492,7 @@ def compose_workflow(
         base_branch: the branch that workspaces begin at.
         skill_folders: further folders with skills; a comment offers them unless `show_folders`.
         show_folders: whether sessions see them.
+        checks: what the repository says of its tests; a comment offers what is not sure.
     """
     template = TRACKERS[tracker]
     if agent.has_tools:
@@ -510,6 +514,7 @@ def compose_workflow(
         "@POLLING@": template.polling,
         "@BASE_BRANCH@": scalar(base_branch),
         "@ISOLATION@": _ISOLATION if agent.needs_isolation else "",
+        "@VERIFY@": _verify(checks),
         "@AGENT@": agent.kind,
         "@SKILL_FOLDERS@": _skill_folders(skill_folders, show=show_folders),
         "@MAX_TURNS@": "20" if agent.has_tools else "1",
@@ -528,6 +533,18 @@ def _skill_folders(folders: Sequence[str], *, show: bool) -> str:
     paths = ", ".join(map(scalar, folders))
     offer = "" if show else "   # take the # away to show the skills there as well"
     return f"\n    {'' if show else '# '}extra_paths: [{paths}]{offer}"
+
+
+def _verify(checks: Sequence[FoundCheck]) -> str:
+    """The section `verify`, as a comment if nothing of it is sure."""
+    sure = any(check.sure for check in checks)
+    lines = [f"{'verify:':<29} # runs on finished work, and must pass before it is ready", "  commands:"]
+    for check in checks or (_EXAMPLE_CHECK,):
+        item = f"    {'# ' if sure and not check.sure else ''}- {check.run}"
+        lines.append(f"{item:<29} # {check.reason}")
+    if sure:
+        return "\n".join(lines)
+    return "\n".join(f"# {line.replace('  #', '#', 1)}" for line in lines)
 
 
 def scaffold(name: str) -> str:

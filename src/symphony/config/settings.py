@@ -321,6 +321,9 @@ class VerifySettings(Section):
     protect: Names = live(
         (), "globs of files that check the work; a change of them is shown beside the result"
     )
+    artifacts: Names = live(
+        (), "globs of [reports and pictures](verification.md#artifacts) that are kept with the run"
+    )
 
     @property
     def is_set(self) -> bool:
@@ -800,6 +803,7 @@ NotifyEvent = Literal[
     "agent_limited",
     "skills",
     "pull_request",
+    "base_broken",
     "daemon_down_soon",
 ]
 """What a person can be notified of."""

@@ -8,7 +8,6 @@ and the environment and isolation of an agent: what the commands run is the agen
 
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import anyio
@@ -58,7 +57,6 @@ async def verify_together(
         agent=next(names, context.settings.agent.kind),
         run_id=uuid.uuid4().hex,
         on_check=on_check,
-        step=lambda _: nullcontext(),
     )
     timeout_ms = context.settings.rehearse.timeout_ms
     search: _Search | None = None

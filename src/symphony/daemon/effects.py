@@ -33,6 +33,7 @@ from symphony.daemon.hosts.session import HostSession
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.moves import owe_move
 from symphony.daemon.pushes import owe_push
+from symphony.daemon.runs.artifacts import keep_artifact
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
@@ -332,6 +333,17 @@ class Effects:
     async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
         """See `RunRequests`."""
         return await sync_from_host(self._core.in_force, command, collected)
+
+    async def keep_artifact(self, run_id: str, name: str, data: bytes) -> None:
+        """See `RunRequests`."""
+        place = self._core.state_dir.artifacts / run_id
+        try:
+            await to_thread.run_sync(keep_artifact, place, name, data)
+        except OSError as error:
+            message = f"a file of a check cannot be kept: {error}"
+            raise SymphonyError(
+                Failure(category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message)
+            ) from error
 
     async def read_comments(self, command: StartRun) -> ReadComments:
         """See `RunRequests`."""

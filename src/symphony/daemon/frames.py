@@ -237,6 +237,14 @@ class SkillsCollected(Frame, frozen=True, kw_only=True):
     collected: CollectedSkills
 
 
+class ArtifactFound(Frame, frozen=True, kw_only=True):
+    """A file that a check left, to be kept with the run; the answer says that it is."""
+
+    request: Number
+    name: str
+    data: bytes
+
+
 class Withdraw(Frame, frozen=True, kw_only=True):
     """Nobody waits for the answer to a request any more."""
 
@@ -250,7 +258,7 @@ class Ended(Frame, frozen=True, kw_only=True):
 
 
 DaemonFrame = Ping | Start | Continue | Finish | Stop | Hurry | Answer
-Request = ToolCall | CommentsAsked | ConversationOpened | SkillProblems | SkillsCollected
+Request = ToolCall | CommentsAsked | ConversationOpened | SkillProblems | SkillsCollected | ArtifactFound
 """Is answered by exactly one `Answer` with its number, unless it is withdrawn."""
 WorkerFrame = (
     Hello

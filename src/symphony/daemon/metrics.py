@@ -57,6 +57,8 @@ _SEVERITIES: Final = ("error", "warning", "info")
 _OPERATIONS: Final = ("poll", "refresh", "answers")
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 _DEFAULT_MODEL: Final = "default"
+_MAX_CHECKS: Final = 100
+"""So many names of checks are counted; those of later changes of WORKFLOW.md count as `other`."""
 
 
 class Metrics(Observer):
@@ -89,6 +91,7 @@ class Metrics(Observer):
         self._launching: dict[str, int] = {}  # the same moment, by the first run of the issue
         self._requests: dict[tuple[str, object], int] = {}  # when a read of the tracker began
         self._last_poll_ms: int | None = None
+        self._checks: set[str] = set()
         self._skills: Skills | None = None
         self._runs_with_skills: set[str] = set()
         self._scrapes = CapacityLimiter(1)
@@ -232,6 +235,12 @@ class Metrics(Observer):
         self._counts.add(metrics.UNPRICED_TOKENS, agent, model, by=run.report.facts.unpriced_tokens)
         if run.report.facts.cost_usd is not None:
             self._counts.add(metrics.COST, agent, model, by=run.report.facts.cost_usd)
+        for check in outcome.verification.checks if outcome.verification else ():
+            name = check.name if check.name in self._checks or len(self._checks) < _MAX_CHECKS else "other"
+            self._checks.add(name)
+            self._counts.add(metrics.CHECKS, name, check.result)
+            if not check.skipped:
+                self._counts.observe(metrics.CHECK_DURATION, check.duration_ms / 1000, name)
         self._launching.pop(run.run_id, None)
         self._runs_with_skills.discard(run.run_id)
 

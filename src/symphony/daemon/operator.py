@@ -52,6 +52,7 @@ from symphony.daemon.moves import move_now
 from symphony.daemon.new_issues import create_given
 from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.rehearsals import Rehearsals
+from symphony.daemon.runs.artifacts import read_artifact
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.runs.tracing import Traces
@@ -441,6 +442,18 @@ class ServiceOperator(Observer):
             message = f"no diff within {self._limits.snapshot_s:g} s: the branch is large or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
+    async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
+        """See `api.interface.Operator`."""
+        state, _ = self._ready()
+        results = (each for each in state.results.values() if each.issue.identifier == identifier)
+        made = next((each.verification for each in results), None)
+        name = next((one.name for one in made.artifacts if one.file == file), None) if made else None
+        if made is None or name is None or made.run_id is None:
+            return None
+        place = self._core.state_dir.artifacts / made.run_id
+        data = await to_thread.run_sync(read_artifact, place, file)
+        return None if data is None else (name, data)
+
     async def metrics(self) -> Exposition:
         """See `api.interface.Operator`."""
         return await self._metrics()
@@ -762,7 +775,7 @@ _ALREADY: Final = {
 }
 
 
-def _effect(action: OperatorAction, state: State, issue_id: str) -> str:
+def _effect(action: OperatorAction, state: State, issue_id: str) -> str:  # noqa: C901 - one case per action
     """What happens now, in one line; `state` is from before the action."""
     running, blocked = len(state.running), state.blocked.get(issue_id)
     match action:
@@ -785,6 +798,8 @@ def _effect(action: OperatorAction, state: State, issue_id: str) -> str:
                 else "the next attempt gets the answer"
             )
             text = f"{gets}; {_next_try(state, blocked)}"
+        case OperatorAction.VERIFY:
+            text = "its work is verified now, or as soon as a slot is free"
         case OperatorAction.PAUSE:
             agents = f"{plural(running, 'running agent')} may go on"
             text = (

@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from symphony.daemon.state_dir import StateDirectory
 from symphony.journal.model import Retention, TrimResult
 
 _HOUR_S: Final = 3_600.0
+_ARTIFACTS: Final = "artifacts"
 _DAY_S: Final = 86_400
 _LOG_SUFFIX: Final = ".stderr.log"
 _TRANSCRIPT_SUFFIX: Final = ".jsonl"
@@ -89,10 +91,10 @@ class InUse:
 def surplus_files(
     state_dir: StateDirectory, limits: RetentionLimits, *, live: Collection[str], now_s: float | None = None
 ) -> tuple[Surplus, ...]:
-    """Logs of agents, transcripts and damaged journals that may go, the oldest first; none of `live` runs.
+    """What runs left and damaged journals that may go, the oldest first; nothing of `live` runs.
 
-    A log or transcript may go if it is too old, if it is empty, or if newer ones fill `max_log_bytes`. A
-    damaged journal was kept for a person to look at and goes by age only.
+    A log, a transcript or a file of a check may go if it is too old, if it is empty, or if newer ones fill
+    `max_log_bytes`. A damaged journal was kept for a person to look at and goes by age only.
     """
     oldest_s = (time.time() if now_s is None else now_s) - limits.max_age_s
     logs: list[Surplus] = []
@@ -100,9 +102,11 @@ def surplus_files(
     files = [
         *_files(state_dir.logs, f"*{_LOG_SUFFIX}"),
         *_files(state_dir.transcripts, f"*{_TRANSCRIPT_SUFFIX}"),
+        *_files(state_dir.artifacts, "*/*"),
     ]
     for path, facts in sorted(files, key=lambda one: one[1].st_mtime, reverse=True):
-        if path.name.removesuffix(_LOG_SUFFIX).removesuffix(_TRANSCRIPT_SUFFIX) in live:
+        of_run = path.parent if path.parent.parent == state_dir.artifacts else path
+        if of_run.name.removesuffix(_LOG_SUFFIX).removesuffix(_TRANSCRIPT_SUFFIX) in live:
             continue
         room -= facts.st_size
         if facts.st_size == 0:
@@ -145,6 +149,9 @@ def remove_surplus(found: Sequence[Surplus]) -> tuple[Surplus, ...]:
             one.path.unlink(missing_ok=True)
         except OSError:
             stuck.append(one)
+        if one.path.parent.parent.name == _ARTIFACTS:  # the directory of a run goes with its last file
+            with suppress(OSError):
+                one.path.parent.rmdir()
     return tuple(stuck)
 
 

@@ -75,7 +75,7 @@ def instance_of(state_dir: Path) -> str:
     return hashlib.sha256(text).hexdigest()[:24]
 
 
-_LATER_DIRECTORIES: Final = ("homes", "instructions", "runs", "remote-runs", "evaluations")
+_LATER_DIRECTORIES: Final = ("artifacts", "homes", "instructions", "runs", "remote-runs", "evaluations")
 
 
 # --- the directory ---------------------------------------------------------------------------------------
@@ -88,6 +88,7 @@ class StateDirectory:
         self.path = path
         self.logs = path / "logs"
         self.transcripts = path / TRANSCRIPTS
+        self.artifacts = path / "artifacts"
 
     def create(self) -> None:
         """Create the directory and its parts, mode 0700.

@@ -1,8 +1,10 @@
 """What the operator's own commands say of finished work. An agent's claim is not among it."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+from urllib.parse import quote
 
 from symphony.domain.redaction import Redaction, fence, one_line, plain_text
 from symphony.domain.text import plural
@@ -15,6 +17,8 @@ MAX_EVIDENCE_CHARS: Final = 24_000
 
 MAX_NAMED_CHANGES: Final = 50
 """How many protected paths and hints a verification names."""
+
+_MAX_FILE_CHARS: Final = 200
 
 MAX_REVIEWER_REMARKS: Final = 50
 """How many remarks a reviewer can make on a change."""
@@ -66,6 +70,17 @@ class CheckRun:
         return self.skipped or (self.exit_code == 0 and self.problem is None)
 
     @property
+    def result(self) -> str:
+        """How it ended: `passed`, `failed`, `base_failed`, `skipped`, or `not_done` without an exit code."""
+        if self.skipped:
+            return "skipped"
+        if self.passed:
+            return "passed"
+        if self.problem is not None:
+            return "not_done"
+        return "base_failed" if self.fails_on_base else "failed"
+
+    @property
     def ended(self) -> str:
         """How it ended, as a part of a sentence."""
         if self.skipped:
@@ -75,6 +90,24 @@ class CheckRun:
         if self.exit_code is not None and self.exit_code < 0:
             return f"was ended by signal {-self.exit_code}"
         return "passed" if self.passed else f"failed with exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFile:
+    """A file that a check left, by its path in the checkout; `size` in bytes, `None` if it was too large."""
+
+    name: str
+    size: int | None = None
+
+    @property
+    def file(self) -> str:
+        """Its name where it is kept: the percent-encoded path; that of a long one ends with a digest."""
+        encoded = quote(self.name, safe="", errors="replace")
+        encoded = f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
+        if len(encoded) <= _MAX_FILE_CHARS:
+            return encoded
+        digest = hashlib.sha256(self.name.encode(errors="replace")).hexdigest()[:16]
+        return f"{encoded[:_MAX_FILE_CHARS]}~{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +167,9 @@ class Verification:
         problem: what is wrong besides the commands, such as work that no commit holds.
         protected_changes: files of `verify.protect` that the change touches: it changes what checks it.
         weakened: tests that the change deletes or newly skips, by lines of its diff; a hint.
+        base: the commit on which failed commands were tried too; `None` if none were.
+        artifacts: files of `verify.artifacts` that the checks left.
+        run_id: the run that kept them.
         passed_after_failure: the same head failed before, so that a check is not to be relied on.
         reviewer: what the agent of `verify.reviewer` says, once the commands have passed; `None` if there is
             none, or it was not asked.
@@ -144,6 +180,9 @@ class Verification:
     problem: str | None = None
     protected_changes: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
+    base: str | None = None
+    artifacts: tuple[KeptFile, ...] = ()
+    run_id: str | None = None
     passed_after_failure: bool = False
     reviewer: ReviewerVerdict | None = None
 

@@ -26,6 +26,7 @@ from symphony.domain import (
     PullState,
     RunFacts,
     SymphonyError,
+    VerificationStatus,
 )
 from symphony.journal.jobs import Job, JobDone
 from symphony.processes.base import Identity
@@ -218,6 +219,7 @@ class RunRecord:
         issue_state: the state of the issue at the tracker when the run started.
         issue_title: its title then; `None` in rows of older versions.
         delivered: whether the run added work to the branch that it delivered.
+        verified: the status of the verification of what it delivered; `None` if there was none.
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
         merged: whether that work is known to be merged.
@@ -242,6 +244,7 @@ class RunRecord:
     attempt_number: int | None = None
     attempt_limit: int | None = None
     delivered: bool = False
+    verified: VerificationStatus | None = None
     blocked: bool = False
     ready: bool = False
     merged: bool = False

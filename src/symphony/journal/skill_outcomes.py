@@ -15,13 +15,16 @@ WITH ended AS MATERIALIZED (
     SELECT run_id, started_wall_ms,
         record ->> '$.agent_name' AS agent, record ->> '$.facts.model' AS model,
         coalesce(record ->> '$.delivered', 0) AS delivered, coalesce(record ->> '$.ready', 0) AS ready,
+        coalesce(record ->> '$.verified' = 'passed', 0) AS verified,
+        coalesce(record ->> '$.verified' = 'failed', 0) AS verify_failed,
         coalesce(record ->> '$.merged', 0) AS merged, coalesce(record ->> '$.blocked', 0) AS blocked,
         coalesce(record ->> '$.attempt_number', 1) AS attempt,
         coalesce(record ->> '$.facts.turn_count', 0) AS turns,
         coalesce(record ->> '$.facts.tokens.total_tokens', 0) AS tokens
     FROM runs WHERE ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 )
-SELECT name, sha256, agent, model, count(*), sum(seen), sum(delivered), sum(ready), sum(merged), sum(blocked),
+SELECT name, sha256, agent, model, count(*), sum(seen), sum(delivered), sum(verified), sum(verify_failed),
+    sum(ready), sum(merged), sum(blocked),
     json_group_array(attempt), json_group_array(turns), json_group_array(tokens), max(started_wall_ms),
     max(run_id)
 FROM ended JOIN skill_uses USING (run_id) WHERE listed GROUP BY name, sha256, agent, model
@@ -56,6 +59,8 @@ class VersionOutcomes:
     runs: int
     opened: int
     delivered: int
+    verified: int
+    verify_failed: int
     ready: int
     merged: int
     blocked: int
@@ -77,7 +82,7 @@ def version_outcomes(
     found = []
     for row in connection.execute(_VERSIONS, (since_wall_ms,)).fetchall():
         name, sha256, agent, model, *counts, attempts, turns, tokens, last_used_wall_ms, run_id = row
-        runs, opened, delivered, ready, merged, blocked = counts
+        runs, opened, delivered, verified, verify_failed, ready, merged, blocked = counts
         (library_version,) = connection.execute(_LIBRARY_VERSION, (name, run_id)).fetchone()
         found.append(
             VersionOutcomes(
@@ -89,6 +94,8 @@ def version_outcomes(
                 runs=runs,
                 opened=opened,
                 delivered=delivered,
+                verified=verified,
+                verify_failed=verify_failed,
                 ready=ready,
                 merged=merged,
                 blocked=blocked,

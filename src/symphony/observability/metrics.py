@@ -175,6 +175,19 @@ WEBHOOKS: Final = Metric("symphony_webhooks_total", "counter", "Webhooks of trac
 NOTIFICATIONS: Final = Metric(
     "symphony_notifications_total", "counter", "Notifications by what became of them.", ("kind", "result")
 )
+CHECKS: Final = Metric(
+    "symphony_checks_total",
+    "counter",
+    "Commands of verify.commands on delivered commits, by how they ended.",
+    ("check", "result"),
+)
+CHECK_DURATION: Final = Metric(
+    "symphony_check_duration_seconds",
+    "histogram",
+    "Time that a command of verify.commands took.",
+    ("check",),
+    _RUN,
+)
 REHEARSALS: Final = Metric(
     "symphony_rehearsals_total", "counter", "Rehearsals of merges by what became of them.", ("result",)
 )

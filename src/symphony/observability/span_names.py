@@ -48,6 +48,7 @@ class Attribute(StrEnum):
     OUTCOME = "symphony.outcome"
     COST = "symphony.cost_usd"
     HOOK = "symphony.hook.name"
+    CHECK = "symphony.check.name"
     BRANCH = "symphony.branch"
     COMMITS = "symphony.commits"
     EXIT_CODE = "process.exit.code"

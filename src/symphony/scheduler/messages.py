@@ -224,6 +224,7 @@ class Resume:
         handed_over_to: the normalised state that a run left the issue in. Until its work is verified, or the
             daemon has moved it back, runs may go on there whatever the state means.
         back_to: the state that the issue was worked on in, where a failed verification sends it back to.
+        by_hand: a person asked for this verification: its result is shown, and nothing follows from it.
     """
 
     reason: ResumeReason
@@ -237,6 +238,7 @@ class Resume:
     decisions: Mapping[str, bool] = field(default_factory=dict)
     handed_over_to: str | None = None
     back_to: str | None = None
+    by_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -685,6 +687,7 @@ class OperatorAction(StrEnum):
     ANSWER = "answer"
     APPROVE = "approve"
     DENY = "deny"
+    VERIFY = "verify"
     PAUSE = "pause"
     RESUME = "resume"
     DRAIN = "drain"

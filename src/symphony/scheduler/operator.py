@@ -10,6 +10,7 @@ nothing.
     answer    continues the conversation with a person's answer, or starts a new one with it
     approve   as an answer that approves the request for approval that is open, for this conversation
     deny      as an answer that denies it
+    verify    runs the checks on finished work again; only the result changes
     pause     starts nothing; what runs continues, with further turns
     resume    ends the pause
     drain     lets turns end, however long they take, starts nothing, then ends the daemon
@@ -20,7 +21,17 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from symphony.domain import Category, Issue
-from symphony.scheduler import agents, blocks, budgets, hosts, policy, polling, pull_requests, runs
+from symphony.scheduler import (
+    agents,
+    blocks,
+    budgets,
+    hosts,
+    policy,
+    polling,
+    pull_requests,
+    runs,
+    verification,
+)
 from symphony.scheduler.messages import (
     OperatorAction,
     OperatorAsked,
@@ -42,6 +53,7 @@ ISSUE_ACTIONS: Final = frozenset(
         OperatorAction.ANSWER,
         OperatorAction.APPROVE,
         OperatorAction.DENY,
+        OperatorAction.VERIFY,
     }
 )
 """The actions on one issue; the others are on the daemon."""
@@ -70,12 +82,13 @@ def already_done(state: State, action: OperatorAction) -> bool:
     return action is OperatorAction.DRAIN and state.drain is not Drain.NO
 
 
-def refusal(
+def refusal(  # noqa: PLR0911 - one case per action
     state: State, action: OperatorAction, issue_id: str | None = None, text: str | None = None
 ) -> Refusal | None:
     """Why an action is not possible now, or `None`."""
     issue_id = issue_id or ""
-    if action in ISSUE_ACTIONS and (refused := _refusal_of_left_issue(state, issue_id)):
+    left = action in ISSUE_ACTIONS and action is not OperatorAction.VERIFY  # that is for finished work
+    if left and (refused := _refusal_of_left_issue(state, issue_id)):
         return refused
     match action:
         case OperatorAction.STOP:
@@ -86,6 +99,8 @@ def refusal(
             return Refusal(code="not_blocked", message="the issue is not blocked")
         case OperatorAction.ANSWER | OperatorAction.APPROVE | OperatorAction.DENY:
             return _refusal_of_answer(state, action, issue_id, text)
+        case OperatorAction.VERIFY:
+            return _refusal_of_verify(state, issue_id)
         case _:
             return None
 
@@ -156,14 +171,34 @@ def _refusal_of_answer(
     return None
 
 
+def _refusal_of_verify(state: State, issue_id: str) -> Refusal | None:
+    """Why the work of an issue cannot be verified by hand now."""
+    if state.settings.verify_rounds is None:
+        hint = "docs/verification.md has an example"
+        return Refusal(code="no_checks", message="verify.commands of WORKFLOW.md is not set", hint=hint)
+    if state.entry(issue_id) is not None:
+        return Refusal(code="claimed", message="the issue is not finished: it is being worked on, or waits")
+    result = state.results.get(issue_id)
+    if result is None or result.delivered is None or result.status is ResultStatus.GONE:
+        return Refusal(code="nothing_delivered", message="no run has delivered work on this issue")
+    if state.paused or state.drain is not Drain.NO:
+        return Refusal(
+            code="nothing_starts",
+            message=f"the daemon is {'paused' if state.paused else 'ending'}, and starts nothing",
+            hint="`symphony resume` ends a pause",
+        )
+    return None
+
+
 # --- what it does ----------------------------------------------------------------------------------------
 
 
-def on_operator_asked(step: Step, event: OperatorAsked) -> None:
+def on_operator_asked(step: Step, event: OperatorAsked) -> None:  # noqa: C901 - one case per action
     """Carry out an action, or log why it is refused."""
     action, issue_id = event.action, event.issue_id or ""
     entry = step.state.entry(issue_id)
-    issue = entry.issue if entry else None
+    result = step.state.results.get(issue_id)
+    issue = entry.issue if entry else result.issue if result else None
     if refused := refusal(step.state, action, issue_id, event.text):
         step.notify("warning", "operator_refused", issue, verb=action.value, reason=refused.message)
         return
@@ -179,6 +214,8 @@ def on_operator_asked(step: Step, event: OperatorAsked) -> None:
             _unblock(step, issue_id)
         case OperatorAction.ANSWER | OperatorAction.APPROVE | OperatorAction.DENY:
             _answer(step, issue_id, event)
+        case OperatorAction.VERIFY:
+            verification.order(step, step.state.results[issue_id])
         case OperatorAction.PAUSE:
             step.update(paused=True)
         case OperatorAction.RESUME:

@@ -119,7 +119,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         ended_ms=step.now_ms,
         summary=outcome.summary or before.summary,
         left=outcome.left,
-        verification=(verification := _verification(before, outcome)),
+        verification=(verification := _verification(before, outcome, run.run_id)),
         verify_rounds=0 if verification is not None and verification.passed else before.verify_rounds,
         not_reviewed=0 if outcome.verification is not None else before.not_reviewed,
         thread=thread_of(run) or before.thread,
@@ -146,14 +146,14 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         _post_comment(step, issue, body)
 
 
-def _verification(before: IssueResult, outcome: Outcome) -> Verification | None:
+def _verification(before: IssueResult, outcome: Outcome, run_id: str) -> Verification | None:
     """What is known of the head that is delivered now; a new commit makes the former verification stale."""
     known, made = before.verification, outcome.verification
     if made is None:
         head = outcome.delivered.head if outcome.delivered else known.head if known else None
         return known if known is not None and known.head == head else None
     failed_before = known is not None and known.head == made.head and not known.passed
-    return replace(made.kept(), passed_after_failure=made.passed and failed_before)
+    return replace(made.kept(), run_id=run_id, passed_after_failure=made.passed and failed_before)
 
 
 def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:

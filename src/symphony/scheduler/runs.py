@@ -346,7 +346,10 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         agent_reason=run.agent.reason,
         host=run.machine,
     )
-    if run.verifies and not verification.is_over(outcome):
+    by_hand = verification.is_by_hand(run)
+    if by_hand and (outcome.verification is not None or step.state.drain is Drain.NO):
+        _give_up(step, run.issue, facts.workspace_path)
+    elif run.verifies and not verification.is_over(outcome):
         _after_failed_verification(step, run, outcome)
     elif run.stopping is StopReason.TERMINAL:
         blocks.clean_and_release(step, run.issue, facts.workspace_path)
@@ -355,6 +358,14 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     else:
         _decide_next(step, run, outcome)
     results.on_refreshed(step, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
+
+
+def _give_up(step: Step, issue: Issue, path: str | None) -> None:
+    """End a claim that nothing follows."""
+    if policy.tracker_status(issue, step.state.settings) is TrackerStatus.TERMINAL:
+        blocks.clean_and_release(step, issue, path)
+    else:
+        blocks.release(step, issue, path=path)
 
 
 def _after_failed_verification(step: Step, run: Running, outcome: Outcome) -> None:
@@ -608,7 +619,7 @@ def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
         blocks.release(step, retry.issue, path=path)
     elif retry.attempts_without_progress >= settings.max_attempts_without_progress:
         blocks.block(step, issue, no_progress(issue, retry.attempts_without_progress), held=retry)
-    elif used := budgets.budget_failure(step.state, issue):
+    elif not verification.is_by_hand(retry) and (used := budgets.budget_failure(step.state, issue)):
         blocks.block(step, issue, used, held=retry)
     else:
         resume = policy.seen_elsewhere(issue, retry.resume)

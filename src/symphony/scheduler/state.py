@@ -31,6 +31,7 @@ class Trigger(StrEnum):
 
     RECOVER = "recover"
     FEEDBACK = "feedback"
+    VERIFY = "verify"
     START = "start"
     STOP = "stop"
     RETRY = "retry"
@@ -42,6 +43,7 @@ TRANSITIONS: Final[Mapping[tuple[Claim, Trigger], Claim]] = {
     (Claim.UNCLAIMED, Trigger.START): Claim.RUNNING,
     (Claim.UNCLAIMED, Trigger.RECOVER): Claim.RETRYING,
     (Claim.UNCLAIMED, Trigger.FEEDBACK): Claim.RETRYING,
+    (Claim.UNCLAIMED, Trigger.VERIFY): Claim.RETRYING,
     (Claim.UNCLAIMED, Trigger.BLOCK): Claim.BLOCKED,
     (Claim.RUNNING, Trigger.STOP): Claim.STOPPING,
     (Claim.RUNNING, Trigger.RETRY): Claim.RETRYING,

@@ -9,6 +9,8 @@ the operator's commands on the delivered head. So is a run that had its last tur
 - *not carried out to its end*: a later run only verifies. That is never a pass. An issue whose reviewer gives
   no verdict `MAX_NOT_REVIEWED` times in a row is blocked: a person decides whether it goes on without.
 
+A verification that a person asked for (`order`) changes the result only: the claim is given up with its run.
+
 While the issue is still where it was handed over, its claim is kept (`Resume.handed_over_to`). A person who
 closes or moves an issue in the middle of a turn decides; nothing is verified then.
 """
@@ -38,7 +40,7 @@ from symphony.scheduler.messages import (
     StopReason,
 )
 from symphony.scheduler.resume import thread_of
-from symphony.scheduler.state import Retry, Running, State, Step
+from symphony.scheduler.state import Retry, Running, State, Step, Trigger
 
 NOT_DONE: Final = Failure(
     category=Category.VERIFY_NOT_DONE,
@@ -104,6 +106,36 @@ def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
         back_to=retry.issue.state if policy.in_active_state(retry.issue, settings) else None,
     )
     return replace(retry, resume=resume)
+
+
+def order(step: Step, result: IssueResult) -> None:
+    """Claim the issue of finished work for a run that only verifies it, because a person asked for that."""
+    issue, idle = result.issue, step.state.idle_workspaces.get(result.issue.id)
+    resume = Resume(
+        reason=ResumeReason.VERIFY,
+        thread=result.thread,
+        after_handoff=True,
+        handed_over_to=normalise_state(issue.state),
+        by_hand=True,
+    )
+    retry = Retry(
+        issue=issue,
+        attempt=1,
+        due_ms=step.now_ms,
+        error=None,
+        attempts_without_progress=0,
+        workspace_path=(idle.path or None) if idle else None,
+        resume=resume,
+    )
+    step.update(pending_candidates=step.state.pending_candidates - {issue.id})
+    if step.change_claim(issue, Trigger.VERIFY, retry):
+        step.forget_idle_workspace(issue.id)
+        step.set_retry_timer(issue.id, step.now_ms)
+
+
+def is_by_hand(entry: Running | Retry) -> bool:
+    """Whether a person asked for the verification that this claim is for."""
+    return entry.resume is not None and entry.resume.by_hand
 
 
 def is_over(outcome: Outcome) -> bool:

@@ -65,7 +65,7 @@ from symphony.workspaces.git import (
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
-from symphony.workspaces.mirror import Mirror, check_out, create_clone, remove_stored_logins
+from symphony.workspaces.mirror import BranchOrigin, Mirror, check_out, create_clone, remove_stored_logins
 from symphony.workspaces.model import (
     MAX_CHANGED,
     PATCH,
@@ -250,18 +250,32 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: as `prepare`.
         """
+        mirror, origin = await self._clone_into(place)
+        local = local_repository(mirror.repository)
+        return RepositoryTrial(
+            missing=await self._missing_filters(mirror, origin.start),
+            unusual=() if local is None else await unusual_traits(self._git, local),
+        )
+
+    async def clone_base(self, place: Path) -> tuple[Path, str]:
+        """A clone of `workspace.repo` as a run gets it, in an empty directory, and its base commit.
+
+        It takes as long as a fetch.
+
+        Raises:
+            WorkspaceError: as `prepare`.
+        """
+        _, origin = await self._clone_into(place)
+        return Layout(place).workspace(_TRIAL), origin.start
+
+    async def _clone_into(self, place: Path) -> tuple[Mirror, BranchOrigin]:
         layout, trial = Layout(self._settings.root), Layout(place)
         for directory in (trial.mirrors, trial.staging):
             await to_thread.run_sync(make_directory, directory)
         borrowed = layout.mirror(self._repo or "") / "objects"
         known = borrowed if await to_thread.run_sync(is_directory, borrowed) else None
         mirror = Mirror(self._git, trial, self._repo or "", borrowed=known)
-        origin = await create_clone(mirror, _TRIAL, trial.workspace(_TRIAL), self._settings.base_branch)
-        local = local_repository(mirror.repository)
-        return RepositoryTrial(
-            missing=await self._missing_filters(mirror, origin.start),
-            unusual=() if local is None else await unusual_traits(self._git, local),
-        )
+        return mirror, await create_clone(mirror, _TRIAL, trial.workspace(_TRIAL), self._settings.base_branch)
 
     async def _missing_filters(self, mirror: Mirror, commit: str) -> tuple[MissingFilter, ...]:
         source = local_repository(mirror.repository)

@@ -87,6 +87,27 @@ def test_a_repository_that_is_ready_has_no_error_and_is_left_as_it_was(project: 
     assert found["state_directory"]["message"].endswith("is made by the first `symphony run`")
 
 
+def test_checks_are_run_on_the_base_commit_only_if_asked_for(project: Project) -> None:
+    commands = [
+        {"name": "good", "run": "test -e README.md && test -e prepared", "paths": ["never/**"]},
+        {"name": "bad", "run": "echo the reason; exit 3"},
+    ]
+    project.workflow(verify={"commands": commands, "setup": "touch prepared"})
+    assert doctor()["verify"]["status"] == "ok"
+    before = files(project.root)
+    done = CliRunner().invoke(main, ["doctor", "--verify", "--json"], standalone_mode=False)
+    assert set(files(project.root)) == set(before)
+    found = json.loads(done.stdout)
+    conforms_to("doctor", found)
+    assert (done.return_value, found["exit_code"]) == (1, 1)
+    checks = [check for check in found["checks"] if check["name"] == "verify"]
+    assert [check["status"] for check in checks] == ["ok", "ok", "error"]
+    base = project.git("rev-parse", "HEAD")[:12]
+    assert all(base in check["message"] for check in checks)
+    assert "exit code 3" in checks[2]["message"]
+    assert "the reason" in done.stderr
+
+
 def test_skills_that_sessions_do_not_see_are_named_with_the_setting(project: Project) -> None:
     project.write(".claude/skills/one/SKILL.md", "---\nname: one\ndescription: d\n---\n")
     found = doctor()["repository"]

@@ -126,8 +126,9 @@ def parsed(project: Project) -> Workflow:
 async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts) -> None:
     project.skill("style", body="commit-prefix: docs")
     project.commit("A skill")
-    check = {"name": "tests", "run": "echo 1 passed; test -e new.txt"}
-    project.workflow(command=scripted(), hooks={"before_run": "pwd > ../hook"}, verify={"commands": [check]})
+    check = {"name": "tests", "run": "echo 1 passed; test -e new.txt; echo left >left.xml"}
+    verify = {"commands": [check], "artifacts": ["*.xml"]}
+    project.workflow(command=scripted(), hooks={"before_run": "pwd > ../hook"}, verify=verify)
     steps: list[dict[str, Any]] = [
         {"skill": "style"},
         {"write": "new.txt", "text": "a\n"},
@@ -153,6 +154,9 @@ async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts
     assert "moving it" in str(page)
     assert {"turn_started", "turn_ended", "tool_called", "skills_listed"} <= {log["event"] for log in logs}
     assert (project.workspaces / "hook").exists()
+    assert ended.outcome.verification is not None
+    assert ended.outcome.verification.passed
+    assert (project.state_dir / "artifacts" / run.run_id / "left.xml").read_text() == "left\n"
 
 
 @pytest.mark.usefixtures("hosts")

@@ -408,7 +408,10 @@ def _ready(moment: Moment) -> Broken | None:
 
 @_invariant("unverified-work-stays-claimed", "DESIGN 23")
 def _verified(moment: Moment) -> Broken | None:
-    """An issue stays claimed whose run was to be verified and was not, or failed; rounds and tries end."""
+    """An issue stays claimed whose run was to be verified and was not, or failed; rounds and tries end.
+
+    Of a verification that a person asked for, only the result counts.
+    """
     fact, after = moment.fact, moment.after
     rounds = after.settings.verify_rounds
     if rounds is not None and after.results is not moment.before.results:
@@ -427,7 +430,8 @@ def _verified(moment: Moment) -> Broken | None:
     if run is None:
         return None
     passed = verification is not None and verification.status is not VerificationStatus.FAILED
-    if not run.verifies or passed or run.issue.id in _claims(after):
+    by_hand = run.resume is not None and run.resume.by_hand
+    if not run.verifies or passed or by_hand or run.issue.id in _claims(after):
         return None
     return Broken("its work is not verified, and nobody holds it", run.issue.id)
 

@@ -11,10 +11,20 @@ from harness.pictures import DAEMON, drawn, known, status_of
 from harness.scheduling import make_issue
 from kit.facts import changed
 from symphony.api.documents import issue_document, review_commands, state_document
-from symphony.cli.render.explain import explain_issue
+from symphony.cli.render.explain import explain_issue, explain_view
 from symphony.cli.render.status import status_view
 from symphony.config import WorkspaceSettings
-from symphony.domain import Author, Blame, Category, Failure, PullRequest, PullState
+from symphony.domain import (
+    Author,
+    Blame,
+    Category,
+    CheckRun,
+    Failure,
+    KeptFile,
+    PullRequest,
+    PullState,
+    Verification,
+)
 from symphony.journal.model import PullRequestRecord, RunRecord
 from symphony.scheduler import DeliveredBranch, Outcome, OutcomeKind, RunEnded
 
@@ -28,7 +38,9 @@ RUN = changed(RunRecord(
 )  # fmt: skip
 
 
-def told(*, state: str = "Human Review", **delivered: Any) -> Chronicle:
+def told(
+    *, state: str = "Human Review", verification: Verification | None = None, **delivered: Any
+) -> Chronicle:
     """A story in which SYM-1 was worked on and has left the active states."""
     story = Chronicle(make_issue()).begin()
     story.streams(turn_count=1, total_tokens=700, cost_usd=0.5, unpriced_tokens=9, tool_calls=1)
@@ -38,9 +50,34 @@ def told(*, state: str = "Human Review", **delivered: Any) -> Chronicle:
         progress=True,
         delivered=replace(DELIVERED, **delivered),
         summary="It works.",
+        verification=verification,
     )
     story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
     return story.advance(2_000)
+
+
+def test_the_result_of_the_head_that_is_shown_is_shown_and_no_other() -> None:
+    check, kept = (
+        CheckRun(name="tests", exit_code=1),
+        (KeptFile(name="a/j.xml", size=3), KeptFile(name="big")),
+    )
+    story = told(verification=Verification(head="abc", checks=(check,), artifacts=kept))
+    (row,) = story.document()["ready"]
+    conforms(row, "ReadyRow")
+    assert (row["verified"]["passed"], row["verified"]["head"]) == (False, "abc")
+    paths = [(one["name"], one["bytes"], one["path"]) for one in row["verified"]["artifacts"]]
+    assert paths == [("a/j.xml", 3, "/issues/SYM-1/artifacts/a%2Fj.xml"), ("big", None, None)]
+    found = known(story.issue("SYM-1"))
+    text = drawn(explain_view(found, explain_issue(found), state_dir=Path("/state")), width=160)
+    assert "no, at abc: tests failed with exit code 1; it left a/j.xml, big" in text
+    assert "not verified: tests failed" in drawn(
+        status_view(
+            status_of(story.document() | {"source": "daemon", "daemon": DAEMON}), workflow="W", width=160
+        ),
+        width=160,
+    )
+    stale = told(verification=Verification(head="abd"))
+    assert stale.document()["ready"][0]["verified"] is None
 
 
 def test_a_ready_row_is_what_the_stored_schema_says() -> None:

@@ -34,7 +34,7 @@ from symphony.api.models import (
     utc_text,
 )
 from symphony.api.sign_in import BrowserSignIn
-from symphony.domain import ReviewerRemark, ReviewerVerdict, Verification, without_codes
+from symphony.domain import KeptFile, ReviewerRemark, ReviewerVerdict, Verification, without_codes
 from symphony.journal.transcripts import (
     AnswerEntry,
     ApprovalEntry,
@@ -259,7 +259,7 @@ async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoO
                 summary=HOSTILE,
                 branch=HOSTILE,
                 pull_request_url="javascript:alert(1)",
-                verified=verified_document(reviewed),
+                verified=verified_document(reviewed, state.ready[0].issue_identifier),
             ),
         ),
         waiting=(structs.replace(state.waiting[0], title="x" * 10_000 + HOSTILE, state=HOSTILE),),
@@ -637,6 +637,32 @@ async def test_the_diff_of_the_branch(client: httpx.AsyncClient, operator: DemoO
     assert len(page.all("details")) == 1
     assert "its end is missing" in page.text
     check(await client.get("/issues/WEB-9/diff"), 404)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind", "how"),
+    [
+        ("a/shot.PNG", b"\x89PNG", "image/png", "inline"),
+        ("a/junit.xml", b"<html><script>1</script>", "text/plain; charset=utf-8", "inline"),
+        ("a/latin.txt", b"\xff", "application/octet-stream", "attachment"),
+        ("index.html", b"<script>", "application/octet-stream", "attachment"),
+        ("a.svg", b"<svg onload='x'/>", "application/octet-stream", "attachment"),
+        ('q"\r\nset-cookie: a=b.txt', b"", "text/plain; charset=utf-8", "inline"),
+    ],
+)
+async def test_files_of_checks_are_served_as_data_and_never_as_a_page(
+    client: httpx.AsyncClient, operator: DemoOperator, name: str, data: bytes, kind: str, how: str
+) -> None:
+    kept = KeptFile(name=name)
+    operator.artifacts["WEB-131", kept.file] = (name, data)
+    answer = await client.get(f"/issues/WEB-131/artifacts/{kept.file}")
+    assert (answer.status_code, answer.content) == (200, data)
+    assert answer.headers["content-type"] == kind
+    assert answer.headers["content-disposition"].startswith(f"{how}; filename*=UTF-8''")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert "set-cookie" not in answer.headers
+    assert (await client.get("/issues/WEB-131/artifacts/other")).status_code == 404
 
 
 async def test_a_part_of_the_transcript_of_a_run(client: httpx.AsyncClient, operator: DemoOperator) -> None:

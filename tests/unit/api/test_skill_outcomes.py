@@ -51,6 +51,7 @@ def test_the_report_tells_two_versions_of_a_skill_apart(tmp_path: Path) -> None:
                 turn_count=2,
                 total_tokens=300,
                 delivered=True,
+                verified="passed" if number < 28 else "failed" if number < 31 else "base_failed",
                 agent_name="codex" if number < 25 else "claude",
                 library_versions={"release": 2},
             ),
@@ -71,6 +72,7 @@ def test_the_report_tells_two_versions_of_a_skill_apart(tmp_path: Path) -> None:
     assert (first.library_version, first.runs, first.opened) == (None, 12, 0)
     assert (second.library_version, second.runs, second.opened) == (2, 12, 12)
     assert (first.delivered, second.delivered) == (0, 12)
+    assert (second.verified, second.verify_failed, first.verified) == (8, 3, 0)
     assert (first.ready, second.ready, second.merged) == (0, 11, 1)
     assert (first.blocked, second.blocked) == (3, 0)
     assert (first.turns, first.tokens, second.turns, second.tokens) == (6, 900, 2, 300)

@@ -53,6 +53,7 @@ DEFAULTS: dict[str, object] = {
     "verify.rounds": 2,
     "verify.reviewer": None,
     "verify.protect": (),
+    "verify.artifacts": (),
     "rehearse.verify": False,
     "rehearse.timeout_ms": 3_600_000,
     "agent.kind": "codex",

@@ -11,15 +11,17 @@ from harness.journalling import pull_request
 from harness.scheduling import Story, make_failure, make_issue
 from harness.scraping import Scrape, parsed
 from symphony.daemon.metrics import Metrics
-from symphony.domain import Blame, Category, Issue
+from symphony.domain import Blame, Category, CheckRun, Issue, Verification
 from symphony.scheduler import (
     CLUSTER,
     ClaimKind,
     Command,
     Event,
+    Outcome,
     OutcomeKind,
     Recovered,
     RecoveredClaim,
+    RunEnded,
     RunPlaced,
     WakeAsked,
 )
@@ -75,6 +77,28 @@ async def test_rehearsals_count_by_their_result() -> None:
     found = await story.scrape()
     assert found.value("symphony_rehearsals_total", result="ok") == 2
     assert found.value("symphony_rehearsals_total", result="failed") == 1
+
+
+async def test_checks_count_by_name_and_result_and_so_many_names_at_most() -> None:
+    story = Counted(make_issue("1")).begin()
+    checks = (
+        CheckRun(name="lint", exit_code=0, duration_ms=2_000),
+        CheckRun(name="tests", exit_code=1, duration_ms=40_000),
+        CheckRun(name="old", exit_code=1, duration_ms=1_000, fails_on_base=True),
+        CheckRun(name="slow", problem="did not end within 1 ms", duration_ms=1),
+        CheckRun(name="docs", skipped=True),
+        *(CheckRun(name=f"one of many {number}", exit_code=0) for number in range(200)),
+    )
+    outcome = Outcome(kind=OutcomeKind.SUCCEEDED, verification=Verification(head="abc", checks=checks))
+    story.tell(RunEnded(run_id=story.run_id("1"), outcome=outcome))
+    found = await story.scrape()
+    results = {name: found.value("symphony_checks_total", check=name) for name in ("lint", "tests", "docs")}
+    assert results == {"lint": 1, "tests": 1, "docs": 1}
+    expected = {"passed", "failed", "base_failed", "not_done", "skipped"}
+    assert found.labels("symphony_checks_total", "result") == expected
+    assert found.value("symphony_check_duration_seconds_sum", check="tests") == 40
+    assert found.value("symphony_check_duration_seconds_count", check="docs") == 0
+    assert found.value("symphony_checks_total", check="other", result="passed") == 105
 
 
 async def test_a_retry_waits_in_no_queue_and_has_a_cause() -> None:

@@ -52,6 +52,18 @@ def test_nothing_goes_that_is_young_and_small(state_dir: StateDirectory) -> None
     assert found(state_dir) == {}
 
 
+def test_files_of_checks_go_as_logs_do_and_their_directory_with_the_last(state_dir: StateDirectory) -> None:
+    for run in ("ended", "live"):
+        (state_dir.artifacts / run).mkdir(parents=True)
+        for name in ("a.xml", "b.xml"):
+            file(state_dir.artifacts / run / name, 1, 11)
+    surplus = surplus_files(state_dir, RetentionLimits.of(SETTINGS), live={"live"}, now_s=NOW_S)
+    assert {one.path.parent.name for one in surplus} == {"ended"}
+    assert remove_surplus(surplus) == ()
+    assert [path.name for path in state_dir.artifacts.iterdir()] == ["live"]
+    assert state_dir.logs.is_dir()
+
+
 def test_logs_go_by_age_by_emptiness_and_by_size_the_oldest_first(state_dir: StateDirectory) -> None:
     log(state_dir, "old", 1, 10.1)
     log(state_dir, "empty", 0, 1)

@@ -41,9 +41,11 @@ from symphony.scheduler import (
     RunEnded,
     RunStage,
     StartRun,
+    StopAsked,
     StopReason,
     StopRun,
     is_verified,
+    refusal,
 )
 
 INTERRUPTED = Resume(reason=ResumeReason.INTERRUPTED)
@@ -87,10 +89,12 @@ def resume_of(story: Story) -> Resume:
 
 
 def test_a_pass_lets_the_run_end_as_always() -> None:
-    story = verified(handing_over(), PASSED).advance(2_000)
+    story = handing_over()
+    kept = replace(PASSED, run_id=story.run_id())
+    verified(story, PASSED).advance(2_000)
     assert [finish.verify for finish in story.said(FinishRun)] == [True]
     result = story.state.results["1"]
-    assert (result.status, result.verification, result.verify_rounds) == (ResultStatus.READY, PASSED, 0)
+    assert (result.status, result.verification, result.verify_rounds) == (ResultStatus.READY, kept, 0)
     assert story.notices("work_ready")[0].fields["verified"] == "passed"
     assert "Verified at `abc`" in story.said(PostComment)[-1].body
 
@@ -195,6 +199,53 @@ def test_a_verification_that_was_cut_off_is_made_by_a_run_without_a_session() ->
     verified(story, PASSED).advance(2_000)
     assert story.state.entry("1") is None
     assert story.said(CleanWorkspace)
+
+
+def by_hand(state: str = "Human Review") -> Story:
+    """Finished work, of which a person asks the verification, and the run for that."""
+    story = verified(handing_over(state), PASSED).advance(2_000).forget()
+    story.tell(OperatorAsked(action=OperatorAction.VERIFY, issue_id="1"))
+    return story.advance(10)
+
+
+@pytest.mark.parametrize("state", ["Human Review", "Done"])
+@pytest.mark.parametrize("made", [PASSED, FAILED, None])
+def test_a_verification_by_hand_changes_the_result_and_nothing_else(
+    state: str, made: Verification | None
+) -> None:
+    story = by_hand(state)
+    assert [run.resume and run.resume.reason for run in story.said(StartRun)] == [ResumeReason.VERIFY]
+    verified(story, made).advance(400_000)
+    assert story.state.entry("1") is None
+    assert len(story.said(StartRun)) == 1, "no agent is told, and nothing is tried again"
+    assert story.said(MoveIssue) == []
+    result = story.state.results["1"]
+    assert result.status in {ResultStatus.READY, ResultStatus.ENDED}
+    assert result.verification is not None
+    kept = replace(result.verification, run_id=None)
+    assert kept == (made or PASSED), "what was not carried out says nothing new"
+    assert result.verify_rounds == 0
+
+
+def test_a_daemon_that_ends_leaves_a_verification_by_hand_to_the_next_one() -> None:
+    story = by_hand()
+    story.tell(StopAsked())
+    verified(story, None, kind=OutcomeKind.CANCELED)
+    assert (resume_of(story).reason, resume_of(story).by_hand) == (ResumeReason.VERIFY, True)
+
+
+def test_only_finished_work_can_be_verified_by_hand() -> None:
+    def code(story: Story) -> str | None:
+        refused = refusal(story.state, OperatorAction.VERIFY, "1")
+        return None if refused is None else refused.code
+
+    finished = verified(handing_over(), PASSED).advance(2_000)
+    assert code(finished) is None
+    finished.tell(OperatorAsked(action=OperatorAction.PAUSE))
+    assert code(finished) == "nothing_starts"
+    assert code(handing_over()) == "claimed"
+    assert code(Story(make_issue(state="Done"), verify_rounds=1).begin()) == "nothing_delivered"
+    assert code(verified(handing_over(verify_rounds=None), None).advance(2_000)) == "no_checks"
 
 
 def test_a_drain_leaves_a_verification_to_the_next_daemon() -> None:

@@ -5,6 +5,7 @@ Pages are made and rendered in a thread. The first one loads the template engine
 
 import re
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import quote
 
@@ -52,6 +53,15 @@ _ENDED: Final = RunQuery(
 _WEEK_S: Final = 7 * 86_400.0
 _THEME_SECONDS: Final = 365 * 86_400
 _ICON: Final = re.compile(r"icon-(0|[1-9][0-9]?|100)\.svg", re.ASCII)
+_PICTURES: Final = {
+    ".gif": "image/gif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+}
+"""What is shown as a picture; an SVG may have a script."""
+_TEXTS: Final = frozenset({".csv", ".json", ".log", ".md", ".txt", ".xml", ".yaml", ".yml"})
 _FOREVER: Final = "private, max-age=31536000, immutable"
 
 
@@ -218,6 +228,26 @@ class Pages:
             pause_ms=SLOW_MS,
         )
 
+    async def artifact(self, request: Request) -> Response:
+        """A file that a check left: a picture or a text as such, all else as a download; never a page."""
+        found = await self._operator.artifact(identifier(request), str(request.path_params["file"]))
+        if found is None:
+            raise RequestError(404, "not_found", "there is no such file, or it is not kept any more")
+        name, data = found
+        kind = _PICTURES.get(PurePosixPath(name).suffix.lower())
+        if kind is None and PurePosixPath(name).suffix.lower() in _TEXTS and _is_text(data):
+            kind = "text/plain; charset=utf-8"
+        shown = quote(PurePosixPath(name).name, safe="", errors="replace")
+        how = "attachment" if kind is None else "inline"
+        return Response(
+            data,
+            headers={
+                "content-type": kind or "application/octet-stream",
+                "content-disposition": f"{how}; filename*=UTF-8''{shown}",
+                "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+            },
+        )
+
     @staticmethod
     async def theme(request: Request) -> Response:
         """Remember the colours that a person has chosen, and go back to the page."""
@@ -242,6 +272,14 @@ def _open_proposals(library: LibraryInUse) -> tuple[LibraryProposal, ...]:
     if not library.store.path.exists():  # asking would create it
         return ()
     return proposals(library, page=None).proposals
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data
 
 
 def _asset(name: str) -> tuple[bytes, str] | None:

@@ -18,6 +18,7 @@ import anyio
 import click
 
 from symphony import to_thread
+from symphony.api.formatting import duration
 from symphony.api.models import CHECKS, State
 from symphony.cli.client import connect
 from symphony.cli.commands import forge, hosts, tracker
@@ -48,8 +49,9 @@ from symphony.daemon.diagnostics import (
 )
 from symphony.daemon.preflight import preflight_agent
 from symphony.daemon.runs.tracing import open_tracing
+from symphony.daemon.runs.verification import Verifier
 from symphony.daemon.state_dir import instance_of, journal_path, locate
-from symphony.domain import Category, Redaction, Selection, SymphonyError, one_line, plural
+from symphony.domain import Category, CheckRun, Redaction, Selection, SymphonyError, one_line, plural
 from symphony.journal.reader import checkup
 from symphony.processes.local import LocalHost
 from symphony.revision import other_version, version_text
@@ -58,11 +60,15 @@ from symphony.workspaces import without_credentials
 _EPILOG = """\b
 Examples:
   symphony doctor                   check everything that `symphony run` would need here
+  symphony doctor --verify          run verify.commands on the base commit, too
   symphony doctor ../app/WORKFLOW.md
   symphony doctor --json | jq '.checks[] | select(.status != "ok")'
 
 Works with and without a running daemon, and changes nothing. Each check has 20 seconds. The agent is started
 once and asked for its login and one sandboxed command; no model is called.
+
+With --verify the commands of `verify` run once on the base commit, in a checkout that is deleted again, each
+within its own time. A command that fails there can say nothing about the work of an agent.
 
 Exit codes: 0 no error (there may be warnings), 1 errors, 3 the configuration, 4 a login, 5 the daemon does
 not answer; the highest that applies.
@@ -73,11 +79,12 @@ _CLEAR_LINE = "\r\x1b[2K"
 
 @click.command(epilog=_EPILOG)
 @workflow_argument
+@click.option("--verify", is_flag=True, help="Run verify.commands on the base commit, too.")
 @json_option
-def doctor(workflow: Path, *, as_json: bool) -> int:
+def doctor(workflow: Path, *, verify: bool, as_json: bool) -> int:
     """Check everything a daemon needs, and suggest repairs."""
     with _progress_line() as on_progress:
-        report = diagnose(workflow, dict(os.environ), on_progress)
+        report = diagnose(workflow, dict(os.environ), on_progress, run_verify=verify)
     if as_json:
         print_json(report)
     else:
@@ -127,6 +134,7 @@ _MIB: Final = 1024**2
 _CLOCK_TOLERANCE_MS: Final = 300_000
 _MAX_NAMES: Final = 5
 _MAX_PROBLEMS: Final = 3
+_MAX_OUTPUT_LINES: Final = 20
 _TRIAL_S: Final = 12.0  # with the rest of its check below `TIMEOUT_S`
 _OTHER_CHECKS: Final = frozenset(
     {
@@ -145,9 +153,20 @@ _OTHER_CHECKS: Final = frozenset(
 
 
 def diagnose(
-    workflow: Path, environment: Mapping[str, str], on_progress: Callable[[Sequence[str]], None]
+    workflow: Path,
+    environment: Mapping[str, str],
+    on_progress: Callable[[Sequence[str]], None],
+    *,
+    run_verify: bool = False,
 ) -> Doctor:
-    """Run all checks; `on_progress` receives the names of the checks that are not done yet."""
+    """Run all checks.
+
+    Args:
+        workflow: the file of the daemon.
+        environment: variables of the daemon.
+        on_progress: receives the names of the checks that are not done yet.
+        run_verify: run the commands of `verify` afterwards.
+    """
     workflow, host = workflow.absolute(), LocalHost()
     with suppress(SecretFileError):  # reported by check_secrets
         environment = read_secrets(environment).environment
@@ -173,6 +192,7 @@ def diagnose(
         "repository": with_context(check_repository),
         "push": with_context(check_push),
         "agent": with_context(check_agents),
+        "verify": with_context(check_verify),
         "tracker": with_context(check_tracker),
         "hosts": with_context(partial(check_hosts, environment=environment)),
         "forge": with_context(partial(check_forge, environment=environment)),
@@ -188,6 +208,9 @@ def diagnose(
     }
     checks = {name: checks[name] for name in CHECKS}
     findings = anyio.run(partial(run_checks, checks, on_progress))
+    if run_verify and context is not None:
+        on_base = anyio.run(run_checks_on_base, context)
+        findings = {**findings, "verify": on_base}
     return to_document(workflow, findings, Redaction() if context is None else context.redaction)
 
 
@@ -374,6 +397,57 @@ async def check_agents(context: RuntimeContext) -> list[Finding]:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
     return findings
+
+
+async def check_verify(context: RuntimeContext) -> list[Finding]:
+    """What is run on finished work; it takes its time, so that it is run only if asked for."""
+    commands = context.settings.verify.commands
+    if not commands:
+        return [ok("nothing is run on finished work: verify.commands is not set")]
+    return [
+        ok(f"{plural(len(commands), 'command')}; `symphony doctor --verify` runs them on the base commit")
+    ]
+
+
+async def run_checks_on_base(context: RuntimeContext) -> list[Finding]:
+    """Run `verify.commands` on the base commit; each that does not pass there is an error."""
+    verify, workspace = context.settings.verify, context.settings.workspace
+    if not verify.commands or workspace.repo is None:
+        what = "verify.commands" if not verify.commands else "workspace.repo"
+        return [warning(f"nothing was run: {what} is not set", "docs/verification.md has an example")]
+    if context.carrier is not None:
+        return [ok("not run: agents and checks run on other machines")]
+    place = await to_thread.run_sync(_temporary_directory, workspace.root)
+    findings: list[Finding] = []
+    try:
+        tree, base = await context.workspaces.clone_base(place)
+        click.echo(f"verify: {plural(len(verify.commands), 'command')} on {base[:12]}", err=True)
+        verifier = Verifier(
+            context=context,
+            agent=context.settings.agent.kind,
+            run_id="doctor",
+            on_start=lambda name: click.echo(f"verify: {printable(name)} runs", err=True),
+            on_check=lambda check: findings.append(_finding_of_check(check, base)),
+        )
+        await verifier.check_base(tree)
+    except SymphonyError as raised:
+        findings.append(failed(raised, "see what `git fetch` says in the repository"))
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
+    return findings
+
+
+def _finding_of_check(check: CheckRun, base: str) -> Finding:
+    """The result of one command on the base commit, with the end of its output on stderr if it failed."""
+    took = duration(check.duration_ms / 1_000)
+    click.echo(f"verify: {printable(check.name)} {printable(check.ended)}, after {took}", err=True)
+    if check.passed:
+        return ok(f"{check.name} passes on {base[:12]}, in {took}")
+    for line in check.output_tail.splitlines()[-_MAX_OUTPUT_LINES:]:
+        click.echo(f"  {printable(line)}", err=True)
+    hint = "make it pass on the base branch, or change verify.commands: nothing can be verified by it"
+    return error(f"{check.name} {check.ended} on {base[:12]}, after {took}", hint)
 
 
 def _temporary_directory(root: Path) -> Path:

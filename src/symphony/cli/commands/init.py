@@ -16,6 +16,7 @@ from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.command.placeholders import placeholder_problems
 from symphony.agents.registry import skill_places
 from symphony.cli.failures import CommandError, ExitCode, printable
+from symphony.cli.found_checks import FoundCheck, found_checks
 from symphony.cli.main import CHANGED_DIRECTORY, program_name
 from symphony.cli.migration import migrate
 from symphony.cli.options import current_directory
@@ -73,6 +74,7 @@ class _Choice:
     values: Mapping[str, str]
     skill_folders: tuple[str, ...] = ()
     show_folders: bool = False
+    checks: tuple[FoundCheck, ...] = ()
 
     @property
     def template(self) -> TrackerTemplate:
@@ -91,6 +93,7 @@ class _Choice:
             base_branch=branch,
             skill_folders=self.skill_folders,
             show_folders=self.show_folders,
+            checks=self.checks,
         )
 
     def fill_in(self, text: str) -> str:
@@ -154,7 +157,11 @@ def init(
         tracker = _ask_choice(titles, "Where do issues come from?", "Tracker") if ask else "markdown"
     given = _provider_values(root, tracker, given, ask=ask)
     agent = _choose_agent(kind, profile, command, ask=ask)
-    choice = _with_skill_folders(root, _Choice(tracker=tracker, agent=agent, values=given), ask=ask)
+    choice = _Choice(tracker=tracker, agent=agent, values=given, checks=found_checks(root))
+    choice = _with_skill_folders(root, choice, ask=ask)
+    for check in choice.checks:
+        offer = "verify in the file runs it" if check.sure else "verify in the file offers it"
+        click.echo(f"found    {check.run} ({check.reason}); {offer}", err=True)
     if problem := _validate(root, choice):
         raise problem
     if only_print:

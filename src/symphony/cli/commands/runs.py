@@ -110,6 +110,11 @@ def runs(
 _WIDE: Final = 100
 """From this width on the model stands beside the agent; below, under it."""
 _OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "timed_out": "red"}
+_VERIFIED: Final = {
+    "passed": ("yes", "green"),
+    "failed": ("no", "red"),
+    "base_failed": ("base", "yellow"),
+}
 _NUMBERS: Final = ("TURNS", "TOKENS", "USD", "COMMITS", "FILES")
 _CENT: Final = 0.01
 
@@ -138,7 +143,9 @@ def money(usd: float | None, unpriced_tokens: int) -> str:
 
 def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
     files = ("FILES",) if wide else ()
-    columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", *files, "AGENT")
+    verified = ("VERIFIED",) if any(row.verified for row in rows) else ()
+    counts = ("TURNS", "TOKENS", "USD", "COMMITS", *files)
+    columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", *verified, *counts, "AGENT")
     shown = table(*columns, right={"TOOK", *_NUMBERS}, fold={"ISSUE", "AGENT"})
     if not wide:
         shown.padding = (0, 1, 0, 0)
@@ -152,6 +159,7 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
             "-" if started is None else started.astimezone().strftime("%m-%d %H:%M"),
             duration(row.seconds),
             cell(outcome, _OUTCOMES.get(outcome, "yellow")),
+            *((cell(*_VERIFIED.get(row.verified or "", ("-", ""))),) if verified else ()),
             str(row.turn_count),
             tokens(row.tokens.total_tokens),
             money(row.cost_usd, row.unpriced_tokens),

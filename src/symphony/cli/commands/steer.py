@@ -1,19 +1,22 @@
-"""Steer a daemon: `symphony stop`, `retry`, `unblock`, `move`, `answer`, `feedback`, `pause` and others."""
+"""Steer a daemon: `symphony stop`, `retry`, `move`, `verify`, `answer`, `feedback`, `pause` and others."""
 
 import os
 import select
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from textwrap import indent
 from typing import Final
 
 import click
 
+from symphony.api.formatting import duration
 from symphony.api.interface import MAX_ANSWER_CHARS
-from symphony.api.models import Stars, Verb, feedback_effect
+from symphony.api.models import Issue, Stars, Verb, feedback_effect
 from symphony.cli.client import Client, require_daemon
-from symphony.cli.documents import OrderResult, Orders
+from symphony.cli.documents import OrderResult, Orders, Verification
 from symphony.cli.endpoint import UnreachableError, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, report, require_person
 from symphony.cli.options import (
@@ -34,6 +37,8 @@ _START: Final = "start one: symphony run"
 _NOTHING_TO_DRAIN: Final = "nothing is left to drain"
 _LAST_STEPS_S: Final = 10.0  # what a daemon needs for its end once it stopped answering
 _MOMENT_S: Final = 1.0
+_JOURNAL_TRIES: Final = 20
+"""How often a run that is over is looked for: the journal is written beside everything."""
 _ISSUE_CODES: Final = """\
 Of several issues, each has a result of its own: one that is refused does not keep the others from it.
 
@@ -118,6 +123,72 @@ stopped. Without a daemon: `symphony tracker move`, or `symphony issue move` on 
 def move(*, issues: tuple[str, ...], state: str, as_json: bool, workflow: Path) -> int:
     """Move issues to another state of the tracker."""
     return _order(workflow, "move", issues, as_json=as_json, text=state)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  symphony verify SYM-7
+  symphony verify SYM-7 --json | jq -r '.verified.checks[] | select(.passed | not).output_tail'
+
+The daemon runs `verify.commands` on what was delivered, on the host of the workspace, as after a run. Only
+the result changes: a failure moves no issue and tells no agent. Ctrl-C ends the waiting, not the commands.
+
+Exit codes: 0 all checks passed, 1 they did not, or it is refused, or there is no such issue, 5 no daemon is
+running, or it does not answer.
+"""
+)
+@issue_argument
+@json_option
+@workflow_option
+def verify(*, issue: str, as_json: bool, workflow: Path) -> None:
+    """Run the checks on the finished work of an issue."""
+    client = require_daemon(workflow, os.environ, hint=_START)
+    before = resolve_issue(
+        issue,
+        client.issue,
+        partial(_known_identifiers, client, issue),
+        Queries(workflow, os.environ).inactive_error,
+    )
+    ordered = _act_on_issue(workflow, "verify", before.issue_identifier)
+    click.echo(f"{one_line(before.issue_identifier)}: {one_line(ordered.message)} …", err=True)
+    found = _verification(client, before)
+    if as_json:
+        print_json(found)
+    else:
+        for check in found.verified.checks if found.verified else ():
+            took = "" if not check.duration_ms else f", after {duration(check.duration_ms / 1000)}"
+            click.echo(f"{one_line(check.name)}: {one_line(check.result)}{took}")
+            if not check.passed and check.output_tail:
+                click.echo(indent(plain_text(check.output_tail), "  "))
+        click.echo(f"{one_line(found.issue_identifier)}: {one_line(found.message)}.")
+    if not found.passed:
+        raise SystemExit(ExitCode.FAILURE)
+
+
+def _verification(client: Client, before: Issue) -> Verification:
+    """The result of the verification, once there is one; `before` is from before the order."""
+    identifier, waits = before.issue_identifier, _JOURNAL_TRIES
+    known = {run.run_id for run in before.runs}
+    while True:
+        shown = client.issue(identifier)
+        busy = shown is not None and (shown.running is not None or shown.retry is not None)
+        new = () if shown is None else (run for run in shown.runs if run.run_id not in known)
+        run = next((run for run in new if run.ended_at is not None), None)
+        waits -= not busy
+        if not busy and (run is not None or waits <= 0):
+            break
+        time.sleep(_MOMENT_S / 2)
+    made = None if shown is None or shown.result is None else shown.result.verified
+    if run is None or run.verified is None:
+        reason = "no run verified it" if run is None or run.reason is None else run.reason
+        made, message = None, f"not verified: {reason}; `symphony logs` tells more"
+    elif made is None:
+        message = "not verified: the branch has no longer what was delivered"
+    else:
+        message = f"{'verified' if made.passed else 'not verified'} at {made.head[:12]}: {made.message}"
+    passed = made is not None and made.passed
+    return Verification(issue_identifier=identifier, passed=passed, message=message, verified=made)
 
 
 @click.command(

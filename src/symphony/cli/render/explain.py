@@ -143,6 +143,7 @@ def _details(
         "host": issue.workspace.host,
         "workspace": issue.workspace.path,
         "branch": _branch_line(issue),
+        "verified": _verified_line(issue),
         "pull request": _pull_request_line(issue),
         "last error": issue.last_error and without_codes(issue.last_error),
         "agent's log": next((str(state_dir / log.path) for log in issue.logs.codex_session_logs), None),
@@ -160,6 +161,16 @@ def _details(
             if problem.severity == "error"
         )
     return details
+
+
+def _verified_line(issue: models.Issue) -> str | None:
+    """What the checks said of the delivered commit, and the files that they left."""
+    made = None if issue.result is None else issue.result.verified
+    if made is None:
+        return None
+    files = ", ".join(each.name for each in made.artifacts)
+    said = f"{'yes' if made.passed else 'no'}, at {made.head[:12]}: {made.message}"
+    return f"{said}; it left {files}" if files else said
 
 
 def _pull_request_line(issue: models.Issue) -> str | None:

@@ -69,7 +69,18 @@ def pull_request_text(
 
     title = one_line(rendered("title", settings.title), _MAX_TITLE) or issue.identifier
     body = rendered("body", settings.body)[:_MAX_BODY]
-    return title, f"{_link(issue)}\n\n{body}\n\n{marker}\n"
+    return title, "\n\n".join([_link(issue), body, *_artifacts(result), f"{marker}\n"])
+
+
+def _artifacts(result: IssueResult) -> list[str]:
+    """The names of the files that the checks of the delivered commit left."""
+    made, delivered = result.verification, result.delivered
+    if made is None or delivered is None or made.head != delivered.head or not made.artifacts:
+        return []
+    names = (without_mentions(one_line(each.name).replace("`", "'")) for each in made.artifacts)
+    return [
+        "Files that its checks left, kept where Symphony runs: " + ", ".join(f"`{name}`" for name in names)
+    ]
 
 
 def _link(issue: Issue) -> str:

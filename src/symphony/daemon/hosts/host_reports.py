@@ -23,6 +23,7 @@ from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
 from symphony.api.models import Instructions, Skills, SyncedSkills
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
+from symphony.daemon.runs.artifacts import MAX_FILE_BYTES, MAX_FILES
 from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
 from symphony.domain import (
@@ -87,6 +88,7 @@ _OF_THE_DAEMON: Final = frozenset(
     }
 )
 MAX_FRAMES: Final = {
+    frames.ArtifactFound: MAX_FILES,
     frames.CommentsAsked: 10,
     frames.ConversationOpened: 10,
     frames.SkillsCollected: 10,
@@ -249,6 +251,12 @@ class HostReports:
                 return structs.replace(frame, thread_id=thread_id)
             case frames.SkillProblems():
                 return structs.replace(frame, found=checked(frame.found, self._text))
+            case frames.ArtifactFound():
+                if len(frame.data) > MAX_FILE_BYTES or not frame.name:
+                    raise refused("a file of a check that is too large, or has no name")
+                text = self._redaction.verbatim(frame.data.decode("utf-8", "surrogateescape"))
+                data = text.encode("utf-8", "surrogateescape")
+                return structs.replace(frame, name=self._name(frame.name), data=data)
             case frames.SkillsCollected():
                 return structs.replace(frame, collected=self._collected(frame.collected))
             case _:
@@ -439,6 +447,10 @@ class HostReports:
             problem=None if made.problem is None else self._line(made.problem),
             protected_changes=_few(made.protected_changes, self._line, MAX_NAMED_CHANGES),
             weakened=_few(made.weakened, self._line, MAX_NAMED_CHANGES),
+            artifacts=tuple(
+                replace(each, name=self._name(each.name)) for each in made.artifacts[:MAX_FILES] if each.name
+            ),
+            run_id=None,
             passed_after_failure=False,
             reviewer=None if made.reviewer is None else self._reviewer(made.reviewer),
         )

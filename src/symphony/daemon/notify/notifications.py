@@ -15,7 +15,7 @@ from typing import Final, Literal, assert_never
 
 from symphony.api.models import SkillProblem
 from symphony.config import NotifyEvent
-from symphony.domain import Category, Issue, Redaction, plural, without_codes
+from symphony.domain import Category, Issue, Redaction, Verification, plural, without_codes
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Blocked,
@@ -155,6 +155,21 @@ def of_pull_request(record: PullRequestRecord, at_wall_ms: int) -> Notification:
     return replace(found, hint=f"`{command}` shows it", code=record.code)
 
 
+def of_broken_base(verification: Verification, at_wall_ms: int) -> Notification | None:
+    """The notification of a base commit on which checks fail; `None` if that is not known of any."""
+    failing = [check.name for check in verification.checks if check.fails_on_base]
+    if verification.base is None or not failing:
+        return None
+    more = f" and {len(failing) - _MAX_NAMES} more" if len(failing) > _MAX_NAMES else ""
+    message = (
+        f"checks fail on the base commit {verification.base[:12]}: {', '.join(failing[:_MAX_NAMES])}{more}"
+    )
+    found = _new("base_broken", at_wall_ms, message, subject=verification.base)
+    return replace(
+        found, hint="`symphony doctor --verify` runs them there; until they pass nothing is verified"
+    )
+
+
 def due_reminders(
     state: State, told: Mapping[str, int], *, remind_after_ms: int, now_ms: int, wall_ms: int
 ) -> Iterator[Notification]:
@@ -189,7 +204,7 @@ def is_current(notification: Notification, state: State, now_ms: int) -> bool:
             return notification.subject in state.limited_agents
         case "daemon_down_soon":
             return state.drain is not Drain.NO
-        case "skills" | "pull_request" | "test":
+        case "skills" | "pull_request" | "base_broken" | "test":
             return True
         case _:
             assert_never(notification.event)
@@ -249,6 +264,7 @@ _ABOUT_THE_DAEMON: Final[Mapping[NotificationEvent, str]] = {
     "tracker_down": "the tracker fails",
     "agent_limited": "an agent is limited",
     "skills": "skills cannot be used",
+    "base_broken": "checks fail on the base",
     "daemon_down_soon": "the daemon shuts down",
 }
 

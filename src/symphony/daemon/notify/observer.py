@@ -21,15 +21,17 @@ from symphony.daemon.jobs import JobRunner
 from symphony.daemon.notify import notifications
 from symphony.daemon.notify.delivery import Deliveries, receiver_of
 from symphony.daemon.notify.notifications import Notification
-from symphony.domain import DECODE_ERRORS
+from symphony.domain import DECODE_ERRORS, Verification
 from symphony.journal.model import CodecError, PullRequestRecord, SettingRecord, decode, encode
-from symphony.scheduler import Command, Event, State
+from symphony.scheduler import Command, Event, RunEnded, State
 
 MAX_PENDING: Final = 500
 _RECHECK_S: Final = 60.0
 _MAX_SKILL_PROBLEMS: Final = 500
 _REMINDED: Final = "notify.reminded."
 _SKILLS: Final = "notify.skills"
+_BASES: Final = "notify.bases"
+_MAX_BASES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class NotificationObserver(Observer):
         self._max_pending = max_pending
         self._reminded: dict[tuple[str, str], Reminded] = {}
         self._skill_problems: list[str] = []
+        self._broken_bases: list[str] = []
         for name, text in recovered.items():
             try:
                 if name.startswith(_REMINDED):
@@ -94,6 +97,8 @@ class NotificationObserver(Observer):
                     self._reminded[reminded.target, reminded.issue_id] = reminded
                 elif name == _SKILLS:
                     self._skill_problems = msgspec.json.decode(text, type=list[str])
+                elif name == _BASES:
+                    self._broken_bases = msgspec.json.decode(text, type=list[str])
             except (CodecError, *DECODE_ERRORS):
                 self._record(name, None)
 
@@ -104,6 +109,8 @@ class NotificationObserver(Observer):
         for notification in decided:
             if not (self._once and notification.event == "daemon_down_soon"):
                 self._owe(notification, self._context().settings.notify)
+        if isinstance(event, RunEnded) and event.outcome.verification is not None:
+            self._tell_broken_base(event.outcome.verification)
         if after.blocked is not before.blocked:
             for key in [key for key in self._reminded if key[1] not in after.blocked]:
                 self._record(self._reminded.pop(key).setting, None)
@@ -121,6 +128,15 @@ class NotificationObserver(Observer):
             self._record(_SKILLS, msgspec.json.encode(self._skill_problems).decode())
             notification = notifications.of_skill_problems(new, self._wall_ms())
             self._owe(notification, self._context().settings.notify)
+
+    def _tell_broken_base(self, verification: Verification) -> None:
+        """Tell of a base commit on which checks fail, once."""
+        notification = notifications.of_broken_base(verification, self._wall_ms())
+        if notification is None or verification.base is None or verification.base in self._broken_bases:
+            return
+        self._broken_bases = [*self._broken_bases, verification.base][-_MAX_BASES:]
+        self._record(_BASES, msgspec.json.encode(self._broken_bases).decode())
+        self._owe(notification, self._context().settings.notify)
 
     @override
     def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
@@ -154,6 +170,7 @@ class NotificationObserver(Observer):
         return (
             *(SettingRecord(name=each.setting, value=encode(each)) for each in self._reminded.values()),
             SettingRecord(name=_SKILLS, value=msgspec.json.encode(self._skill_problems).decode()),
+            SettingRecord(name=_BASES, value=msgspec.json.encode(self._broken_bases).decode()),
         )
 
     def targets(self) -> tuple[models.NotifyTarget, ...]:

@@ -47,6 +47,10 @@ class RunRequests(Protocol):
         """Take loaded skills, whose problems may be worth a comment."""
         ...
 
+    async def keep_artifact(self, run_id: str, name: str, data: bytes) -> None:
+        """Keep a file that a check left. Raises `SymphonyError`: it cannot be written."""
+        ...
+
     async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
         """Make proposals of what a worker on a host collected."""
         ...
@@ -192,6 +196,7 @@ class SupervisedRun:
                 | frames.ConversationOpened()
                 | frames.SkillProblems()
                 | frames.SkillsCollected()
+                | frames.ArtifactFound()
             ):
                 if frame.request in self._scopes:
                     return
@@ -249,6 +254,8 @@ class SupervisedRun:
                 return msgspec.structs.replace(answer, comments=self._read.shown)
             case frames.ConversationOpened():
                 await self._core.conversation_opened(self._command.run_id, frame.thread_id)
+            case frames.ArtifactFound():
+                await self._answers.keep_artifact(self._command.run_id, frame.name, frame.data)
             case frames.SkillProblems():
                 with anyio.CancelScope(shield=True):  # a run reports them at its end too
                     await self._answers.report_skills(self._command.issue, frame.found)

@@ -15,7 +15,7 @@ from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, Sessio
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.progress import ProgressReporter
-from symphony.domain import MAX_LINE_CHARS, Redaction, RunFacts, SymphonyError
+from symphony.domain import MAX_LINE_CHARS, CheckRun, Redaction, RunFacts, SymphonyError
 from symphony.observability.span_names import Attribute, SpanName
 from symphony.scheduler import Outcome, StartRun
 
@@ -50,6 +50,9 @@ class RunTrace:
 
     def on_event(self, event: AgentEvent, skills: tuple[str, ...] = ()) -> None:
         """The agent sent an event; `skills` are those that it opened with it."""
+
+    def on_check(self, check: CheckRun) -> None:
+        """A command of `verify` has ended just now."""
 
     def end(self, outcome: Outcome, facts: RunFacts) -> None:
         """The run is over."""
@@ -151,6 +154,19 @@ class SpanTrace(RunTrace):
                     finished.end()
             case _:
                 pass
+
+    @override
+    def on_check(self, check: CheckRun) -> None:
+        now_ns = time.time_ns()
+        attributes: dict[str, str | int | float] = {Attribute.CHECK: check.name}
+        if check.exit_code is not None:
+            attributes[Attribute.EXIT_CODE] = check.exit_code
+        began_ns = now_ns - check.duration_ms * 1_000_000
+        span = self._tracing.start(SpanName.CHECK, self._root, attributes, start_ns=began_ns)
+        self._set_content(span, Attribute.RESULT, check.output_tail)
+        if not check.passed:
+            self._tracing.fail(span, check.result)
+        span.end(now_ns)
 
     @override
     def end(self, outcome: Outcome, facts: RunFacts) -> None:

@@ -10,8 +10,7 @@ commit and the command.
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,10 +22,12 @@ from symphony import to_thread
 from symphony.agents.base import RunsCommands
 from symphony.config import VerifyCommand
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.runs.artifacts import find_artifacts
 from symphony.domain import (
     MAX_CHECK_OUTPUT_CHARS,
     MAX_NAMED_CHANGES,
     CheckRun,
+    KeptFile,
     SymphonyError,
     Verification,
     plain_text,
@@ -54,15 +55,17 @@ class Verifier:
         context: settings, workspaces and agents.
         agent: the agent that did the work.
         run_id: marks the processes of the commands.
-        on_check: is told of each command that has ended.
-        step: makes a span of one command, by its name.
+        on_artifact: keeps a file that the commands left, by its name; raises `SymphonyError`.
+        on_start: is told of each command that begins.
+        on_check: is told of each command that has ended, or was skipped.
     """
 
     context: RuntimeContext
     agent: str
     run_id: str
     on_check: Callable[[CheckRun], None]
-    step: Callable[[str], AbstractContextManager[None]]
+    on_artifact: Callable[[str, bytes], Awaitable[None]] | None = None
+    on_start: Callable[[str], None] = lambda _: None
 
     async def verify(self, workspace: Workspace, delivery: Delivery, identifier: str) -> Verification:
         """The result for the delivered head of an issue. Without a commit there is nothing to check.
@@ -111,6 +114,50 @@ class Verifier:
             only: the names of the commands that run; all if `None`.
             objects: the object store that has the head, if it is not that of the mirror.
         """
+        checks = await self._checks(tree, changed, set_up=set_up, only=only)
+        artifacts = await self._keep_artifacts(tree)
+        try:
+            problem = await self.context.workspaces.differs_from(tree, found.head, objects=objects)
+        except (GitError, OSError) as error:
+            problem = f"whether they changed the work is unknown: {error}"
+        return replace(
+            found,
+            checks=tuple(checks),
+            artifacts=artifacts,
+            problem=None if problem is None else f"the commands changed what they check: {problem}",
+        )
+
+    async def _keep_artifacts(self, tree: Path) -> tuple[KeptFile, ...]:
+        """Keep the files that `verify.artifacts` names; a file that cannot be kept fails no check."""
+        globs, redaction = self.context.settings.verify.artifacts, self.context.redaction
+        if not globs or self.on_artifact is None:
+            return ()
+        found = find_artifacts(tree, lambda path: any(matching([path], globs)), redaction)
+        kept = list[KeptFile]()
+        while (one := await to_thread.run_sync(next, found, None)) is not None:
+            file, data = one
+            try:
+                if data is not None:
+                    await self.on_artifact(file.name, data)
+                kept.append(file)
+            except SymphonyError as error:
+                _log.warning("artifact_not_kept", file=file.name, reason=error.failure.line)
+        _log.info("artifacts_kept", files=len(kept), bytes=sum(each.size or 0 for each in kept))
+        return tuple(kept)
+
+    async def check_base(self, tree: Path) -> Sequence[CheckRun]:
+        """Every command, whatever its paths, in a checkout of the base that nothing is installed in."""
+        return await self._checks(tree, None, set_up=True)
+
+    async def _checks(
+        self,
+        tree: Path,
+        changed: Sequence[str] | None,
+        *,
+        set_up: bool,
+        only: Collection[str] | None = None,
+    ) -> Sequence[CheckRun]:
+        """The commands as `check` says, behind `setup`."""
         settings, checks = self.context.settings.verify, list[CheckRun]()
         if set_up and settings.setup is not None:
             setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
@@ -119,27 +166,18 @@ class Verifier:
             for command in settings.commands:
                 if only is not None and command.title not in only:
                     continue
-                if changed is not None and command.paths and not any(matching(changed, command.paths)):
+                if command.paths and changed is not None and not any(matching(changed, command.paths)):
                     checks.append(CheckRun(name=command.title, skipped=True))
+                    self.on_check(checks[-1])
                 else:
                     checks.append(await self._run(command, tree))
-        try:
-            problem = await self.context.workspaces.differs_from(tree, found.head, objects=objects)
-        except (GitError, OSError) as error:
-            problem = f"whether they changed the work is unknown: {error}"
-        return replace(
-            found,
-            checks=tuple(checks),
-            problem=None if problem is None else f"the commands changed what they check: {problem}",
-        )
+        return checks
 
     async def _run(self, command: VerifyCommand, tree: Path) -> CheckRun:
-        _log.info("check_started", check=command.title)
+        self.on_start(command.title)
         begun = time.monotonic()
-        with self.step(command.title):
-            check = await self._ended(command, tree)
+        check = await self._ended(command, tree)
         check = replace(check, duration_ms=int((time.monotonic() - begun) * 1000))
-        _log.info("check_ended", check=check.name, result=check.ended, duration_ms=check.duration_ms)
         self.on_check(check)
         return check
 
@@ -193,7 +231,7 @@ class Verifier:
                 except SymphonyError as error:
                     _log.warning("base_not_checked", reason=error.failure.line)
         checks = tuple(replace(check, fails_on_base=known.get(check.name)) for check in found.checks)
-        return replace(found, checks=checks)
+        return replace(found, checks=checks, base=base)
 
     @property
     def _commands(self) -> tuple[VerifyCommand, ...]:

@@ -605,8 +605,9 @@ class Worker:
             context=self._context,
             agent=self._command.agent,
             run_id=self._run_id,
-            step=lambda name: self._trace.step(SpanName.CHECK, name),
+            on_start=lambda name: _log.info("check_started", check=name),
             on_check=self._on_check,
+            on_artifact=self._keep_artifact,
         )
         try:
             verification = await verifier.verify(workspace, delivery, self._issue.identifier)
@@ -669,7 +670,20 @@ class Worker:
 
     def _on_check(self, check: CheckRun) -> None:
         self._transcript.on_event(check)
+        if not check.skipped:
+            self._trace.on_check(check)
+            _log.info(
+                "check_ended",
+                check=check.name,
+                passed=check.passed,
+                exit_code=check.exit_code,
+                result=check.ended,
+                duration_ms=check.duration_ms,
+            )
         self._context.fault(FaultPoint.CHECK_ENDED)
+
+    async def _keep_artifact(self, name: str, data: bytes) -> None:
+        await self._link.request(lambda number: frames.ArtifactFound(request=number, name=name, data=data))
 
     async def _recheck_skills(self) -> None:
         """Report what the run itself made of the skills: it may be the last one of its issue."""

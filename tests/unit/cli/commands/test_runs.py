@@ -15,7 +15,7 @@ from published.schemas import conforms_to
 from symphony.api.interface import RunQuery
 from symphony.api.runs import runs_document
 from symphony.cli.commands.runs import money, runs_view
-from symphony.domain import SymphonyError
+from symphony.domain import SymphonyError, VerificationStatus
 from symphony.journal.model import RunRecord
 
 HOUR_MS = 3_600_000
@@ -107,6 +107,22 @@ def test_eighty_columns_are_enough_and_text_of_others_stays_text() -> None:
     assert "and 1 more" in text
     for word in ("no_progress", "unpriced", "1.25+", "gpt-5.5", "claude", "4 runs"):
         assert word in text, word
+
+
+def test_what_the_verification_said_has_a_column_where_there_was_one() -> None:
+    rows = [a_run(number, verified=status) for number, status in enumerate(VerificationStatus)]
+    document = runs_document((*rows, a_run(5)), RunQuery(), now=datetime.now(UTC))
+    assert [row.verified for row in document.runs] == ["passed", "failed", "base_failed", None]
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(runs_view(document, width=80))
+    heading, *lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "VERIFIED" in heading
+    assert "base" in lines[4]
+    with console.capture() as captured:
+        console.print(runs_view(runs_document(HISTORY, RunQuery(), now=datetime.now(UTC)), width=80))
+    assert "VERIFIED" not in captured.get()
 
 
 def test_a_cost_is_never_shown_as_nothing_where_it_is_not_known() -> None:

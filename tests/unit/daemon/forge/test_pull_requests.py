@@ -17,13 +17,32 @@ from contract.repository import ME, STRANGER, WRITER, Pull, Thread
 from contract.vendor import Fault, Given
 from harness.binding import SECRET
 from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
+from harness.scheduling import make_issue
+from symphony.config import ForgeSettings
 from symphony.daemon.forge import pull_requests, records
-from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
+from symphony.daemon.forge.pull_request_text import (
+    find_marker,
+    marker_of,
+    pull_request_text,
+    without_mentions,
+)
 from symphony.daemon.forge.records import forge_failure
-from symphony.domain import Blame, Category, CheckState, PullRequest, PullState, ReviewState, ServiceError
+from symphony.domain import (
+    Blame,
+    Category,
+    CheckState,
+    KeptFile,
+    PullRequest,
+    PullState,
+    ReviewState,
+    ServiceError,
+    Verification,
+)
 from symphony.journal.model import encode
 from symphony.scheduler import (
+    DeliveredBranch,
     FeedbackKind,
+    IssueResult,
     NeedsYouCode,
     OperatorAction,
     OperatorAsked,
@@ -106,6 +125,19 @@ async def test_where_work_is_verified_only_a_commit_that_passed_is_opened(
     daemon.works(verified=True)
     await daemon.looks()
     assert len(daemon.opened()) == 1
+
+
+async def test_files_of_checks_are_named_as_data() -> None:
+    kept = (KeptFile(name="a/junit.xml"), KeptFile(name="`@ann`<!--.png"))
+    made = Verification(head="a" * 40, artifacts=kept)
+    delivered = DeliveredBranch(branch="symphony/SYM-1", head="a" * 40, commits=1)
+    result = IssueResult(issue=make_issue(), delivered=delivered, verification=made)
+    _, body = pull_request_text(ForgeSettings(), result, base="main", marker="<!-- m -->")
+    assert "`a/junit.xml`" in body
+    assert "@ann" not in body
+    assert body.count("<!--") == 1
+    stale = replace(result, verification=replace(made, head="b" * 40))
+    assert "junit" not in pull_request_text(ForgeSettings(), stale, base="main", marker="<!-- m -->")[1]
 
 
 async def test_work_that_nobody_wants_gets_none(daemon: Daemon) -> None:

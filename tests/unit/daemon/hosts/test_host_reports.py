@@ -16,6 +16,7 @@ from symphony.api.models import DroppedSkill, InstructionModule, Instructions, L
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError
 from symphony.daemon.hosts.host_reports import MAX_FRAMES, MAX_LISTED, HostReports
+from symphony.daemon.runs.artifacts import MAX_FILE_BYTES
 from symphony.domain import (
     MASK,
     MAX_REMARK_CHARS,
@@ -462,6 +463,7 @@ def test_a_number_that_cannot_be_is_in_no_frame(frame: frames.WorkerFrame) -> No
     [
         frames.TranscriptIncomplete(reason="r"),
         frames.ConversationOpened(request=1, thread_id="t"),
+        frames.ArtifactFound(request=1, name="a", data=b""),
         HOSTILE_TEXTS["collected"],
     ],
     ids=lambda frame: type(frame).__name__,
@@ -472,6 +474,16 @@ def test_what_leaves_something_behind_comes_a_few_times(frame: frames.WorkerFram
         sent(frame, by)
     with pytest.raises(FrameError):
         sent(frame, by)
+
+
+def test_a_file_of_a_check_is_bounded_and_has_no_secret() -> None:
+    found = sent(frames.ArtifactFound(request=1, name=OUTPUT, data=OUTPUT.encode("utf-8", "surrogateescape")))
+    assert isinstance(found, frames.ArtifactFound)
+    assert SECRET not in found.name
+    assert SECRET.encode() not in found.data
+    for name, data in (("", b""), ("a", b"x" * (MAX_FILE_BYTES + 1))):
+        with pytest.raises(FrameError):
+            sent(frames.ArtifactFound(request=1, name=name, data=data))
 
 
 def test_a_frame_has_a_bounded_number_of_values() -> None:

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from symphony.config import NotifySettings
 from symphony.daemon.notify.delivery import Deliveries
 from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.notify.targets import Deliverer, DeliveryError, resolve_target
-from symphony.domain import Category, Issue
+from symphony.domain import Category, CheckRun, Issue, Verification
 from symphony.processes.local import LocalHost
-from symphony.scheduler import Command, Event, OutcomeKind
+from symphony.scheduler import Command, Event, Outcome, OutcomeKind, RunEnded
 
 pytestmark = pytest.mark.asyncio
 QUESTION = make_failure(category=Category.TURN_INPUT_REQUIRED)
@@ -188,6 +189,35 @@ async def test_nothing_is_sent_in_quiet_hours_and_the_end_does_not_wait_for_them
     assert receiver.requests == []
     (job,) = daemon.outbox.journal.values()
     assert job.attempts == 0
+
+
+async def test_a_base_on_which_checks_fail_is_told_once_also_after_a_restart(tmp_path: Path) -> None:
+    red = CheckRun(name="old", exit_code=1, fails_on_base=True)
+    with receiving() as receiver:
+        targets = [webhook(receiver, on=["base_broken"])]
+        issues = [make_issue(str(number)) for number in range(4)]
+        daemon = Daemon(tmp_path, *issues, targets=targets).begin()
+
+        def verified(daemon: Daemon, issue_id: str, *checks: CheckRun, base: str | None) -> None:
+            made = Verification(head="abc", checks=checks, base=base)
+            outcome = Outcome(kind=OutcomeKind.SUCCEEDED, verification=made)
+            daemon.tell(RunEnded(run_id=daemon.run_id(issue_id), outcome=outcome))
+
+        verified(daemon, "0", replace(red, fails_on_base=False), base="1" * 40)
+        assert len(daemon.outbox.journal) == 0
+        verified(daemon, "1", red, CheckRun(name="new", exit_code=1), base="1" * 40)
+        verified(daemon, "2", red, base="1" * 40)
+        assert len(daemon.outbox.journal) == 1
+        successor = Daemon(tmp_path, *issues, targets=targets, before=daemon).begin()
+        verified(successor, "3", red, base="1" * 40)
+        async with successor.delivering():
+            await successor.until("webhook", "delivered", 1)
+    (told,) = receiver.bodies[0]["notifications"]
+    assert (told["event"], "1" * 12 in told["message"], "old" in told["message"]) == (
+        "base_broken",
+        True,
+        True,
+    )
 
 
 async def test_a_question_without_an_answer_is_told_again_and_not_again_after_a_restart(

@@ -140,6 +140,10 @@ class Bench:
         await checkpoint()
         self.reported.append(f"{issue.id} {found.root}")
 
+    async def keep_artifact(self, run_id: str, name: str, data: bytes) -> None:
+        await checkpoint()
+        self.reported.append(f"{run_id} {name} {len(data)}")
+
     async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced:
         await checkpoint()
         self.reported.append(f"{command.run_id} {collected.written.directory}")

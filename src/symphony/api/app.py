@@ -45,6 +45,7 @@ from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableErro
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
+from symphony.api.pages.change_routes import ChangePages
 from symphony.api.pages.responding import Content, respond
 from symphony.api.pages.routes import Pages
 from symphony.api.pages.skills_routes import SkillPages
@@ -55,8 +56,10 @@ from symphony.api.parameters import (
     page_of,
     proposal_id,
     proposal_state,
+    reviewer,
     run_query,
     selection,
+    since,
     transcript_part,
     version_of,
     versions,
@@ -128,6 +131,8 @@ class _Answers:
             "issue": lambda request, _: ask.issue(identifier(request)),
             "prompt": lambda request, _: ask.prompt(identifier(request), request.query_params.get("phase")),
             "explanation": self._explanation,
+            "review": self._review,
+            "decide": self._decide,
             "transcript": lambda request, _: ask.transcript(identifier(request), *transcript_part(request)),
             **{verb: partial(self._act, verb) for verb in routes.ON_ISSUE},
             "feedback": self._feedback,
@@ -168,6 +173,16 @@ class _Answers:
     async def _explanation(self, request: Request, _: Document) -> Document | None:
         issue = await self._operator.issue(identifier(request))
         return None if issue is None else explain(issue)
+
+    async def _review(self, request: Request, _: Document) -> Document | None:
+        may_order = self._access.may_order(request)
+        return await self._operator.review(
+            identifier(request), reviewer(request) if may_order else None, since(request)
+        )
+
+    async def _decide(self, request: Request, given: Document) -> Document | None:
+        assert isinstance(given, models.ReviewGiven)  # noqa: S101 - the row says so
+        return await self._operator.decide(identifier(request), f"api:{given.reviewer}", given)
 
     async def _refresh(self, _: Request, __: Document) -> Document:
         return self._operator.refresh()
@@ -235,12 +250,12 @@ async def _answered(row: routes.Resource[Document], ask: Answer, request: Reques
 def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str, Handler]:
     """The pages, their files and their forms, by the names of the rows."""
     pages, skills = Pages(operator), SkillPages(operator, access, notices)
-    forms = Forms(operator, access, notices)
+    forms, change = Forms(operator, access, notices), ChangePages(operator, access, notices)
     return {
         "board_page": _page(pages.board),
         "issue_page": _page(pages.issue),
         "prompt_page": _page(pages.prompt),
-        "diff_page": _page(pages.diff),
+        "diff_page": change.show,
         "history_page": _page(pages.history),
         "skills_page": _page(skills.skills),
         "new_skill_page": _page(skills.new),
@@ -264,6 +279,8 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
             f"{verb}_form": partial(forms.act, verb)
             for verb in (*routes.ON_ISSUE, *routes.ON_DAEMON, routes.REFRESH.name)
         },
+        "review_draft_form": change.draft,
+        "review_form": change.decide,
         "library_check_form": skills.check,
         **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
         "library_save_form": skills.save,

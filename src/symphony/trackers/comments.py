@@ -11,7 +11,7 @@ anybody can paste a marker. The marker holds hex digits only, so that nothing ca
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
@@ -21,6 +21,10 @@ AGENT_MARK = "<!-- symphony:agent -->"
 """The first line of a comment that an agent writes by a raw tool, with the account of the daemon."""
 SUPERSEDED = "This note was posted twice; the other one is kept up to date."
 _CUT = "(cut: the comment was too long)"
+PERSON = "person"
+"""The kind of a comment that the daemon writes for a person, who said it to the daemon."""
+BY_OPERATOR = "an operator of Symphony"
+"""The author of such a comment, as agents are told."""
 _AGENT = "agent"
 _OURS = "<!-- symphony:"
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -200,6 +204,14 @@ def is_marked(body: str) -> bool:
     return text.startswith((_OURS, SUPERSEDED))
 
 
+def _without_marker(comment: Comment) -> Comment:
+    """A comment that the daemon wrote for a person, as that person's; any other one as it is."""
+    if not comment.mine or _marker(comment).get("kind") != PERSON:
+        return comment
+    body = comment.body.lstrip().partition("\n")[2]
+    return replace(comment, body=body, author=BY_OPERATOR, may_answer=True)
+
+
 # --- fenced code -----------------------------------------------------------------------------------------
 
 
@@ -233,7 +245,8 @@ def without_markup(body: str) -> str:
 # A question is a comment of the daemon, found by its marker; replies are the comments below it. So no state
 # has to survive a restart, and no clocks are compared. A comment with a marker is no reply, nor is one by an
 # agent, a bot or an integration. An unmarked comment of the daemon's own account is a person's: no agent
-# works on an issue that waits for an answer, and what other agents write by our tools is marked.
+# works on an issue that waits for an answer, and what other agents write by our tools is marked. So is one
+# that the daemon's account wrote for a person (`PERSON`): its marker is taken off.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,9 +278,10 @@ async def comments_of_people(tracker: AnswerCapability, issue_id: str) -> tuple[
 
 
 async def _of_people(tracker: AnswerCapability, issue_id: str, comments: Sequence[Comment]) -> Replies:
+    said = [_without_marker(comment) for comment in comments]
     by_people = [
         comment
-        for comment in comments
+        for comment in said
         if comment.may_answer is not False and comment.body.strip() and not is_marked(comment.body)
     ]
     unknown = {comment.author_key for comment in by_people if comment.may_answer is None and not comment.mine}

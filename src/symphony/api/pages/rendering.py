@@ -7,6 +7,7 @@ This module imports Jinja2. The first request for a page imports it, in a thread
 opens does not need the memory.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -16,7 +17,7 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markdown_it import MarkdownIt
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from symphony.api.formatting import duration, event_words, overlap_words, seconds_between, stop_words, tokens
 from symphony.api.pages.views import MOMENT_MARK
@@ -70,6 +71,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         ago=_ago,
+        code=_code,
         anchor=lambda text: quote(text, safe=""),
         duration=duration,
         issue_path=_issue_path,
@@ -89,6 +91,16 @@ def _environment() -> Environment:
     )
     environment.globals.update(asset_path=asset_path, moment_mark=MOMENT_MARK)
     return environment
+
+
+def _code(segments: Iterable[tuple[str, str]]) -> Markup:
+    """The pieces of a line of code, each in an element of its classes."""
+    return Markup("").join(
+        Markup('<span class="{}">{}</span>').format(classes, visible(text))
+        if classes
+        else escape(visible(text))
+        for classes, text in segments
+    )
 
 
 def _finalized(value: Any) -> Any:

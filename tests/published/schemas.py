@@ -64,6 +64,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "pr": (documents.PullRequestShown,),
     "rehearse": (documents.RehearsalShown,),
     "replay": (documents.Replayed,),
+    "review": (models.Review, models.ReviewOutcome),
     "runs": (models.Runs,),
     "service-status": (documents.ServiceState,),
     "transcript": (documents.TranscriptLine,),

@@ -15,7 +15,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.reviews import Draft, Given, Result, Reviews, viewed_key
 from symphony.domain import SymphonyError, one_line, plain_text
 from symphony.observability.redaction import masked
-from symphony.scheduler.review import ApprovalWay, LineComment, ReviewDecision, ReviewRefusal, judge_review
+from symphony.scheduler import ApprovalWay, LineComment, ReviewDecision, ReviewRefusal, judge_review
 from symphony.workspaces import Change, ChangedFile
 
 _STATUS: Final = {

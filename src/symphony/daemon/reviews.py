@@ -26,19 +26,17 @@ from symphony.domain import GIVEN_UP_STATES, FaultPoint, Issue, normalise_state,
 from symphony.journal.jobs import Job
 from symphony.journal.model import CodecError, SettingRecord, decode, encode
 from symphony.scheduler import (
+    ApprovalWay,
     Command,
     Event,
     IssueResult,
-    ResultStatus,
-    State,
-    WakeAsked,
-)
-from symphony.scheduler.review import (
-    ApprovalWay,
     LineComment,
+    ResultStatus,
     ReviewDecision,
     ReviewFacts,
     ReviewRefusal,
+    State,
+    WakeAsked,
     approval_way,
     judge_review,
     review_comment,

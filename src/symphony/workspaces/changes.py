@@ -124,6 +124,8 @@ async def read_patches(
     content = await git.isolated(
         *_OPTIONS, "-C", mirror, *_DIFF, *_PATCH, f"-U{context}", *what, max_output_bytes=max_bytes
     )
+    if len(content) >= max_bytes:  # half a line may be half a secret, which nothing would mask
+        content = content[: content.rfind(b"\n") + 1]
     # Both have the files in the same order. No line of a file begins like a header: each has a sign.
     parts = iter((b"\n" + content).split(b"\ndiff --git ")[1:])
     wanted, found = {file.names: file for file in files}, dict[ChangedFile, bytes]()

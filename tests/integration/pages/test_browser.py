@@ -27,7 +27,8 @@ PATHS = {
     "board": "/",
     "issue": "/issues/WEB-131",
     "ready": "/issues/WEB-118",
-    "diff": "/issues/WEB-131/diff",
+    "change": "/issues/WEB-118/diff",
+    "comment": "/issues/WEB-118/diff?file=0&at=n15",
     "history": "/history",
     "skills": "/skills",
     "skill": "/skills/library/retries",
@@ -38,7 +39,7 @@ PATHS = {
     "proposal": "/skills/proposals/2",
     "system": "/system",
 }
-STILL = ("editor", "assignments")
+STILL = ("editor", "assignments", "change", "comment")
 PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light", "dark", "phone")} | {
     "proposal-light",
     "skills-light",

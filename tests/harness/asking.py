@@ -125,6 +125,8 @@ class FakeOperator:
     records: tuple[RunRecord, ...] = ()
     reviews: dict[str, Review] = field(default_factory=dict)
     patch_texts: dict[str, str] = field(default_factory=dict)
+    looks: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    contexts: list[int] = field(default_factory=list)
     edits: list[tuple[str, str, DraftEdit]] = field(default_factory=list)
     decisions: list[tuple[str, str, ReviewGiven, bool]] = field(default_factory=list)
     settings: tuple[Setting, ...] = (
@@ -267,11 +269,13 @@ class FakeOperator:
         self, identifier: str, reviewer: str | None = None, since: str | None = None
     ) -> Review | None:
         self._try()
+        self.looks.append((identifier, reviewer, since))
         found = self.reviews.get(identifier)
         return found if found is None or since is None else structs.replace(found, since=since)
 
     async def patches(self, review: Review, files: Sequence[int], *, context: int) -> Mapping[int, str]:
         self._try()
+        self.contexts.append(context)
         paths = {place: review.files[place].path for place in files}
         return {place: self.patch_texts[path] for place, path in paths.items() if path in self.patch_texts}
 

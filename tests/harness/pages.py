@@ -52,22 +52,20 @@ app/audit/cursor.py app/audit/cursor.py
 index 3b18e51..a0423896 100644
 --- app/audit/cursor.py
 +++ app/audit/cursor.py
-@@ -12,9 +12,13 @@ class AuditLog:
+@@ -12,7 +12,11 @@ class AuditLog:
      def page(self, after: str | None) -> Page:
          \"\"\"Entries after a cursor, the oldest first.\"\"\"
 --        # an old remark
 -        return self._query(after, limit=50)
 +        # Two events may share a timestamp, so the id decides.
 +        return self._query(after, limit=self.limit)
- 
- 
  def cursor(event: Event) -> str:
 -    return event.at
 +    \"\"\"Where the next page begins.\"\"\"
 +    if event.id is None:
 +        raise ValueError("the event is not stored yet")
 +    return f"{event.at}/{event.id}"
-@@ -48,3 +52,3 @@ def cursor(event: Event) -> str:
+@@ -46,3 +50,3 @@ def cursor(event: Event) -> str:
  LIMITS = {
 -    "page": 50,
 +    "page": 100,

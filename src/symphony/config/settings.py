@@ -316,7 +316,7 @@ class VerifySettings(Section):
 class ReviewSettings(Section):
     """`review`: what follows when a person approves finished work (docs/how-to/review.md)."""
 
-    merge: bool = live(
+    merge: Flag = live(
         False,
         "whether an [approval](how-to/review.md) merges the commit that was shown into the base branch of "
         "the local repository of `workspace.repo`: a fast-forward or a merge commit, never with a conflict "

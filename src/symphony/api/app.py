@@ -39,6 +39,7 @@ from symphony.api.http import (
     rating,
     read_body,
     refusal,
+    typed_texts,
     wants_page,
 )
 from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
@@ -69,6 +70,7 @@ from symphony.domain import SymphonyError
 
 _WEBHOOKS_AT_ONCE: Final = 8
 _ACCESS_REFUSED: Final = frozenset({401, 403})
+_SIGN_IN_LOST: Final = frozenset({"unauthorized", "csrf"})
 _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -350,7 +352,7 @@ class _AnyMethod:
 async def _on_error(request: Request, error: Exception) -> Response:
     match error:
         case RequestError():
-            return _refused(request, error)
+            return await _refused(request, error)
         case HTTPException():
             return refusal(404, "not_found", "there is no such route")
         case ApiError():
@@ -361,10 +363,11 @@ async def _on_error(request: Request, error: Exception) -> Response:
     raise error
 
 
-def _refused(request: Request, error: RequestError) -> Response:
+async def _refused(request: Request, error: RequestError) -> Response:
     if error.status_code in _ACCESS_REFUSED and wants_page(request.headers):
         path = request.scope["path"] if request.method == "GET" else "/"
-        return refusal_page(error, f"{root_of(request.scope)}{path}")
+        texts = await typed_texts(request) if error.code in _SIGN_IN_LOST else ()
+        return refusal_page(error, f"{root_of(request.scope)}{path}", texts)
     return refusal(error.status_code, error.code, error.message, headers=error.headers)
 
 
@@ -416,7 +419,7 @@ class _Guard:
                 self._access.check(HTTPConnection(scope))
             await self._app(scope, receive, send_with_headers)
         except RequestError as error:
-            response = _refused(Request(scope), error)
+            response = await _refused(Request(scope, receive), error)
             await response(scope, receive, send_with_headers)
         except Exception:  # noqa: BLE001 - starlette raises again what `_on_crash` answered and logged
             if not started:

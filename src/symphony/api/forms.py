@@ -6,7 +6,7 @@ shows the notice of that id. The texts of notices are not in the address, so no 
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
@@ -223,13 +223,19 @@ def _issue_key(identifier: str) -> str:
     return sha256(identifier.encode(errors="replace")).hexdigest()[:_KEY_CHARS]
 
 
-def refusal_page(error: RequestError, path: str) -> Response:
-    """The page for a browser that is not let in; `path` is what it asked for."""
+def refusal_page(error: RequestError, path: str, texts: Sequence[str] = ()) -> Response:
+    """The page for a browser that is not let in; `path` is what it asked for, `texts` what it sent."""
+    unsent = (
+        f"<p><label>Not sent, to be copied: <br><textarea readonly rows=8 cols=72>{escape(text)}</textarea>"
+        "</label></p>"
+        for text in texts
+    )
     blocks = (
         f"<p>{escape(error.message[:1].upper() + error.message[1:])} ({escape(error.code)}).</p>",
         "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
         # A link of another site leads here without the cookie; a link of this page sends it.
         f'<p>If it is signed in already: <a href="{escape(local_path(path))}">open this page again</a>.</p>',
+        *unsent,
         '<script src="/assets/return.js" defer></script>',
     )
     title = "Not signed in" if error.code == "unauthorized" else "Refused"

@@ -1,6 +1,7 @@
 """Reads requests within limits, and makes responses: JSON, one error envelope, security headers."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
@@ -26,6 +27,9 @@ MAX_EDIT_BYTES: Final = 1_048_576
 """The largest body with a skill of the library."""
 BODY_TIMEOUT_S: Final = 5.0
 _MAX_FIELDS: Final = 32
+_FORM: Final = "symphony.form"
+_TYPED: Final = ("text", "message", "comment")
+"""Fields of forms in which people write."""
 _CLOSE: Mapping[str, str] = {"connection": "close"}  # the rest of the body is not read
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -146,7 +150,18 @@ async def form_fields(request: Request) -> Mapping[str, str]:
     Raises:
         RequestError: 400, 408 or 413.
     """
-    return dict(await form_pairs(request, MAX_ANSWER_BYTES, _MAX_FIELDS))
+    fields = dict(await form_pairs(request, MAX_ANSWER_BYTES, _MAX_FIELDS))
+    request.scope[_FORM] = fields
+    return fields
+
+
+async def typed_texts(request: Request) -> tuple[str, ...]:
+    """What a person wrote in a form that is refused, so that it can be shown to be kept."""
+    fields: Mapping[str, str] = request.scope.get(_FORM) or {}
+    if not fields and request.method == "POST":
+        with suppress(RequestError):
+            fields = await form_fields(request)
+    return tuple(text for name in _TYPED if (text := fields.get(name, "").strip()))
 
 
 async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tuple[str, str]]:

@@ -117,3 +117,64 @@ async def test_an_approval_merges_what_was_shown_and_closes_the_issue(project: P
 
 def status(served: Served) -> ResultStatus:
     return served.watcher.states[-1].results["SYM-1"].status
+
+
+async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(project: Project) -> None:
+    more = [{"write": "more.py", "text": "x = 1\n"}, {"commit": "Go on"}, REVIEW]
+    async with ready(project, WORK, review={"merge": True}) as served:
+        seen = await look(project)
+        await to_thread.run_sync(partial(project.issue, "SYM-1", more))
+        await served.watcher.until_seen(RunEnded, 2)
+        await until_ready(served)
+        assert await refusal(project, "approve") == "head_moved"
+        assert await refusal(project, "send_back", message="x") == "head_moved"
+        assert await git(project, "rev-list", "--count", "main") == "1"
+        now = await look(project)
+        assert (now.looked_at, now.head != seen.head) == (seen.head, True)
+        news = await look(project, since=seen.head)
+        assert [file.path for file in news.files] == ["more.py"]
+        assert (await decide(project, "approve")).commit == now.head
+
+
+async def test_of_two_people_the_second_is_told(project: Project) -> None:
+    async with ready(project, tracker={"active_states": ["Todo"], "terminal_states": ["Done"]}):
+        for reviewer in ("lea", "max"):
+            await look(project, reviewer)
+        done = await decide(project, "send_back", message="Once more")
+        assert done.done
+        code = await refusal(project, "send_back", reviewer="max", message="No, this")
+        assert code in {"decided", "not_ready"}
+        comments = await to_thread.run_sync(partial(project.comments, "SYM-1", kind="person"))
+        assert len(comments) == 1
+
+
+async def test_a_dirty_checkout_refuses_the_approval_and_keeps_the_issue(project: Project) -> None:
+    async with ready(project, review={"merge": True}) as served:
+        await look(project)
+        readme = project.repo / "README.md"
+        await to_thread.run_sync(readme.write_text, "not committed\n")
+        assert await refusal(project, "approve", message="Good") == "dirty"
+        assert (status(served), readme.read_text()) == (ResultStatus.READY, "not committed\n")
+        await git(project, "checkout", "README.md")
+        assert (await decide(project, "approve", message="Good")).done
+        (said,) = await to_thread.run_sync(partial(project.comments, "SYM-1", kind="person"))
+        assert "approved" in said
+
+
+async def test_work_that_a_person_merged_is_recognised(project: Project) -> None:
+    async with ready(project) as served:
+        shown = await look(project)
+        assert shown.command.endswith("merge symphony/SYM-1")
+        await git(project, "merge", "--quiet", "symphony/SYM-1")
+        done = await decide(project, "approve")
+        assert (done.way, done.base, done.state) == ("by_hand", "main", "Done")
+        await served.watcher.until(lambda: status(served) is ResultStatus.ENDED)
+
+
+async def test_work_that_did_not_pass_is_approved_only_as_such(project: Project) -> None:
+    verify = {"commands": ["test -e nothing"]}  # it fails on the base, too
+    async with ready(project, verify=verify, review={"merge": True}):
+        shown = await look(project)
+        assert (shown.verified is not None and shown.verified.status) == "base_failed"
+        assert await refusal(project, "approve") == "unverified"
+        assert (await decide(project, "approve", unverified=True)).way == "merge"

@@ -52,7 +52,7 @@ app/audit/cursor.py app/audit/cursor.py
 index 3b18e51..a0423896 100644
 --- app/audit/cursor.py
 +++ app/audit/cursor.py
-@@ -12,7 +12,11 @@ class AuditLog:
+@@ -12,6 +12,9 @@ class AuditLog:
      def page(self, after: str | None) -> Page:
          \"\"\"Entries after a cursor, the oldest first.\"\"\"
 --        # an old remark

@@ -358,10 +358,10 @@ def test_a_person_comments_on_a_line_and_decides(
     with opened(browser, java_script_enabled=scripts, **PHONE) as page:
         page.goto(address)
         page.get_by_role("link", name="Review WEB-118").click()
-        page.get_by_role("link", name="Comment on line 19 before the change").click()
-        page.get_by_label("Comment on line 19 before the change").fill("Keep the type")
+        page.get_by_role("link", name="Comment on line 17 before the change").click()
+        page.get_by_role("textbox", name="Comment on line 17 before the change").fill("Keep the type")
         page.get_by_role("button", name="Keep the comment").click()
-        page.wait_for_url("**/diff?file=0#f0o19")
+        page.wait_for_url("**/diff?file=0#f0o17")
         assert operator.edits[-1][2].add is not None
         page.get_by_role("link", name="All of the change").click()
         page.get_by_label("What is to be said about all of it").fill("Almost")

@@ -62,7 +62,7 @@ def test_published_skills_load(tmp_path: Path, capsys: pytest.CaptureFixture[str
             found = _load(tmp_path / str(number), file, profile)
             accepted[profile] += len(found.skills)
             if profile is Validation.LENIENT:
-                codes.update({f"{one.severity.value} {one.code.value}" for one in found.problems})
+                codes.update({f"{one.severity.value} {one.code}" for one in found.problems})
                 if _differs(found, file):
                     different.append(file)
     with capsys.disabled():

@@ -41,7 +41,6 @@ from symphony.api.models import (
     ReviewOutcome,
     Runs,
     Setting,
-    SkillFinding,
     Skills,
     SkillsOverview,
     SkillUses,
@@ -61,6 +60,7 @@ from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
+from symphony.problem import Problem, Severity
 
 __all__ = [
     "BEARER",
@@ -189,10 +189,10 @@ class FakeOperator:
             priority=100,
             phases=("IMPLEMENT",),
         )
-        problem = SkillFinding(
+        problem = Problem(
             path=".symphony/skills/mails/SKILL.md",
             scope="project",
-            severity="error",
+            severity=Severity.ERROR,
             code="invalid_yaml",
             line=4,
             column=12,

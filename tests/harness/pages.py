@@ -34,6 +34,7 @@ from symphony.journal.transcripts import (
 from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import Authorship, Evidence, Origin, SkillText, TargetKind
 from symphony.library.store import Library
+from symphony.problem import Problem, Severity
 
 __all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
 
@@ -512,11 +513,12 @@ def demo_issue() -> models.Issue:
             dropped=("history-of-the-project",),
             chars=4_812,
             problems=(
-                models.InstructionProblem(
+                Problem(
                     path="docs/agents.yaml",
                     line=7,
+                    column=None,
                     code="invalid_yaml",
-                    severity="error",
+                    severity=Severity.ERROR,
                     message="a colon is missing",
                     hint="write key: value",
                 ),

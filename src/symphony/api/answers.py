@@ -195,7 +195,7 @@ def skills(of: Snapshot, found: SkillSet | None) -> models.SkillsOverview:
         complete=found is not None and found.incomplete is None,
         roots=tuple(f"{root.scope.value}: {root.path}" for root in found.roots) if found else (),
         skills=tuple(models.KnownSkill.of(skill) for skill in (found.skills if found else ())),
-        problems=tuple(models.SkillFinding.of(problem) for problem in (found.problems if found else ())),
+        problems=found.problems if found else (),
         since=utc_text(since),
         uses=tuple(skill_uses(use) for use in uses if use.listed or use.seen),
         outcomes=outcomes,

@@ -230,7 +230,7 @@ def _lint(draft: models.LibraryDraft) -> tuple[SkillText | None, tuple[models.Li
     findings = tuple(
         models.LibraryFinding.of(each)
         for each in parsed.problems
-        if draft.name or each.code.value != "name_dir_mismatch"  # a new skill has no directory yet
+        if draft.name or each.code != "name_dir_mismatch"  # a new skill has no directory yet
     )
     try:
         return _text(draft), findings

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from symphony.domain import MAX_COUNT, Count, RunFacts, Tokens, Usage
 from symphony.journal.transcripts import TranscriptEntry
+from symphony.problem import Problem
 
 
 class Document(Struct, frozen=True):
@@ -208,17 +209,6 @@ class InstructionModule(Document, frozen=True, kw_only=True):
     sha256: Annotated[str, _is("Of the file, in hex.")]
 
 
-class InstructionProblem(Document, frozen=True, kw_only=True):
-    """Something wrong with the source of the instructions."""
-
-    path: str
-    line: int | None
-    code: str
-    severity: Annotated[str, _is("error or warning.")]
-    message: str
-    hint: str
-
-
 class Instructions(Document, frozen=True, kw_only=True):
     """The instructions that a session gets in its phase, without their text."""
 
@@ -231,7 +221,7 @@ class Instructions(Document, frozen=True, kw_only=True):
     modules: Annotated[tuple[InstructionModule, ...], _is("In the order of the text.")]
     dropped: Annotated[tuple[str, ...], _is("Names of modules beyond agent.instructions.max_chars.")]
     chars: Count
-    problems: tuple[InstructionProblem, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 class SyncedSkills(Document, frozen=True, kw_only=True):
@@ -1022,19 +1012,6 @@ class KnownSkill(Document, frozen=True, kw_only=True):
     phases: tuple[str, ...]
 
 
-class SkillFinding(Document, frozen=True, kw_only=True):
-    """A problem with a skill file, its place, and what to do."""
-
-    path: str
-    scope: str
-    severity: Annotated[str, _is("error, warning or info.")]
-    code: str
-    line: int | None
-    column: int | None
-    message: str
-    hint: str
-
-
 class SkillUses(Document, frozen=True, kw_only=True):
     """One skill over many runs."""
 
@@ -1095,7 +1072,7 @@ class SkillsOverview(Document, frozen=True, kw_only=True):
     complete: Annotated[bool, _is("All files were read in time.")]
     roots: Annotated[tuple[str, ...], _is("The directories that exist, each with its scope.")]
     skills: tuple[KnownSkill, ...]
-    problems: tuple[SkillFinding, ...]
+    problems: tuple[Problem, ...]
     since: Moment
     uses: Annotated[tuple[SkillUses, ...], _is("In runs since then; empty without a journal.")]
     outcomes: Annotated[SkillOutcomes, _is("Of runs since then.")] = SkillOutcomes()

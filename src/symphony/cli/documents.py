@@ -32,6 +32,7 @@ from symphony.api.models import (
 )
 from symphony.domain import Count, RunFacts
 from symphony.journal.transcripts import TranscriptEntry
+from symphony.problem import Problem
 
 
 def _is(description: str) -> Meta:
@@ -165,18 +166,6 @@ class Daemons(ClosedDocument, frozen=True, kw_only=True):
 # --- check, doctor, health -------------------------------------------------------------------------------
 
 
-class WorkflowProblem(ClosedDocument, frozen=True, kw_only=True):
-    """Something wrong with a workflow file, or with what it needs."""
-
-    severity: Literal["error", "warning"]
-    code: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z][a-z_]*$"})]
-    message: Text
-    path: Text
-    line: Annotated[Positive | None, _is("Counted from 1; null where it stands in no line of a file.")]
-    column: Annotated[Positive | None, _is("Counted from 1.")]
-    hint: Text | None
-
-
 _SECTIONS = (
     *("tracker", "workspace", "polling", "hooks", "agent", "codex"),
     *("server", "worker", "observability", "retention"),
@@ -204,7 +193,7 @@ class CheckedWorkflow(ClosedDocument, frozen=True, kw_only=True):
 
     path: Annotated[str, _is("The workflow file, absolute.")]
     valid: Annotated[bool, _is("Whether a start would take the file: there is no error.")]
-    problems: Annotated[tuple[WorkflowProblem, ...], _is("Errors first, then warnings.")]
+    problems: Annotated[tuple[Problem, ...], _is("Errors first, then warnings.")]
     settings: Annotated[
         EffectiveSettings | None,
         _is("The effective settings by section, secrets masked; null where the file is not valid."),
@@ -660,22 +649,10 @@ class DemoResult(ClosedDocument, frozen=True, kw_only=True):
 Scope = Annotated[str, Meta(extra_json_schema={"enum": ["project", "user", "extra"]})]
 
 
-class FileProblem(ClosedDocument, frozen=True, kw_only=True):
-    """Something wrong with a file of a skill."""
-
-    path: Text
-    severity: Annotated[str, Meta(extra_json_schema={"enum": ["error", "warning", "info"]})]
-    code: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z][a-z0-9_]*$"})]
-    line: Positive | None
-    column: Positive | None
-    message: Text
-    hint: Text
-
-
 class SkillProblems(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills check --json`."""
 
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
 
 
 class SkillRoot(ClosedDocument, frozen=True, kw_only=True):
@@ -725,7 +702,7 @@ class SkillListing(ClosedDocument, frozen=True, kw_only=True):
     roots: tuple[SkillRoot, ...]
     skills: tuple[ShownSkill, ...]
     shadowed: tuple[HiddenSkill, ...]
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
     uncommitted: Annotated[
         tuple[str, ...], _is("Paths of SKILL.md files that no session sees before they are committed.")
     ]
@@ -739,7 +716,7 @@ class SkillDetail(ShownSkill, frozen=True, kw_only=True):
 
     file: Annotated[str, _is("Absolute.")]
     shadows: tuple[str, ...]
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
     body: Annotated[str | None, _is("Null where the file cannot be read.")]
     cut: Annotated[bool, _is("The body goes on beyond 512 KiB.")]
     files: Annotated[tuple[str, ...], Meta(extra_json_schema={"maxItems": 100})]
@@ -765,7 +742,7 @@ class SkillBlock(ClosedDocument, frozen=True, kw_only=True):
     listed: tuple[str, ...]
     dropped: tuple[UnlistedSkill, ...]
     shortened: tuple[str, ...]
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
 
 
 class FoundSkill(ShownSkill, frozen=True, kw_only=True):
@@ -816,7 +793,7 @@ class InstructionListing(ClosedDocument, frozen=True, kw_only=True):
     phase: Annotated[str | None, _is("The phase that was asked for; null for all modules.")]
     modules: Annotated[tuple[ShownModule, ...], _is("In their order.")]
     dropped: Annotated[tuple[str, ...], _is("Modules of the phase that do not fit.")]
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
 
 
 class ComposedInstructions(ClosedDocument, frozen=True, kw_only=True):
@@ -828,13 +805,13 @@ class ComposedInstructions(ClosedDocument, frozen=True, kw_only=True):
     modules: tuple[str, ...]
     dropped: tuple[str, ...]
     origin: Origin
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
 
 
 class InstructionProblems(ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions check --json`."""
 
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
 
 
 class NewInstructions(ClosedDocument, frozen=True, kw_only=True):
@@ -854,7 +831,7 @@ class MovedSkill(ClosedDocument, frozen=True, kw_only=True):
     source: Annotated[Text, _is("Its folder or file, as the source names it.")]
     path: Annotated[Text, _is("Where it is now, or would be.")]
     reason: Annotated[str | None, _is("Why it was skipped; null else.")]
-    problems: tuple[FileProblem, ...]
+    problems: tuple[Problem, ...]
 
 
 class SkillsExported(ClosedDocument, frozen=True, kw_only=True):
@@ -915,7 +892,7 @@ class LibraryImported(ClosedDocument, frozen=True, kw_only=True):
     created: tuple[str, ...]
     updated: tuple[str, ...]
     unchanged: tuple[str, ...]
-    findings: tuple[FileProblem, ...]
+    findings: tuple[Problem, ...]
     failed: tuple[FailedFile, ...]
 
 

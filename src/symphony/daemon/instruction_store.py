@@ -30,10 +30,10 @@ from symphony.skills import (
     FilesSource,
     InstructionCode,
     InstructionOrigin,
-    InstructionProblem,
     InstructionSource,
     Loader,
     Manifest,
+    Problem,
     Selector,
     instruction_problem,
 )
@@ -69,7 +69,7 @@ class _FetchError(Exception):
     """A file was not received; the text completes "It cannot be read: "."""
 
 
-def unavailable(place: str, reason: str) -> InstructionProblem:
+def unavailable(place: str, reason: str) -> Problem:
     """The problem that a source cannot be read at all."""
     return instruction_problem(InstructionCode.UNAVAILABLE, place, message=f"It cannot be read: {reason}.")
 
@@ -101,11 +101,11 @@ class InstructionStore:
             connect_s=timeout_s, read_s=timeout_s, total_s=timeout_s, max_bytes=MAX_FILE_BYTES
         )
         self._fetching = anyio.Lock()
-        self._fetched: tuple[float, StoredCopy | InstructionProblem] | None = None
+        self._fetched: tuple[float, StoredCopy | Problem] | None = None
 
     # --- remote --------------------------------------------------------------------------------------
 
-    async def fetch(self) -> StoredCopy | InstructionProblem:
+    async def fetch(self) -> StoredCopy | Problem:
         """The files of the remote source, or why there are none, within `fetch_timeout_ms`.
 
         Calls within 30 seconds share one answer.
@@ -125,7 +125,7 @@ class InstructionStore:
         self._fetched = (time.monotonic() + SHARED_S, found)
         return found
 
-    async def _request(self) -> StoredCopy | InstructionProblem:
+    async def _request(self) -> StoredCopy | Problem:
         url = self._settings.url or ""
         kept = await to_thread.run_sync(self.last_good)
         known = {} if kept is None else kept.files
@@ -145,7 +145,7 @@ class InstructionStore:
         """The files of a remote source for a run on a host; `None` if they are not known."""
         if self._settings.source != "remote":
             return None
-        found: StoredCopy | InstructionProblem | None = await self.fetch()
+        found: StoredCopy | Problem | None = await self.fetch()
         if not isinstance(found, StoredCopy):
             found = await to_thread.run_sync(self.last_good)
         return None if found is None else {path: file.data for path, file in found.files.items()}
@@ -161,9 +161,7 @@ class InstructionStore:
 
     # --- loading; blocking ---------------------------------------------------------------------------
 
-    def load(
-        self, found: Path | StoredCopy | InstructionProblem, *, shared: bool, keep: bool = True
-    ) -> Selector:
+    def load(self, found: Path | StoredCopy | Problem, *, shared: bool, keep: bool = True) -> Selector:
         """The instructions; with `keep`, what was read becomes the last good copy if it is good.
 
         Args:
@@ -189,9 +187,7 @@ class InstructionStore:
         """The last good copy of a remote source."""
         return self._read_copy(self._copy_file(None))
 
-    def _source(
-        self, found: Path | StoredCopy | InstructionProblem
-    ) -> InstructionSource | InstructionProblem:
+    def _source(self, found: Path | StoredCopy | Problem) -> InstructionSource | Problem:
         match found:
             case Path():
                 return DirectorySource(found, self._settings.path)
@@ -199,7 +195,7 @@ class InstructionStore:
                 return found.source(urljoin(self._settings.url or "", "."))
         return found
 
-    def _loader(self, source: InstructionSource | InstructionProblem, kept: StoredCopy | None) -> Loader:
+    def _loader(self, source: InstructionSource | Problem, kept: StoredCopy | None) -> Loader:
         settings = self._settings
         fallback = None if settings.fallback is None else Path(settings.fallback).expanduser()
         return Loader(

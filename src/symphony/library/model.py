@@ -95,7 +95,7 @@ class SkillText(Struct, frozen=True, kw_only=True):
         if parsed.skill is None:
             error = next(one for one in parsed.problems if one.severity is Severity.ERROR)
             place = FILE_NAME if error.line is None else f"{FILE_NAME}:{error.line}"
-            raise LibraryError(f"{place}: {error.code.value}: {error.message}", hint=error.hint)
+            raise LibraryError(f"{place}: {error.code}: {error.message}", hint=error.hint)
         try:
             found = frontmatter.split(data)
             assert found is not None, "a skill has front matter"  # noqa: S101 - the parser has found it

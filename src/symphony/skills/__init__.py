@@ -13,6 +13,8 @@ Instructions are modules of text that are composed for a phase:
     text = selector.select_for_phase("TEST")
 """
 
+from symphony.problem import Problem as Problem
+from symphony.problem import Severity as Severity
 from symphony.skills.activate import MAX_BODY_BYTES as MAX_BODY_BYTES
 from symphony.skills.activate import MAX_FILES as MAX_FILES
 from symphony.skills.activate import MAX_FOUND as MAX_FOUND
@@ -75,7 +77,6 @@ from symphony.skills.loader import resolve_anchor as resolve_anchor
 from symphony.skills.manifest import INSTRUCTION_MEANINGS as INSTRUCTION_MEANINGS
 from symphony.skills.manifest import MANIFEST_FILE as MANIFEST_FILE
 from symphony.skills.manifest import InstructionCode as InstructionCode
-from symphony.skills.manifest import InstructionProblem as InstructionProblem
 from symphony.skills.manifest import Manifest as Manifest
 from symphony.skills.manifest import instruction_problem as instruction_problem
 from symphony.skills.model import ACTIVATE_TOOL as ACTIVATE_TOOL
@@ -88,10 +89,8 @@ from symphony.skills.model import Code as Code
 from symphony.skills.model import Format as Format
 from symphony.skills.model import Incomplete as Incomplete
 from symphony.skills.model import LibraryFiles as LibraryFiles
-from symphony.skills.model import Problem as Problem
 from symphony.skills.model import Root as Root
 from symphony.skills.model import Scope as Scope
-from symphony.skills.model import Severity as Severity
 from symphony.skills.model import Shadowed as Shadowed
 from symphony.skills.model import Skill as Skill
 from symphony.skills.model import SkillOptions as SkillOptions

@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple, assert_never
 
+from symphony.problem import Severity
 from symphony.skills.model import (
     ACTIVATE_TOOL,
     FILE_NAME,
@@ -19,7 +20,6 @@ from symphony.skills.model import (
     Format,
     Incomplete,
     Scope,
-    Severity,
     Skill,
     SkillOptions,
     SkillSet,

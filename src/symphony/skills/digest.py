@@ -8,9 +8,10 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from symphony.problem import Problem
 from symphony.skills import loader
 from symphony.skills.loader import resolve_anchor
-from symphony.skills.model import Problem, Skill, SkillOptions
+from symphony.skills.model import Skill, SkillOptions
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from symphony.frontmatter import quote
+from symphony.problem import Problem, Severity
 from symphony.skills import loader, model
 from symphony.skills.loader import path_text
 from symphony.skills.parser import Parsed, ParseOptions, SkillFile, is_clean_name, parse
@@ -387,7 +388,7 @@ class ImportCandidate:
     source: str
     bundle: Bundle | None = None
     reason: str | None = None
-    problems: tuple[model.Problem, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -660,8 +661,8 @@ class _CandidateReader:
         parsed = parse_bytes(
             bundle.files[model.FILE_NAME].data, path_text(candidate.directory), path, self._rules
         )
-        problems = tuple(one for one in parsed.problems if one.severity is not model.Severity.INFO)
+        problems = tuple(one for one in parsed.problems if one.severity is not Severity.INFO)
         candidate = replace(candidate, problems=problems)
         if parsed.skill is None:
-            return replace(candidate, reason=f"{problems[0].message} ({problems[0].code.value})")
+            return replace(candidate, reason=f"{problems[0].message} ({problems[0].code})")
         return replace(candidate, name=parsed.skill.name, bundle=bundle)

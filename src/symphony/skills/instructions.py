@@ -19,16 +19,16 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
 from symphony.characters import without_ignorable
+from symphony.problem import Problem, Severity
 from symphony.skills import loader
 from symphony.skills.manifest import (
     MANIFEST_FILE,
     InstructionCode,
-    InstructionProblem,
     Manifest,
     has_phase,
     instruction_problem,
 )
-from symphony.skills.model import DEFAULT_PRIORITY, Severity, without_invisible
+from symphony.skills.model import DEFAULT_PRIORITY, without_invisible
 
 EMBEDDED: Final = Path(__file__).with_name("embedded")
 """The directory of the modules that come with this package."""
@@ -213,7 +213,7 @@ class Selector:
     modules: tuple[Module, ...] = ()
     max_chars: int = DEFAULT_MAX_CHARS
     origin: InstructionOrigin = InstructionOrigin.SOURCE
-    problems: tuple[InstructionProblem, ...] = ()
+    problems: tuple[Problem, ...] = ()
     sha256: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     manifest: Manifest | None = None
@@ -260,7 +260,7 @@ def closure_digest(files: Mapping[str, bytes]) -> str:
 
 def check_phases(
     selector: Selector, phases: Collection[str], manifest: str, *, shared: bool = False
-) -> Iterator[InstructionProblem]:
+) -> Iterator[Problem]:
     """Warnings for phases of modules that no issue has, and for phases of issues that no module names.
 
     Args:
@@ -303,7 +303,7 @@ class Loader:
 
     def __init__(
         self,
-        source: InstructionSource | InstructionProblem,
+        source: InstructionSource | Problem,
         *,
         last_good: InstructionSource | None = None,
         fallback: Path | None = None,
@@ -319,12 +319,12 @@ class Loader:
 
     def load(self) -> Selector:
         """The selector; never raises. Blocks on the file system if a source does."""
-        problems: list[InstructionProblem] = []
+        problems: list[Problem] = []
         for origin, source in (
             (InstructionOrigin.SOURCE, self._source),
             (InstructionOrigin.LAST_GOOD, self._last_good),
         ):
-            if isinstance(source, InstructionProblem):
+            if isinstance(source, Problem):
                 problems.append(source)
             elif source is not None:
                 modules, files = self._modules(source, problems)
@@ -343,7 +343,7 @@ class Loader:
         self,
         origin: InstructionOrigin,
         modules: tuple[Module, ...],
-        problems: list[InstructionProblem],
+        problems: list[Problem],
         files: Mapping[str, bytes] | None = None,
     ) -> Selector:
         return Selector(
@@ -357,7 +357,7 @@ class Loader:
         )
 
     def _modules(
-        self, source: InstructionSource, problems: list[InstructionProblem]
+        self, source: InstructionSource, problems: list[Problem]
     ) -> tuple[tuple[Module, ...], Mapping[str, bytes]]:
         """The modules and files of a source without an error, else none; adds to `problems`."""
         place = source.place(MANIFEST_FILE)

@@ -7,14 +7,13 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from symphony.problem import Problem, Severity
 from symphony.skills.exchange import is_unfilled, places_of_skills
 from symphony.skills.loader import RootReader, sources
 from symphony.skills.model import (
     FILE_NAME,
     Code,
-    Problem,
     Scope,
-    Severity,
     SkillOptions,
     SkillSet,
     clean,
@@ -150,7 +149,7 @@ def text_lines(problems: Iterable[Problem], below: str) -> Iterator[str]:
     """`path:line:column: severity code message hint`; `below` is the path of the workspace."""
     for one in problems:
         place = f"{one.line or 1}:{one.column or 1}"
-        words = f"{one.severity.value} {one.code.value} {one.message} {one.hint}"
+        words = f"{one.severity.value} {one.code} {one.message} {one.hint}"
         yield clean(f"{_path(one, below)}:{place}: {words}")
 
 
@@ -161,7 +160,7 @@ def github_lines(problems: Iterable[Problem], below: str) -> Iterator[str]:
             "file": _path(one, below),
             "line": str(one.line or 1),
             "col": str(one.column or 1),
-            "title": one.code.value,
+            "title": one.code,
         }
         properties = ",".join(f"{key}={_escaped(value, ',:')}" for key, value in facts.items())
         yield f"::{_LEVELS[one.severity]} {properties}::{_escaped(f'{one.message} {one.hint}')}"
@@ -176,7 +175,7 @@ def summary(skill_set: SkillSet) -> str:
 
 
 def _path(problem: Problem, below: str) -> str:
-    return problem.path if problem.scope is Scope.USER else (PurePosixPath(below) / problem.path).as_posix()
+    return problem.path if problem.scope == Scope.USER else (PurePosixPath(below) / problem.path).as_posix()
 
 
 def _escaped(text: str, also: str = "") -> str:

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
+from symphony.problem import Problem
 from symphony.skills import parser
 from symphony.skills.model import (
     DEFAULT_PATH,
@@ -21,7 +22,6 @@ from symphony.skills.model import (
     FILE_NAME,
     Code,
     Incomplete,
-    Problem,
     Root,
     Scope,
     Shadowed,
@@ -201,7 +201,7 @@ def _user(path: str) -> RootReader | Problem:
     )
 
 
-def resolve_anchor(scope: Scope, path: str, workspace: Path, options: SkillOptions) -> tuple[Path, str]:
+def resolve_anchor(scope: str | None, path: str, workspace: Path, options: SkillOptions) -> tuple[Path, str]:
     """The directory that no link of a skill may lead out of, and the skill's path below it.
 
     Args:
@@ -210,9 +210,9 @@ def resolve_anchor(scope: Scope, path: str, workspace: Path, options: SkillOptio
         workspace: the directory it was loaded from.
         options: the options it was loaded with.
     """
-    if scope is Scope.LIBRARY and options.library is not None:
+    if scope == Scope.LIBRARY and options.library is not None:
         return options.library.base, path
-    roots = [root.rstrip("/") for root in options.user_paths] if scope is Scope.USER else []
+    roots = [root.rstrip("/") for root in options.user_paths] if scope == Scope.USER else []
     within = [root for root in roots if f"{path}/".startswith(f"{path_text(root)}/")]
     if not within:
         return workspace, path

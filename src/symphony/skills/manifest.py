@@ -16,11 +16,10 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from msgspec import Struct
-
 from symphony import frontmatter
 from symphony.frontmatter import FrontMatterError, FrontMatterMap, Profile
-from symphony.skills.model import DEFAULT_PRIORITY, PRIORITY, Severity
+from symphony.problem import Problem, Severity
+from symphony.skills.model import DEFAULT_PRIORITY, PRIORITY
 
 MANIFEST_FILE: Final = "manifest.yaml"
 MAX_MODULES: Final = 200
@@ -125,37 +124,23 @@ INSTRUCTION_MEANINGS: Final[Mapping[InstructionCode, tuple[Severity, str, str]]]
 }
 
 
-class InstructionProblem(Struct, frozen=True, kw_only=True):
-    """A problem with instructions, to be shown to people; contains no text of a module.
-
-    Attributes:
-        code: what is wrong.
-        severity: a source with an error is not used.
-        path: the file as a person would name it, or the address of a remote one; untrusted text.
-        line: 1-based; `None` if the problem has no position in the file.
-        message: one sentence.
-        hint: what to do next.
-    """
-
-    code: InstructionCode
-    severity: Severity
-    path: str
-    line: int | None
-    message: str
-    hint: str
-
-
 def instruction_problem(
     code: InstructionCode,
     path: str,
     line: int | None = None,
     *,
     message: str | None = None,
-) -> InstructionProblem:
+) -> Problem:
     """A problem with the texts of its code, unless `message` replaces the one."""
     severity, usual, hint = INSTRUCTION_MEANINGS[code]
-    return InstructionProblem(
-        code=code, severity=severity, path=path, line=line, message=message or usual, hint=hint
+    return Problem(
+        path=path,
+        line=line,
+        column=None,
+        severity=severity,
+        code=code,
+        message=message or usual,
+        hint=hint,
     )
 
 
@@ -201,7 +186,7 @@ class Manifest:
     """
 
     entries: tuple[ManifestEntry, ...] = ()
-    problems: tuple[InstructionProblem, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -228,7 +213,7 @@ class _Reader:
     def __init__(self, document: FrontMatterMap, path: str) -> None:
         self._document = document
         self._path = path
-        self.problems: list[InstructionProblem] = []
+        self.problems: list[Problem] = []
 
     def entries(self) -> Iterator[ManifestEntry]:
         value = self._document.value

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from symphony.characters import SHAPING, SILENT
+from symphony.problem import Problem, Severity
 
 # --- Text of a repository, made safe for one line of a prompt ---
 
@@ -146,14 +147,6 @@ class ActivationMode(StrEnum):
     TOOL = "tool"
 
 
-class Severity(StrEnum):
-    """Severity of a problem; a skill with an error is not loaded."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
 class Incomplete(StrEnum):
     """The limit that ended loading: the number of skills, their total size, or the time."""
 
@@ -200,27 +193,6 @@ class Code(StrEnum):
     UNFILLED = "unfilled"
     UNKNOWN_SKILL = "unknown_skill"
     MISSING_WHEN_TO_USE = "missing_when_to_use"
-
-
-class Problem(Struct, frozen=True, kw_only=True):
-    """A problem with one file, to be shown to people; contains no text of that file.
-
-    Attributes:
-        path: relative to the workspace, with `/`; in the scope `user`, below `user_path` as configured.
-            It is untrusted text.
-        line: 1-based; `None` if the problem has no position in the file. The same for `column`.
-        hint: what to do next.
-        scope: where the file comes from. Comments on issues leave out the scope `user`.
-    """
-
-    path: str
-    severity: Severity
-    code: Code
-    line: int | None
-    column: int | None
-    message: str
-    hint: str
-    scope: Scope = Scope.PROJECT
 
 
 class Skill(Struct, frozen=True, kw_only=True):

@@ -11,13 +11,12 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from symphony import frontmatter
 from symphony.frontmatter import FrontMatterError, FrontMatterMap, Profile, Split
+from symphony.problem import Problem, Severity
 from symphony.skills.model import (
     DEFAULT_PRIORITY,
     PRIORITY,
     Code,
-    Problem,
     Scope,
-    Severity,
     Skill,
     SkillOptions,
     Validation,

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import quote
 
-from symphony.skills.model import MEANINGS, Code, Problem, Scope, Severity, SkillSet
+from symphony.problem import Problem, Severity
+from symphony.skills.model import MEANINGS, Code, Scope, SkillSet
 
 NamedProblem = tuple[str, str]
 """A problem as the comment names it: its escaped path, and its code."""
@@ -53,7 +54,7 @@ def named_problems(
 ) -> tuple[NamedProblem, ...]:
     """The problems that `comment_body` reports, in its order; none if `at_least` is `None`."""
     worth = [] if at_least is None else _reported(problems, at_least)
-    return tuple((_escaped(problem.path), problem.code.value) for problem, _ in _that_fit(worth))
+    return tuple((_escaped(problem.path), problem.code) for problem, _ in _that_fit(worth))
 
 
 def resolved_body(
@@ -71,7 +72,7 @@ def resolved_body(
     loaded = {_escaped(one.path) for one in found.skills if one.name not in switched_off}
     loaded |= {_escaped(one.path) for one in found.shadowed if one.name not in switched_off}
     left = {_escaped(problem.path) for problem in found.problems if problem.severity is Severity.ERROR}
-    left |= {path for path, _ in {(_escaped(one.path), one.code.value) for one in found.problems} & {*named}}
+    left |= {path for path, _ in {(_escaped(one.path), one.code) for one in found.problems} & {*named}}
     paths = dict.fromkeys(path for path, _ in named)
     fixed = [f"- `{path}`" for path in paths if path in loaded - left]
     others = [f"- `{path}`" for path in paths if path not in loaded - left]
@@ -107,7 +108,7 @@ def _that_fit(problems: list[Problem]) -> list[tuple[Problem, str]]:
 def _entry(problem: Problem) -> str:
     place = "" if problem.line is None else f" at {problem.line}:{problem.column}"
     meaning = MEANINGS[Code(problem.code)]
-    return f"- `{_escaped(problem.path)}` `{problem.code.value}`{place}: {meaning.message} {meaning.hint}"
+    return f"- `{_escaped(problem.path)}` `{problem.code}`{place}: {meaning.message} {meaning.hint}"
 
 
 def _escaped(path: str) -> str:

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,18 @@ from symphony.daemon.state_dir import instance_of
 from symphony.domain import FaultPoint
 from symphony.processes.local import LocalHost
 
-_WORK = [
+_WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},
     {"commit": "Work"},
     {"tool": "board_move", "arguments": {"state": "Human Review"}},
 ]
-_WAIT = [{"wait_for": "../../go-on"}, {"tool": "board_move", "arguments": {"state": "Done"}}]
+_WAIT: list[dict[str, Any]] = [
+    {"wait_for": "../../go-on"},
+    {"tool": "board_move", "arguments": {"state": "Done"}},
+]
+    {"wait_for": "../../go-on"},
+    {"tool": "board_move", "arguments": {"state": "Done"}},
+]
 
 
 @pytest.fixture

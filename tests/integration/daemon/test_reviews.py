@@ -16,7 +16,7 @@ from symphony.scheduler import ResultStatus, RunEnded
 
 pytestmark = pytest.mark.asyncio
 REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
-WORK = [
+WORK: list[dict[str, Any]] = [
     {"write": "app.py", "text": "def run():\n    return 1\n"},
     {"commit": "Begin the app"},
     REVIEW,
@@ -120,7 +120,7 @@ def status(served: Served) -> ResultStatus:
 
 
 async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(project: Project) -> None:
-    more = [{"write": "more.py", "text": "x = 1\n"}, {"commit": "Go on"}, REVIEW]
+    more: list[dict[str, Any]] = [{"write": "more.py", "text": "x = 1\n"}, {"commit": "Go on"}, REVIEW]
     async with ready(project, WORK, review={"merge": True}) as served:
         seen = await look(project)
         await to_thread.run_sync(partial(project.issue, "SYM-1", more))

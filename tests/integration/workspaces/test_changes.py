@@ -26,7 +26,9 @@ HOSTILE = [
 ]
 
 
-async def changed(manager: WorkspaceManager, git: Git, issue: Issue, edit: Callable[[Path], None]) -> Change:
+async def changed(
+    manager: WorkspaceManager, git: Git, issue: Issue, edit: Callable[[Path], object]
+) -> Change:
     made = await manager.prepare(issue, None)
     edit(made.path)
     git(made.path, "add", "-A")
@@ -114,10 +116,8 @@ async def test_what_is_new_since_an_earlier_delivery(
     make_manager: Make, git: Git, repo: Path, issue: MakeIssue
 ) -> None:
     manager = make_manager(repo=str(repo))
-    first = await changed(manager, git, issue("MT-1"), lambda path: (path / "one").write_text("1\n") and None)
-    second = await changed(
-        manager, git, issue("MT-1"), lambda path: (path / "two").write_text("2\n") and None
-    )
+    first = await changed(manager, git, issue("MT-1"), lambda path: (path / "one").write_text("1\n"))
+    second = await changed(manager, git, issue("MT-1"), lambda path: (path / "two").write_text("2\n"))
     assert [file.path for file in second.files] == ["one", "two"]
     news = await manager.change("MT-1", since=first.head)
     assert news is not None
@@ -134,7 +134,7 @@ async def test_a_cut_ends_with_a_whole_line(
 ) -> None:
     manager = make_manager(repo=str(repo))
     change = await changed(
-        manager, git, issue("MT-1"), lambda path: (path / "one").write_text("secret\n" * 100) and None
+        manager, git, issue("MT-1"), lambda path: (path / "one").write_text("secret\n" * 100)
     )
     (content,) = (await patches(manager, change, list(change.files), max_bytes=400)).values()
     assert set(content.split(b"\n")[6:]) == {b"+secret", b""}

@@ -36,7 +36,7 @@ BACK, APPROVE = ReviewDecision.SEND_BACK, ReviewDecision.APPROVE
         (APPROVE, {}, None),
         (BACK, {"result": None}, "not_ready"),
         (APPROVE, {"result": replace(RESULT, delivered=None)}, "not_ready"),
-        *((APPROVE, {"result": replace(RESULT, status=each)}, "not_ready") for each in ("open", "ended")),
+        *((APPROVE, {"result": replace(RESULT, status=each)}, "not_ready") for each in (ResultStatus.OPEN, ResultStatus.ENDED)),
         (BACK, {"decided": APPROVE}, "decided"),
         (APPROVE, {"decided": BACK}, "decided"),
         (BACK, {"shown": None}, "not_shown"),
@@ -65,8 +65,6 @@ BACK, APPROVE = ReviewDecision.SEND_BACK, ReviewDecision.APPROVE
     ],
 )  # fmt: skip
 def test_what_may_be_decided(decision: ReviewDecision, changes: dict[str, Any], code: str | None) -> None:
-    if isinstance(result := changes.get("result"), IssueResult):
-        changes = {**changes, "result": replace(result, status=ResultStatus(result.status))}
     found = judge_review(replace(FACTS, **changes), decision)
     assert (found and found.code) == code
 

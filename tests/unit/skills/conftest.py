@@ -49,9 +49,7 @@ class Shelf:
         wanted = severities or (Severity.ERROR,)
         found = self.load(**options).problems
         return [
-            (one.code.value, one.path.removeprefix(".symphony/skills/"))
-            for one in found
-            if one.severity in wanted
+            (one.code, one.path.removeprefix(".symphony/skills/")) for one in found if one.severity in wanted
         ]
 
     def warnings(self) -> list[str]:

@@ -21,9 +21,9 @@ from symphony.skills import (
     FilesSource,
     InstructionCode,
     InstructionOrigin,
-    InstructionProblem,
     Loader,
     Manifest,
+    Problem,
     Selector,
     SourceError,
     check_phases,
@@ -54,8 +54,8 @@ def load(files: Mapping[str, bytes], max_chars: int = 16_000, sha256: str | None
     return Loader(FilesSource(files), max_chars=max_chars, sha256=sha256).load()
 
 
-def codes(problems: tuple[InstructionProblem, ...]) -> list[tuple[str, int | None]]:
-    return [(one.code.value, one.line) for one in problems]
+def codes(problems: tuple[Problem, ...]) -> list[tuple[str, int | None]]:
+    return [(one.code, one.line) for one in problems]
 
 
 def test_a_phase_gets_its_modules_in_the_order_of_priority_and_name() -> None:

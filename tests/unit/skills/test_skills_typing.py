@@ -63,6 +63,6 @@ def test_a_problem_has_these_types() -> None:
         path="a", severity=Severity.ERROR, code=Code.BOM, line=None, column=None, message="m", hint="h"
     )
     assert_type(problem.severity, Severity)
-    assert_type(problem.code, Code)
+    assert_type(problem.code, str)
     assert_type(problem.line, int | None)
-    assert problem.scope is Scope.PROJECT
+    assert problem.scope is None

@@ -9,16 +9,17 @@ from dataclasses import asdict, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import click
+from msgspec import structs
 
 from symphony import skills, to_thread
 from symphony.agents.base import Program
 from symphony.agents.preflight import missing_bubblewrap, missing_program
 from symphony.agents.registry import AGENTS, SECTIONS, agent_kind, skill_places
-from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
+from symphony.cli.documents import CheckedWorkflow
 from symphony.cli.failures import CommandError, ExitCode, printable
 from symphony.cli.formatting import aligned
 from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
@@ -57,6 +58,7 @@ from symphony.domain import (
     mask_credentials,
     plural,
 )
+from symphony.problem import Problem, Severity
 from symphony.processes.local import LocalHost
 from symphony.skills import with_advice
 from symphony.trackers.base import TrackerError
@@ -105,14 +107,13 @@ def check(workflow: Path, *, as_json: bool, keys: bool) -> int:
 def _print_report(report: CheckedWorkflow) -> None:
     colour = use_colour()
     for problem in report.problems:
-        numbers = [str(number) for number in (problem.line, problem.column) if number is not None]
-        place = click.style(printable(":".join([problem.path, *numbers])), bold=True)
+        place = click.style(printable(problem.where), bold=True)
         severity = click.style(problem.severity, fg=_COLOURS[problem.severity], bold=True)
         click.echo(f"{place}: {severity}: {printable(problem.message)} [{problem.code}]", color=colour)
-        if problem.hint is not None:
+        if problem.hint:
             click.echo(click.style(f"  hint: {printable(problem.hint)}", dim=True), color=colour)
     severities = Counter(problem.severity for problem in report.problems)
-    counts = [plural(severities[name], name) for name in ("error", "warning") if severities[name]]
+    counts = [plural(severities[name], name) for name in Severity if severities[name]]
     verdict = "usable" if report.valid else "not usable"
     details = f" ({', '.join(counts)})" if counts else ""
     click.echo(f"{printable(report.path)}: {verdict}{details}", color=colour)
@@ -207,26 +208,24 @@ def _document(
     warnings: Iterable[WorkflowWarning],
     settings: dict[str, Any] | None,
 ) -> CheckedWorkflow:
-    def problem(
-        severity: Literal["error", "warning"], code: str, found: Failure | WorkflowWarning
-    ) -> WorkflowProblem:
+    def problem(severity: Severity, code: str, found: Failure | WorkflowWarning) -> Problem:
         location = None if found.where is None else _LOCATION.fullmatch(found.where)
         column = location and location["column"]
-        return WorkflowProblem(
+        return Problem(
             severity=severity,
             code=code,
             message=found.message,
             path=location["path"] if location else found.where or str(path),
             line=int(location["line"]) if location else None,
             column=int(column) if column else None,
-            hint=found.hint,
+            hint=found.hint or "",
         )
 
-    def in_file_order(problem: WorkflowProblem) -> tuple[bool, int]:
+    def in_file_order(problem: Problem) -> tuple[bool, int]:
         return (problem.path != str(path), problem.line or 0)
 
-    errors = [problem("error", failure.category.value, failure) for failure in failures]
-    others = [problem("warning", warning.code.value, warning) for warning in warnings]
+    errors = [problem(Severity.ERROR, failure.category.value, failure) for failure in failures]
+    others = [problem(Severity.WARNING, warning.code.value, warning) for warning in warnings]
     return CheckedWorkflow(
         path=str(path),
         valid=not errors,
@@ -360,11 +359,10 @@ def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
     for problem in with_advice(Path(repo), options, skills.load(Path(repo), options)).problems:
         if problem.severity is not skills.Severity.INFO:
             path = Path(*skills.resolve_anchor(problem.scope, problem.path, Path(repo), options))
-            numbers = [str(number) for number in (problem.line, problem.column) if number is not None]
             yield WorkflowWarning(
                 code=WarningCode.SKILL_PROBLEM,
-                message=f"{problem.message} ({problem.code.value})",
-                where=":".join([str(path), *numbers]),
+                message=f"{problem.message} ({problem.code})",
+                where=structs.replace(problem, path=str(path)).where,
                 hint=problem.hint,
             )
 
@@ -401,8 +399,8 @@ def _instruction_problems(settings: Settings, source: SourceMap) -> Iterator[Wor
     for problem in (*selector.problems, *unfit):
         yield WorkflowWarning(
             code=WarningCode.INSTRUCTIONS_PROBLEM,
-            message=f"{problem.message} ({problem.code.value})",
-            where=problem.path if problem.line is None else f"{problem.path}:{problem.line}",
+            message=f"{problem.message} ({problem.code})",
+            where=problem.where,
             hint=problem.hint,
         )
 

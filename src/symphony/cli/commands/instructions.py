@@ -11,7 +11,6 @@ import click
 
 from symphony.cli.documents import (
     ComposedInstructions,
-    FileProblem,
     InstructionListing,
     InstructionProblems,
     NewInstructions,
@@ -31,7 +30,7 @@ from symphony.skills import (
     MANIFEST_FILE,
     Composition,
     InstructionOrigin,
-    InstructionProblem,
+    Problem,
     Selector,
     Severity,
     check_phases,
@@ -103,11 +102,7 @@ _instructions_options = place_options(
 )
 
 
-def _problem_documents(problems: tuple[InstructionProblem, ...]) -> tuple[FileProblem, ...]:
-    return tuple(FileProblem.of(one, column=None) for one in problems)
-
-
-def _report(selector: Selector, problems: tuple[InstructionProblem, ...]) -> None:
+def _report(selector: Selector, problems: tuple[Problem, ...]) -> None:
     """Print problems on stderr, and what was used in place of the source."""
     for one in problems:
         click.echo(_line(one), err=True)
@@ -115,12 +110,12 @@ def _report(selector: Selector, problems: tuple[InstructionProblem, ...]) -> Non
         warn(f"the source cannot be used; sessions get: {selector.origin.value}")
 
 
-def _line(problem: InstructionProblem | FileProblem) -> str:
-    place = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
-    return one_line(f"{place}: {problem.severity!s} {problem.code!s} {problem.message} {problem.hint}", 1_000)
+def _line(problem: Problem) -> str:
+    words = (f"{problem.where}:", problem.severity.value, problem.code, problem.message, problem.hint)
+    return one_line(" ".join(words), 1_000)
 
 
-def _fails(problems: tuple[InstructionProblem, ...], *, strict: bool = False) -> bool:
+def _fails(problems: tuple[Problem, ...], *, strict: bool = False) -> bool:
     return any(strict or one.severity is Severity.ERROR for one in problems)
 
 
@@ -219,7 +214,7 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
                 phase=phase,
                 modules=modules,
                 dropped=composed.dropped,
-                problems=_problem_documents(selector.problems),
+                problems=selector.problems,
             )
         )
     else:
@@ -259,7 +254,7 @@ def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> 
                 modules=tuple(module.name for module in composed.modules),
                 dropped=composed.dropped,
                 origin=selector.origin.value,
-                problems=_problem_documents(selector.problems),
+                problems=selector.problems,
             )
         )
     else:
@@ -285,7 +280,7 @@ def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     shared = place.settings.source != "local"
     phases = check_phases(selector, place.phases, manifest, shared=shared)
     found = (*selector.problems, *phases)
-    problems = (*map(_refusal, place.refused), *_problem_documents(found))
+    problems = (*map(_refusal, place.refused), *found)
     if as_json:
         print_json(InstructionProblems(problems=problems))
     else:
@@ -297,11 +292,11 @@ def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 
-def _refusal(failure: Failure) -> FileProblem:
+def _refusal(failure: Failure) -> Problem:
     path, _, line = (failure.where or "").rpartition(":")
-    return FileProblem(
+    return Problem(
         path=path if line.isdecimal() else failure.where or "WORKFLOW.md",
-        severity="error",
+        severity=Severity.ERROR,
         code=failure.category.value,
         line=int(line) if line.isdecimal() else None,
         column=None,

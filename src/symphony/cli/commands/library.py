@@ -30,7 +30,6 @@ from symphony.api.routes import Edit
 from symphony.cli.commands.skills import Moved, exported, outcome_code, print_moves
 from symphony.cli.documents import (
     FailedFile,
-    FileProblem,
     LibraryBackup,
     LibraryHistory,
     LibraryImported,
@@ -88,6 +87,7 @@ from symphony.library.provenance import is_learned, provenance
 from symphony.library.store import Library
 from symphony.library.sync import sync_skills
 from symphony.observability.redaction import masked
+from symphony.problem import Problem, Severity
 from symphony.skills import POLICY_PATH, Bundle, BundledFile, ImportCandidate, find_importable, install
 from symphony.workspaces import Layout, Workspace, local_repository
 
@@ -516,7 +516,7 @@ def _import(
 ) -> LibraryImported:
     outcomes: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
     failed: list[FailedFile] = []
-    problems: list[FileProblem] = []
+    problems: list[Problem] = []
     for one in found:
         if one.bundle is None:
             failed.append(FailedFile(path=one.source, message=one.reason or "it is no skill", hint=None))
@@ -532,9 +532,9 @@ def _import(
             failed.append(FailedFile(path=one.source, message=error.failure.message, hint=error.failure.hint))
             continue
         problems += (
-            FileProblem(
+            Problem(
                 path=f"{one.source}/{_FILE_NAME}",
-                severity="warning",
+                severity=Severity.WARNING,
                 code=each.code,
                 line=each.line,
                 column=None,

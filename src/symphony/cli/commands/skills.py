@@ -25,7 +25,6 @@ from symphony.api.models import SkillOutcomes, SkillVersionFigures, wall_text
 from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
 from symphony.characters import visible
 from symphony.cli.documents import (
-    FileProblem,
     FolderElsewhere,
     FoundSkill,
     HiddenSkill,
@@ -267,7 +266,7 @@ def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_js
         place = replace(place, options=replace(place.options, validation=Validation.STRICT))
     found = place.load()
     if as_json:
-        print_json(SkillProblems(problems=problem_documents(found.problems)))
+        print_json(SkillProblems(problems=found.problems))
     else:
         problems = [one for one in found.problems if info or one.severity is not Severity.INFO]
         lines = github_lines if github else text_lines
@@ -347,7 +346,7 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsContext, as_json:
 def _unknown(name: str, found: SkillSet) -> CommandError:
     for one in found.problems:
         if one.severity is Severity.ERROR and name in one.path.split("/"):
-            message = f"{one.path}:{one.line or 1}: {one.message} ({one.code.value})"
+            message = f"{one.path}:{one.line or 1}: {one.message} ({one.code})"
             return CommandError.of(message, hint=one.hint)
     known = [one_line(skill.name) for skill in found.skills]
     near = get_close_matches(name, known)
@@ -515,11 +514,7 @@ def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsEx
     """What became of the skills, each outcome in the order of the source."""
 
     def those(outcome: InstallOutcome) -> tuple[MovedSkill, ...]:
-        return tuple(
-            MovedSkill.of(one, problems=problem_documents(one.problems))
-            for one in moves
-            if one.outcome is outcome
-        )
+        return tuple(MovedSkill.of(one) for one in moves if one.outcome is outcome)
 
     return SkillsExported(
         target=str(target),
@@ -913,7 +908,7 @@ def listing(
         roots=tuple(SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
         skills=tuple(_shown(skill, block, options, digests.get(skill.path)) for skill in found.skills),
         shadowed=tuple(HiddenSkill.of(one) for one in found.shadowed),
-        problems=problem_documents(found.problems),
+        problems=found.problems,
         uncommitted=tuple(sorted(uncommitted)),
         elsewhere=tuple(FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
     )
@@ -939,7 +934,7 @@ def block_document(found: SkillSet, block: CatalogBlock) -> SkillBlock:
         listed=tuple(block.listed),
         dropped=tuple(UnlistedSkill(name=one.name, reason=one.reason.value) for one in block.dropped),
         shortened=tuple(block.shortened),
-        problems=problem_documents(found.problems),
+        problems=found.problems,
     )
 
 
@@ -960,7 +955,7 @@ def detail(
         **structs.asdict(_shown(skill, block, options, sha256)),
         file=str(found.file(skill)),
         shadows=tuple(one.path for one in found.shadowed if one.by == skill.path),
-        problems=problem_documents(one for one in found.problems if one.path == skill.path),
+        problems=tuple(one for one in found.problems if one.path == skill.path),
         body=None if content is None else content.body,
         cut=content is not None and content.cut,
         files=() if content is None else tuple(content.files),
@@ -987,11 +982,6 @@ def hits_document(
             for hit in hits
         ),
     )
-
-
-def problem_documents(problems: Iterable[Problem]) -> tuple[FileProblem, ...]:
-    """What is wrong with files."""
-    return tuple(FileProblem.of(one) for one in problems)
 
 
 _MAX_LINES: Final = 500

@@ -13,7 +13,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.instruction_store import unavailable
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.domain import Issue
-from symphony.skills import Composition, InstructionOrigin, InstructionProblem, Selector
+from symphony.skills import Composition, InstructionOrigin, Problem, Selector
 from symphony.workspaces import Workspace
 
 _log = structlog.get_logger(__name__)
@@ -36,8 +36,7 @@ async def load_run_instructions(context: RuntimeContext, workspace: Workspace) -
     else:
         selector = await _read(lambda: store.load(workspace.path, shared=False), settings.path)
     for problem in selector.problems:
-        path = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
-        _log.warning("instructions_problem", path=path, code=problem.code.value, hint=problem.hint)
+        _log.warning("instructions_problem", path=problem.where, code=problem.code, hint=problem.hint)
     if selector.origin is not InstructionOrigin.SOURCE:
         _log.warning("instructions_replaced", by=selector.origin.value)
     return selector
@@ -72,7 +71,7 @@ def instructions_document(selector: Selector, composed: Composition) -> models.I
         modules=tuple(models.InstructionModule.of(one) for one in composed.modules),
         dropped=composed.dropped,
         chars=len(composed.text or ""),
-        problems=tuple(models.InstructionProblem.of(one) for one in selector.problems),
+        problems=selector.problems,
     )
 
 
@@ -80,7 +79,7 @@ def _from_base_branch(context: RuntimeContext) -> bool:
     return context.settings.agent.skills.source == "base_branch"
 
 
-async def _pin(context: RuntimeContext) -> Path | InstructionProblem:
+async def _pin(context: RuntimeContext) -> Path | Problem:
     settings = context.settings.agent.instructions
     try:
         timeout_s = settings.fetch_timeout_ms / 1_000

@@ -136,7 +136,7 @@ class RunCatalog:
             problems=tuple(
                 SkillProblem(
                     path=one.path,
-                    code=one.code.value,
+                    code=one.code,
                     severity=one.severity.value,
                     line=one.line,
                     column=one.column,
@@ -365,7 +365,7 @@ async def load_catalog(
     for problem in catalog.problems:
         where = f"{problem.path}:{problem.line}" if problem.line else problem.path
         level = _LEVELS[problem.severity]
-        _log.log(level, "skill_problem", path=where, code=problem.code.value, hint=problem.hint)
+        _log.log(level, "skill_problem", path=where, code=problem.code, hint=problem.hint)
     for hidden in catalog.found.shadowed if catalog.found else ():
         _log.debug("skill_shadowed", name=hidden.name, path=hidden.path, by=hidden.by)
     if catalog.without_agent_listed is None:

@@ -244,6 +244,7 @@ def test_phase_and_instructions_are_shown_with_what_took_the_place_of_a_failed_s
 PROBLEM = {
     "path": "https://x.example/manifest.yaml",
     "line": None,
+    "column": None,
     "code": "unavailable",
     "severity": "error",
     "message": "No answer.",

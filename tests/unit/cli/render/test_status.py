@@ -348,6 +348,7 @@ def test_a_failed_source_of_instructions_is_said_once_and_phases_have_a_column()
     problem = {
         "path": "manifest.yaml",
         "line": 7,
+        "column": None,
         "code": "invalid_entry",
         "severity": "error",
         "message": "Bad \x1b[31mentry.",

@@ -104,7 +104,7 @@ async def loaded(context: RuntimeContext, path: Path = Path("/none")) -> Selecto
 
 
 def codes(selector: Selector) -> list[str]:
-    return [problem.code.value for problem in selector.problems]
+    return [problem.code for problem in selector.problems]
 
 
 def write(directory: Path, files: Mapping[str, bytes] = FILES) -> None:

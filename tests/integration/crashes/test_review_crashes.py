@@ -26,9 +26,6 @@ _WAIT: list[dict[str, Any]] = [
     {"wait_for": "../../go-on"},
     {"tool": "board_move", "arguments": {"state": "Done"}},
 ]
-    {"wait_for": "../../go-on"},
-    {"tool": "board_move", "arguments": {"state": "Done"}},
-]
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ def test_the_demo_ends_with_commits_on_branches_and_one_comment(
     assert {name: issue["state"] for name, issue in issues.items()} == dict.fromkeys(
         ["DEMO-1", "DEMO-2", "DEMO-3", "DEMO-4"], "Done"
     )
-    assert issues["DEMO-3"]["turns"] == 2, "this one needs two turns"
-    assert issues["DEMO-3"]["commits"] == 2
+    assert issues["DEMO-3"]["turns"] == 3, "this one needs two turns, and one to fix what they broke"
+    assert issues["DEMO-3"]["commits"] == 3
     for name, issue in issues.items():
         assert issue["branch"] == f"symphony/{name}"
         log = project.git("log", "--format=%s", f"main..{issue['branch']}", cwd=place / "repo")
@@ -63,6 +63,16 @@ def test_the_blocked_issue_started_only_after_its_blocker_was_done(shown: dict[s
     assert order.index(("run_ended", "DEMO-1")) < order.index(("run_started", "DEMO-2"))
 
 
+def test_a_failure_is_sent_back_and_fixed_by_the_same_conversation(shown: dict[str, Any]) -> None:
+    log = Path(shown["dir"]) / "symphony.log"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    results = [
+        line["result"] for line in lines if line["event"] == "verified" and "DEMO-3" in line["issue_id"]
+    ]
+    assert results == ["failed", "passed"]
+    assert [line["reason"] for line in lines if line["event"] == "thread_resumed"] == ["verify_failed"]
+
+
 def test_people_are_told_what_happens_and_what_to_do_next_and_nothing_is_left(project: Project) -> None:
     temporary = project.root / "temporary"
     temporary.mkdir()
@@ -71,6 +81,7 @@ def test_people_are_told_what_happens_and_what_to_do_next_and_nothing_is_left(pr
     assert done.returncode == 0, done.stderr
     assert list(temporary.iterdir()) == []
     assert "no model is involved" in done.stdout
+    assert "DEMO-3   not verified, sent back" in done.stdout
     assert "Comment on" in done.stdout
     assert "Next, in your own repository: symphony init" in done.stdout
     shown = README.split("<!-- demo:begin -->")[1].split("<!-- demo:end -->")[0].strip("`\n")

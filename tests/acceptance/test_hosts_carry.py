@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from harness.hosts import DONE
 from harness.project import Project, scripted
+from harness.shell import word
 from harness.ssh import SshServer, ssh_server
 from symphony.library.model import Authorship, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
@@ -102,3 +103,24 @@ def test_instructions_by_url_are_fetched_by_the_daemon_and_not_by_the_host(
     assert [one["name"] for one in shown["instructions"]["modules"]] == ["house"]
     assert sorted(asked) == ["/house.md", "/manifest.yaml"]
     assert list(server.root.glob("*/state/instructions*")), "the host has a copy of its own"
+
+
+def test_a_reviewer_works_on_the_host_of_the_workspace(project: Project, server: SshServer) -> None:
+    where = project.root / "where"
+    review = f"pwd >>{word(where)}; grep -Hn bad a.txt || true"
+    project.workflow(
+        command=scripted("--threads", str(project.root / "threads")),
+        worker={"ssh_hosts": [server.name], "ssh": server.section(sys.executable)},
+        agents={"critic": {"kind": "codex", "command": scripted("--review", review)}},
+        verify={"reviewer": "critic"},
+    )
+    turns: list[list[Any]] = [
+        [{"write": "a.txt", "text": f"{text}\n"}, {"commit": "Work"}, DONE] for text in ("bad", "good")
+    ]
+    project.issue("SYM-1", *turns)
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    results = [line["result"] for line in daemon.events() if line["event"] == "verified"]
+    assert results == ["failed", "passed"], daemon.log.read_text()
+    assert all(place.startswith(str(server.root)) for place in where.read_text().splitlines())
+    assert project.git("show", "symphony/SYM-1:a.txt") == "good"

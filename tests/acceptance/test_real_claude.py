@@ -1,6 +1,7 @@
 """Promise: a real Claude Code session edits, commits and moves its issue."""
 
 import json
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.project import Project, until
+from harness.project import Project, scripted, until
 from harness.real import require_claude
 from kit import model_server as models
 from kit.claude_home import claude_home
@@ -75,6 +76,39 @@ def test_a_real_session_does_the_whole_job(project: Project, claude: dict[str, A
     assert daemon.wait_for("turn_ended")["cost_usd"] > 0
 
 
+def test_a_turn_that_breaks_a_test_is_told_so_as_data_and_the_next_one_fixes_it(
+    project: Project, claude: dict[str, Any]
+) -> None:
+    check = {"name": "tests", "run": "if grep -sq wrong hello.txt; then echo 1 failed; exit 3; fi"}
+    project.workflow(**claude, verify={"commands": [check]})
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    target = str(project.workspaces / "SYM-1" / "hello.txt")
+    commit = bash("git add --all && git commit --quiet --message 'Say hello'")
+    first = (
+        models.tool("Write", {"file_path": target, "content": "wrong\n"}),
+        commit,
+        MOVE,
+        models.say("Done."),
+    )
+    fix = models.tool("Edit", {"file_path": target, "old_string": "wrong", "new_string": "right"})
+    second = (fix, commit, MOVE, models.say("Fixed."))
+    with (
+        models.ModelServer({"work": first}, otherwise=second) as server,
+        claude_home(server.base_url) as home,
+    ):
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        last = json.dumps(server.requests[-1].body["messages"])
+    before, after = (line["session_id"][:36] for line in daemon.events() if line["event"] == "turn_started")
+    assert before == after, "it is the same conversation"
+    assert "tests` failed with exit code 3" in last
+    assert "```text\\n1 failed\\n```" in last, "its output is fenced data"
+    assert [line["result"] for line in daemon.events() if line["event"] == "verified"] == ["failed", "passed"]
+    assert project.state("SYM-1") == "Done"
+    assert project.git("show", "symphony/SYM-1:hello.txt") == "right"
+
+
 def test_after_kill_9_the_same_conversation_goes_on(project: Project, claude: dict[str, Any]) -> None:
     """One life ends by `kill -9` while the model thinks; the next one goes on where it was."""
     del claude
@@ -110,3 +144,38 @@ def test_a_missing_login_is_said_before_anything_is_claimed(
     assert done.returncode == 4
     assert "Claude Code is not logged in" in done.stderr
     assert "claude auth login" in done.stderr
+
+
+def test_a_real_claude_reviews_the_work_of_another_agent(project: Project) -> None:
+    """It refuses the first change and approves the second one, in read-only sessions of their own."""
+    remark = {"file": "a.txt", "line": 1, "text": "it is bad"}
+    name = "mcp__symphony__submit_review"
+    refuse = models.tool(name, {"verdict": "request_changes", "comments": [remark]})
+    approve = models.tool(name, {"verdict": "approve", "comments": []})
+    command = shlex.quote(str(require_claude()))
+    project.workflow(
+        command=scripted("--threads", str(project.root / "threads")),
+        agents={"critic": {"kind": "claude", "command": command, "model": "sonnet"}},
+        verify={"reviewer": "critic"},
+    )
+    move = {"tool": "board_move", "arguments": {"state": "Done"}}
+    turns: list[list[dict[str, Any]]] = [
+        [{"write": "a.txt", "text": f"[[{text}]]\n"}, {"commit": "Work"}, move] for text in ("bad", "good")
+    ]
+    issue = project.issue("SYM-1", *turns)  # the marker of a scenario stands in the change alone
+    text = issue.read_text(encoding="utf-8")
+    issue.write_text(re.sub(r"\[\[(?=bad|good)", r"\\u005b[", text), encoding="utf-8")
+    scenarios = {"bad": (refuse, models.say("It is bad.")), "good": (approve, models.say("It is good."))}
+    with models.ModelServer(scenarios) as server, claude_home(server.base_url) as home:
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        requests = [item.body for item in server.requests]
+    verdicts = [line["approves"] for line in daemon.events() if line["event"] == "reviewer_ended"]
+    assert verdicts == [False, True]
+    offered = {tool["name"] for tool in requests[0]["tools"]}
+    assert name in offered
+    assert not offered & {"Edit", "Write", "NotebookEdit", "mcp__symphony__board_move"}
+    assert project.state("SYM-1") == "Done"
+    assert project.git("show", "symphony/SYM-1:a.txt") == "[[good]]"
+    assert project.tokens() != [0, 0], "what it uses counts"

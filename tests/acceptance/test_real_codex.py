@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.project import Project, until
+from harness.project import Project, scripted, until
 from harness.real import require_codex
 from harness.shell import word
 from kit import model_server as models
@@ -74,6 +75,38 @@ def test_a_real_session_does_the_whole_job(project: Project, codex: Path, server
     ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")
     assert ended["turns"] == 1
     assert ended["commits"] == 1
+
+
+def test_a_turn_that_breaks_a_test_is_told_so_as_data_and_the_next_one_fixes_it(
+    project: Project, codex: Path
+) -> None:
+    project.workflow(
+        command=f"{shlex.quote(str(codex))} app-server",
+        codex={"read_timeout_ms": 30_000},
+        verify={
+            "commands": [
+                {"name": "tests", "run": "if grep -sq wrong hello.txt; then echo 1 failed; exit 3; fi"}
+            ]
+        },
+    )
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    move = models.tool("board_move", {"state": "Done"})
+    first = models.edit_and_commit("hello.txt", "wrong\n", "Say hello", last=(move,))
+    second = models.edit_and_commit("hello.txt", "right\n", "Say it right", last=(move,))
+    with models.ModelServer({"work": first}, otherwise=second) as server, codex_home(server.base_url) as home:
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        last = json.dumps(server.requests[-1].body["input"])
+    before, after = (line["session_id"][:36] for line in daemon.events() if line["event"] == "turn_started")
+    assert before == after, "it is the same conversation"
+    assert "tests` failed with exit code 3" in last
+    assert "```text\\n1 failed\\n```" in last, "its output is fenced data"
+    assert [line["result"] for line in daemon.events() if line["event"] == "verified"] == ["failed", "passed"]
+    assert project.state("SYM-1") == "Done"
+    assert project.branch_log("SYM-1") == ["Say it right", "Say hello"]
+    (comment,) = project.comments("SYM-1", kind="delivery")
+    assert "Verified at" in comment
 
 
 @pytest.mark.conformance("A-18")
@@ -212,3 +245,40 @@ def test_skills_of_the_base_branch_can_be_read_in_the_sandbox_and_not_be_changed
     seen = [line["name"] for line in daemon.events() if line["event"] == "skill_seen"]
     assert seen == ["style"]
     assert daemon.wait_for("skills_listed")["commit"] == commit
+
+
+def test_a_real_codex_reviews_the_work_of_another_agent(project: Project, codex: Path) -> None:
+    """It refuses the first change and approves the second one, in read-only sessions of their own."""
+    remark = {"file": "a.txt", "line": 1, "text": "it is bad"}
+    refuse = models.tool("submit_review", {"verdict": "request_changes", "comments": [remark]})
+    approve = models.tool("submit_review", {"verdict": "approve", "comments": []})
+    write = models.shell("echo mine > a.txt || echo the checkout is read-only")
+    project.workflow(
+        command=scripted("--threads", str(project.root / "threads")),
+        agents={"critic": {"kind": "codex", "command": f"{shlex.quote(str(codex))} app-server"}},
+        verify={"reviewer": "critic"},
+    )
+    move = {"tool": "board_move", "arguments": {"state": "Done"}}
+    turns: list[list[dict[str, Any]]] = [
+        [{"write": "a.txt", "text": f"[[{text}]]\n"}, {"commit": "Work"}, move] for text in ("bad", "good")
+    ]
+    issue = project.issue("SYM-1", *turns)  # the marker of a scenario stands in the change alone
+    text = issue.read_text(encoding="utf-8")
+    issue.write_text(re.sub(r"\[\[(?=bad|good)", r"\\u005b[", text), encoding="utf-8")
+    scenarios = {
+        "bad": (write, refuse, models.say("It is bad.")),
+        "good": (approve, models.say("It is good.")),
+    }
+    with models.ModelServer(scenarios) as server, codex_home(server.base_url) as home:
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        requests = [item.body for item in server.requests if "input" in item.body]
+    verdicts = [line["approves"] for line in daemon.events() if line["event"] == "reviewer_ended"]
+    assert verdicts == [False, True]
+    assert "the checkout is read-only" in json.dumps(requests)
+    offered = {tool.get("name") for tool in requests[0]["tools"]}
+    assert "submit_review" in offered
+    assert "board_move" not in offered
+    assert project.state("SYM-1") == "Done"
+    assert project.git("show", "symphony/SYM-1:a.txt") == "[[good]]"

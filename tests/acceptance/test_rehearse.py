@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import psutil
+
 from harness.project import Project, until
 from published.schemas import conforms_to
 
@@ -50,3 +52,71 @@ def _told_by_status(project: Project) -> dict[str, Any] | None:
     rows = json.loads(project.symphony("status", "--json").stdout)["ready"]
     told = {row["issue_identifier"]: row["rehearsal"] for row in rows if row["rehearsal"]}
     return told if len(told) == 3 and told["SYM-2"]["outcome"] == "conflicts" else None
+
+
+PARTS = ["SYM-1", "SYM-2", "SYM-3", "SYM-4"]
+TOO_MANY = {"name": "parts", "run": "n=$(find . -name '*.part' | wc -l); echo $n parts; test $n -lt 3"}
+
+
+def finished(project: Project, *, commands: list[Any], **sections: Any) -> None:
+    """Four branches that go together, each of which passes the commands."""
+    project.workflow(verify={"commands": commands, "where": "clean"}, **sections)
+    for name in PARTS:
+        project.issue(name, work("x\n", f"{name}.part"))
+    ended = project.once()
+    assert ended.returncode == 0, ended.stderr
+
+
+def verified(project: Project, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = project.symphony("rehearse", "--verify", "--json", *arguments)
+    found = json.loads(done.stdout)
+    conforms_to("rehearse", found)
+    return done.returncode, found
+
+
+def test_the_first_branch_with_which_the_commands_fail_is_found(project: Project) -> None:
+    finished(project, commands=[TOO_MANY, {"name": "docs", "run": "false", "paths": ["docs/"]}])
+    code, found = verified(project)
+    assert (code, found["verified"]["status"], found["verified"]["breaks"]) == (1, "failed", "SYM-3")
+    assert [row["outcome"] for row in found["branches"]] == ["merges", "merges", "breaks", "merges"]
+    (parts, docs) = found["verified"]["checks"]
+    assert (parts["exit_code"], parts["output_tail"], parts["fails_on_base"]) == (1, "4 parts\n", False)
+    assert docs["passed"], "no change touches its paths"
+    table = project.symphony("rehearse", "--verify")
+    assert (table.returncode, "4 parts" in table.stdout, "breaks" in table.stdout) == (1, True, True)
+    code, found = verified(project, "SYM-2", "SYM-4")
+    assert (code, found["verified"]["status"], found["merging"]) == (0, "passed", 2)
+
+    def fails(*commands: Any, timeout_ms: int = 60_000) -> tuple[str, str | None]:
+        project.workflow(verify={"commands": commands}, rehearse={"timeout_ms": timeout_ms})
+        code, found = verified(project)
+        assert code == 1
+        return found["verified"]["status"], found["verified"]["breaks"]
+
+    left = project.root / "home" / "left"
+    assert fails("setsid sleep 1000 & echo $! >>~/left; exit 3") == ("base_failed", None)
+    pids = [int(line) for line in left.read_text().split()]
+    until(lambda: not any(map(psutil.pid_exists, pids)) or None, lambda: str(pids))
+    assert fails("echo changed >README.md") == ("failed", None), "it changes what it checks"
+    assert fails("sleep 1000", timeout_ms=300) == ("not_done", None)
+    assert list((project.workspaces / ".symphony" / "staging").iterdir()) == [], "checkouts are deleted"
+    project.workflow()
+    refused = project.symphony("rehearse", "--verify")
+    assert (refused.returncode, "verify.commands" in refused.stderr) == (1, True)
+
+
+def test_the_daemon_verifies_by_itself_what_merges_and_again_when_the_base_moves(project: Project) -> None:
+    finished(project, commands=[TOO_MANY], rehearse={"verify": True})
+    with project.daemon() as daemon:
+        daemon.wait_for("merges_verified", breaks="SYM-3")
+        rows = json.loads(project.symphony("status", "--json").stdout)["ready"]
+        told = {row["issue_identifier"]: row["rehearsal"]["outcome"] for row in rows}
+        assert told == {"SYM-1": "merges", "SYM-2": "merges", "SYM-3": "breaks", "SYM-4": "merges"}
+        for name in ("SYM-1", "SYM-2"):
+            project.git("merge", "-q", "--no-edit", f"symphony/{name}")
+        project.git("rm", "-q", "SYM-1.part")
+        project.git("commit", "-qm", "Make room")
+        assert project.symphony("rehearse").returncode == 0, "it looks at the base"
+        daemon.wait_for("merges_verified", breaks="SYM-4")
+        code, found = verified(project)
+    assert (code, found["source"], found["verified"]["breaks"]) == (1, "daemon", "SYM-4")

@@ -42,4 +42,6 @@ def test_every_step_without_a_model_works_one_after_the_other(tmp_path: Path) ->
     assert "exit code 1: an issue waits for you" in text
     assert "QUESTIONS" in text
     assert "greet.py | 3 +++" in text, "the answer was taken"
+    assert "tests failed with exit code 1" in text, "the claim was checked"
+    assert "tests passed" in text
     assert "changelog" in shown[-1], "the new skill is in the block"

@@ -75,7 +75,15 @@ class Desk(ABC):
         self.clock = Clock()
         self.rate_limiters = RateLimiters()
         self.vendor = self.make_vendor(self.clock)
+        self.vendor.new = self._new
+        self.created: list[int] = []
         self.tracker = self.another()
+
+    def _new(self, **draft: Any) -> int:
+        number = 701 + len(self.created)
+        self.created.append(number)
+        self.write(number, Draft(**draft))
+        return number
 
     def another(self, **provider: Any) -> RemoteTracker:
         """One more tracker on the same service, as after a restart, or as of another daemon."""

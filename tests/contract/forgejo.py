@@ -21,7 +21,7 @@ SOMEBODY = "ann"
 LABELS = ("status/todo", "status/in-progress", "status/done", "status/backlog")
 _REPO = f"/repos/{OWNER}/{REPO}"
 _ISSUES = f"{_REPO}/issues"
-_PUBLISHED = (_ISSUES, "/user")
+_PUBLISHED = (_ISSUES, f"{_REPO}/labels", "/user")
 """What the slice of the description has; the rest is written down by hand."""
 _DEPENDENCIES = rf"{_ISSUES}/(\d+)/dependencies"
 
@@ -57,6 +57,8 @@ class ForgejoVendor(Vendor):
             ("GET", r"/user", lambda _: Given(body=user(ME))),
             ("GET", rf"{_REPO}/assignees", self._assignees),
             ("GET", _ISSUES, self._list),
+            ("POST", _ISSUES, self._add),
+            ("GET", rf"{_REPO}/labels", self._every_label),
             ("GET", rf"{_ISSUES}/(\d+)", self._show),
             ("PATCH", rf"{_ISSUES}/(\d+)", self._patch),
             ("GET", _DEPENDENCIES, self._blocked_by),
@@ -93,6 +95,8 @@ class ForgejoVendor(Vendor):
     @override
     def check(self, asked: Asked, given: Given) -> None:
         shown = Given(status=given.status) if self.lax or given.status not in range(200, 300) else given
+        if asked.path.startswith("/orgs/"):
+            return  # the slice of the description leaves organisations out
         if asked.path.startswith(_PUBLISHED):
             if self.document is not None:
                 self.document.check(asked, shown)
@@ -154,12 +158,23 @@ class ForgejoVendor(Vendor):
             and (asked.value("type") != "issues" or "pull_request" not in record.fields)
             and (not label or label in record.labels)
             and (not since or str(record.fields["updated_at"]) >= since)
+            and asked.value("created_by") in {"", record.fields["user"]["login"]}
         ]
         if asked.value("sort") == "recentupdate" and self.sorts:
             found.sort(key=lambda each: str(each["updated_at"]), reverse=True)
         elif asked.value("sort") != "oldest" or not self.sorts:
             found.reverse()
         return self._page(asked, found)
+
+    def _add(self, asked: Asked) -> Given:
+        number = self.new(title=asked.body["title"], description=asked.body["body"])
+        record = self.records[number]
+        record.fields["user"] = user(ME)
+        record.labels = [self.known_labels[label - 1] for label in asked.body["labels"]]
+        return Given(status=201, body=self.shown(number))
+
+    def _every_label(self, asked: Asked) -> Given:
+        return self._page(asked, self._labels(self.known_labels), links=False)
 
     def _page(self, asked: Asked, records: list[Any], *, links: bool = True) -> Given:
         size = min(int(asked.value("limit", "30")), 50, self.page_cap or 50)
@@ -280,7 +295,17 @@ class ForgejoDesk(Desk):
     todo, doing, done = "Todo", "In Progress", "Done"
     page, batch = 50, 1
     can = frozenset(
-        {"description", "labels", "blockers", "hold_back", "move", "timestamps", "cheap", "one_state"}
+        {
+            "creates",
+            "description",
+            "labels",
+            "blockers",
+            "hold_back",
+            "move",
+            "timestamps",
+            "cheap",
+            "one_state",
+        }
     )
     paging_faults = frozenset({PagingFault.REPEATED})
     gone = frozenset({Fault.NOT_FOUND, Fault.GONE})

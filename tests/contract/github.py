@@ -92,6 +92,7 @@ class GithubVendor(Vendor):
         self._routes: tuple[Route, ...] = (
             ("GET", r"/user", lambda _: Given(body=me())),
             ("GET", _ISSUES, self._list),
+            ("POST", _ISSUES, self._add),
             ("GET", rf"{_ISSUES}/(\d+)", self._show),
             ("PATCH", rf"{_ISSUES}/(\d+)", self._patch),
             ("GET", rf"{_ISSUES}/(\d+)/dependencies/blocked_by", self._blocked_by),
@@ -194,8 +195,17 @@ class GithubVendor(Vendor):
             for number, record in sorted(self.records.items())
             if (state == "all" or record.fields["state"] in {state, None})
             and (not labels or labels in [label.lower() for label in record.labels])
+            and asked.value("creator") in {"", record.fields["user"]["login"]}
+            and (not asked.value("since") or record.fields["updated_at"] >= asked.value("since"))
         ]
         return self._page(asked, found)
+
+    def _add(self, asked: Asked) -> Given:
+        number = self.new(title=asked.body["title"], description=asked.body["body"])
+        record = self.records[number]
+        record.fields.update(user=user(ME), updated_at=record.fields["created_at"])
+        record.labels, record.status = list(asked.body["labels"]), None
+        return Given(status=201, body=self._shown(number))
 
     def _page(self, asked: Asked, records: list[Any]) -> Given:
         size = min(int(asked.value("per_page", "30")), 100, self.page_cap or 100)
@@ -304,6 +314,7 @@ class GithubVendor(Vendor):
                 "projectV2": self._project(login),
             },
             "updateProjectV2ItemFieldValue": with_input(self._move),
+            "addProjectV2ItemById": with_input(self._add_row),
         }
         return self._pulls.graphql(asked, root, self._issue)
 
@@ -340,6 +351,10 @@ class GithubVendor(Vendor):
         assert self.has_project, "GraphQL is for projects only"
         return {"projectItems": pages([self._row(number)])} if number in self.records else None
 
+    def _add_row(self, given: dict[str, Any]) -> dict[str, Any]:
+        assert given["projectId"] == "project"
+        return {"item": {"id": f"item-{given['contentId'].removeprefix('I_')}"}}
+
     def _move(self, given: dict[str, Any]) -> dict[str, Any]:
         assert (given["projectId"], given["fieldId"]) == ("project", "field")
         if not self.moves_are_ignored:
@@ -355,7 +370,17 @@ class GithubDesk(Desk):
     todo, doing, done = "Todo", "In Progress", "Done"
     page, batch = 100, 1
     can = frozenset(
-        {"description", "labels", "blockers", "hold_back", "move", "timestamps", "conditional", "one_state"}
+        {
+            "creates",
+            "description",
+            "labels",
+            "blockers",
+            "hold_back",
+            "move",
+            "timestamps",
+            "conditional",
+            "one_state",
+        }
     )
     paging_faults = frozenset({PagingFault.REPEATED, PagingFault.ELSEWHERE})
     gone = frozenset({Fault.NOT_FOUND, Fault.GONE})

@@ -57,6 +57,7 @@ class GitlabVendor(Vendor):
         self._routes: tuple[Route, ...] = (
             ("GET", "/user", lambda _: Given(body=user(ME))),
             ("GET", rf"{here}/issues", self._list),
+            ("POST", rf"{here}/issues", self._add),
             ("GET", rf"{here}/issues/(\d+)", self._show),
             ("PUT", rf"{here}/issues/(\d+)", self._change),
             ("GET", rf"{here}/issues/(\d+)/links", self._links),
@@ -145,8 +146,18 @@ class GitlabVendor(Vendor):
             if (state == "all" or self.records[number].fields["state"] in {state, None})
             and (not labels or labels in self.records[number].labels)
             and (not iids or str(number) in iids)
+            and asked.value("author_id") in {"", str(self.records[number].fields["author"]["id"])}
+            and str(self.records[number].fields["created_at"]) >= asked.value("created_after")
         ]
         return self._page(asked, found)
+
+    def _add(self, asked: Asked) -> Given:
+        number = self.new(title=asked.body["title"], description=asked.body["description"])
+        assert not re.search(r"^/\w", asked.body["description"], re.MULTILINE)
+        record = self.records[number]
+        record.fields["author"] = user(ME)
+        record.labels = [each for each in asked.body["labels"].split(",") if each]
+        return Given(status=201, body=self._shown(number))
 
     def _page(self, asked: Asked, records: list[Any]) -> Given:
         size = min(int(asked.value("per_page", "20")), 100, self.page_cap or 100)
@@ -269,7 +280,9 @@ class GitlabDesk(Desk):
     kind = "gitlab"
     todo, doing, done = "Todo", "In Progress", "Done"
     page, batch = 100, 100
-    can = frozenset({"description", "labels", "blockers", "hold_back", "move", "timestamps", "conditional"})
+    can = frozenset(
+        {"creates", "description", "labels", "blockers", "hold_back", "move", "timestamps", "conditional"}
+    )
     paging_faults = frozenset({PagingFault.REPEATED, PagingFault.ELSEWHERE})
     vendor: GitlabVendor
 
@@ -385,7 +398,7 @@ class GitlabOwnStatesDesk(GitlabDesk):
     """States by opened and closed, as files of the reference have it; behind a proxy that shows no `Link`."""
 
     todo, doing, done = "opened", "opened", "closed"
-    can = frozenset({"description", "labels", "timestamps", "conditional"})
+    can = frozenset({"creates", "description", "labels", "timestamps", "conditional"})
     paging_faults = frozenset({PagingFault.REPEATED})
 
     @override

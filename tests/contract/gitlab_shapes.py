@@ -130,7 +130,13 @@ SHAPES = OpenApi(
                     one_of("sort", "asc", "desc"),
                     {"name": "labels", "in": "query", "schema": TEXT},
                     {"name": "iids[]", "in": "query", "schema": NUMBER},
-                )
+                    {"name": "author_id", "in": "query", "schema": NUMBER},
+                    {"name": "created_after", "in": "query", "schema": {**TEXT, "format": "date-time"}},
+                ),
+                "post": {
+                    "requestBody": body(title=TEXT, description=TEXT, labels=TEXT),
+                    "responses": answer(201, ISSUE),
+                },
             },
             _ISSUE: {
                 "get": {"responses": answer(200, ISSUE)},

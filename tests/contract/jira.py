@@ -46,6 +46,8 @@ class Record:
     blockers: list[int] = field(default_factory=list)
     comments: dict[str, dict[str, Any]] = field(default_factory=dict)
     properties: dict[str, dict[str, Any]] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)
+    """The properties of the issue itself."""
 
 
 class JiraVendor(Vendor):
@@ -64,7 +66,8 @@ class JiraVendor(Vendor):
             ("GET", rf"{API}/myself", lambda _: Given(body=user(ME))),
             ("POST", rf"{API}/search/jql", self._search),
             ("POST", rf"{API}/issue/bulkfetch", self._fetch),
-            ("GET", rf"{API}/project/{PROJECT}", lambda _: Given(body={"id": PROJECT_ID, "key": PROJECT})),
+            ("GET", rf"{API}/project/{PROJECT}", lambda _: Given(body=_PROJECT)),
+            ("POST", rf"{API}/issue", self._add),
             ("GET", rf"{API}/project/{PROJECT}/statuses", self._statuses),
             ("GET", issue, self._show),
             ("GET", rf"{issue}/transitions", self._transitions),
@@ -89,7 +92,7 @@ class JiraVendor(Vendor):
 
     @override
     def is_write(self, asked: Asked) -> bool:
-        return asked.method != "GET" and not is_by_hand(asked.path)
+        return asked.method != "GET" and (not is_by_hand(asked.path) or asked.path == f"{API}/issue")
 
     @override
     def handle(self, asked: Asked) -> Given:
@@ -149,6 +152,8 @@ class JiraVendor(Vendor):
 
     def _search(self, asked: Asked) -> Given:
         body = asked.body
+        if "currentUser" in body["jql"]:
+            return self._search_own(body)
         found = re.fullmatch(r'project = "(\w+)" AND status in \((.+)\) ORDER BY created ASC', body["jql"])
         assert found, body["jql"]
         names = [name.lower() for name in re.findall(r'"((?:[^"\\]|\\.)*)"', found[2])]
@@ -172,6 +177,34 @@ class JiraVendor(Vendor):
         elif self.paging_fault is PagingFault.NO_CURSOR:
             answer = {"issues": every[start:end], "isLast": False}
         return Given(body=answer)
+
+    def _search_own(self, body: Mapping[str, Any]) -> Given:
+        found = re.fullmatch(
+            r'project = "(\w+)" AND creator = currentUser\(\) AND created >= "(.+)" ORDER BY created DESC',
+            body["jql"],
+        )
+        assert found, body["jql"]
+        (key,) = body["properties"]
+        every = [
+            {
+                **self._shown(number, body["fields"]),
+                "properties": {key: record.own[key]} if key in record.own else {},
+            }
+            for number, record in sorted(self.records.items(), reverse=True)
+            if record.fields["creator"] == user(ME) and record.fields["created"] >= found[2]
+        ]
+        return Given(body={"issues": every, "isLast": True})
+
+    def _add(self, asked: Asked) -> Given:
+        fields = asked.body["fields"]
+        assert (fields["project"], fields["issuetype"]) == ({"key": PROJECT}, {"id": "7"})
+        assert not any(" " in label for label in fields["labels"]), "Jira refuses blanks"
+        _check_document(fields["description"])
+        number = self.new(title=fields["summary"], labels=fields["labels"])
+        record = self.records[number]
+        record.fields.update(creator=user(ME), description=fields["description"])
+        record.own = {each["key"]: each["value"] for each in asked.body["properties"]}
+        return Given(status=201, body={"id": str(10_000 + number), "key": record.key, "self": self.base})
 
     def _fetch(self, asked: Asked) -> Given:
         numbers = sorted(self.number_of(name) for name in asked.body["issueIdsOrKeys"])
@@ -212,7 +245,7 @@ class JiraVendor(Vendor):
             return NOT_FOUND
         if not self.moves_are_ignored:
             (name,) = [name for name, known in IDS.items() if known == asked.body["transition"]["id"]]
-            record.fields["status"] = status(name)
+            record.fields.update(status=status(name), updated=self.stamp())
         return Given(status=204)
 
     # --- comments ----------------------------------------------------------------------------------------
@@ -279,6 +312,17 @@ class JiraVendor(Vendor):
         return NOT_FOUND
 
 
+_PROJECT = {
+    "id": PROJECT_ID,
+    "key": PROJECT,
+    "issueTypes": [
+        {"id": "5", "name": "Sub-task", "subtask": True},
+        {"id": "6", "name": "Bug", "subtask": False},
+        {"id": "7", "name": "Task", "subtask": False},
+    ],
+}
+
+
 def _check_document(node: Any) -> None:
     """What Jira refuses in rich text."""
     assert node["type"] in {
@@ -299,7 +343,7 @@ class JiraDesk(Desk):
     kind = "jira"
     todo, doing, done = "To Do", "In Progress", "Done"
     page, batch = 100, 100
-    can = frozenset({"description", "labels", "blockers", "hold_back", "move", "timestamps"})
+    can = frozenset({"creates", "description", "labels", "blockers", "hold_back", "move", "timestamps"})
     paging_faults = frozenset({PagingFault.REPEATED, PagingFault.NO_CURSOR})
     malformed = ("title", "status")
     vendor: JiraVendor

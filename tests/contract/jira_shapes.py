@@ -47,7 +47,10 @@ SHAPES = OpenApi(
             "/rest/api/3/search/jql": {
                 "post": {
                     "requestBody": _body(
-                        {"jql": TEXT, "fields": TEXTS}, maxResults=NUMBER, nextPageToken=TEXT
+                        {"jql": TEXT, "fields": TEXTS},
+                        maxResults=NUMBER,
+                        nextPageToken=TEXT,
+                        properties={**TEXTS, "maxItems": 5},
                     ),
                     "responses": {
                         **_answer(
@@ -68,6 +71,19 @@ SHAPES = OpenApi(
                     "responses": _answer(_object("issues", issues=ISSUES, issueErrors={"type": "array"})),
                 }
             },
+            "/rest/api/3/issue": {
+                "post": {
+                    "requestBody": _body(
+                        {
+                            "fields": _object("project", "issuetype", "summary"),
+                            "properties": {"type": "array", "items": _object("key", "value")},
+                        }
+                    ),
+                    "responses": {
+                        "201": _answer(_object("id", "key", "self", id=TEXT, key=TEXT))["200"],
+                    },
+                }
+            },
             "/rest/api/3/project/{projectIdOrKey}": {
                 "get": {"responses": _answer(_object("id", "key", id=TEXT, key=TEXT))}
             },
@@ -84,7 +100,7 @@ SHAPES = OpenApi(
         }
     }
 )
-PATHS = frozenset({"/rest/api/3/search/jql", "/rest/api/3/issue/bulkfetch"})
+PATHS = frozenset({"/rest/api/3/search/jql", "/rest/api/3/issue", "/rest/api/3/issue/bulkfetch"})
 
 
 def is_by_hand(path: str) -> bool:

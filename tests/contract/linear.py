@@ -71,6 +71,9 @@ class LinearVendor(Vendor):
             "SymphonyComment": self._comment,
             "SymphonyCreateComment": self._create,
             "SymphonyEditComment": self._edit,
+            "SymphonyProject": self._project,
+            "SymphonyLabelsNamed": self._labels_named,
+            "SymphonyCreateIssue": self._add,
         }
 
     def stamp(self) -> str:
@@ -211,6 +214,32 @@ class LinearVendor(Vendor):
         found = [project] if SLUG_ID in variables["slugs"] else []
         return {"viewer": {"id": ME, "name": "Symphony"}, "projects": {"nodes": found}}
 
+    def _project(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        states = {"nodes": [{"id": f"state-{name}", "name": name} for name in TYPES]}
+        project = {"id": "project", "teams": {"nodes": [{"id": "team", "states": states}]}}
+        return {"projects": {"nodes": [project] if SLUG_ID in variables["slugs"] else []}}
+
+    def _labels_named(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        nodes = [{"id": f"label-{name}", "name": name, "team": None} for name in variables["names"]]
+        return {"issueLabels": {"nodes": [each for each in nodes if each["name"] != "unknown"]}}
+
+    def _add(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        given = variables["input"]
+        assert (given["teamId"], given["projectId"]) == ("team", "project")
+        assert UUID(given["id"]).version == 4
+        if given["id"] in self.records:
+            raise NoSuchEntityError
+        number = self.new(
+            title=given["title"],
+            description=given["description"],
+            state=given["stateId"].removeprefix("state-"),
+            labels=[each.removeprefix("label-") for each in given["labelIds"]],
+        )
+        record = self.records.pop(f"issue-{number}")
+        record.fields["id"] = given["id"]
+        self.records[given["id"]] = record
+        return {"issueCreate": {"success": True, "issue": {"id": given["id"]}}}
+
     # --- writes ------------------------------------------------------------------------------------------
 
     def _issue(self, issue_id: str) -> Record:
@@ -296,6 +325,7 @@ class LinearDesk(Desk):
     page, batch = 50, 50
     can = frozenset(
         {
+            "creates",
             "priority",
             "description",
             "labels",

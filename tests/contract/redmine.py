@@ -57,6 +57,7 @@ class RedmineVendor(Vendor):
             ("GET", rf"{below}\.json", self._project),
             ("GET", rf"{below}/issues\.json", self._list),
             ("GET", r"/issues\.json", self._list),
+            ("POST", r"/issues\.json", self._add),
             ("GET", r"/issues/(\d+)\.json", self._show),
             ("PUT", r"/issues/(\d+)\.json", self._change),
             ("PUT", r"/journals/(\d+)\.json", self._edit),
@@ -120,8 +121,19 @@ class RedmineVendor(Vendor):
         return Given(body={"issue_priorities": found})
 
     def _project(self, asked: Asked) -> Given:
-        del asked
-        project = {"id": 1, "name": "Billing", "identifier": PROJECT, "description": None, "status": 1}
+        project: dict[str, Any] = {
+            "id": 1,
+            "name": "Billing",
+            "identifier": PROJECT,
+            "description": None,
+            "status": 1,
+        }
+        if asked.value("include"):
+            assert asked.value("include") == "trackers,issue_categories"
+            project |= {
+                "trackers": [{"id": 1, "name": "Bug"}],
+                "issue_categories": [{"id": 3, "name": "Chore"}],
+            }
         return Given(body={"project": project})
 
     def _list(self, asked: Asked) -> Given:
@@ -135,6 +147,14 @@ class RedmineVendor(Vendor):
         if asked.value("status_id") != "*":
             wanted = {int(number) for number in asked.value("status_id").split("|")}
             found = [each for each in found if self._status(each[1]) in wanted | {None}]
+        if asked.value("author_id"):
+            since = asked.value("created_on").removeprefix(">=")
+            found = [
+                (number, record)
+                for number, record in found
+                if record.fields["author"]["id"] == int(asked.value("author_id"))
+                and record.fields["created_on"] >= since
+            ]
         included = asked.value("include")
         return self._page(asked, [self._shown(number, included) for number, _ in found])
 
@@ -186,6 +206,19 @@ class RedmineVendor(Vendor):
 
     # --- writes ------------------------------------------------------------------------------------------
 
+    def _add(self, asked: Asked) -> Given:
+        given = asked.body["issue"]
+        assert given["project_id"] == PROJECT
+        state = STATUSES[given["status_id"]]
+        number = self.new(title=given["subject"], description=given["description"], state=state)
+        fields = self.records[number].fields
+        fields["author"] = {"id": ME, "name": NAMES[ME]}
+        if "category_id" in given:
+            fields["category"] = {"id": given["category_id"], "name": "Chore"}
+        return Given(status=201, body={"issue": self._shown(number)})
+
+    # --- changes -----------------------------------------------------------------------------------------
+
     def _change(self, asked: Asked, number: str) -> Given:
         if int(number) not in self.records:
             return NOT_FOUND
@@ -221,7 +254,7 @@ class RedmineDesk(Desk):
     kind = "redmine"
     todo, doing, done = "New", "In Progress", "Closed"
     page, batch = 100, 100
-    can = frozenset({"description", "blockers", "hold_back", "move", "timestamps", "conditional"})
+    can = frozenset({"creates", "description", "blockers", "hold_back", "move", "timestamps", "conditional"})
     paging_faults = frozenset({PagingFault.REPEATED, PagingFault.NO_CURSOR})
     malformed = ("title", "status")
     vendor: RedmineVendor

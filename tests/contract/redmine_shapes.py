@@ -111,6 +111,8 @@ _PROJECT = _map(
     inherit_members=_YES,
     created_on=_MOMENT,
     updated_on=_MOMENT,
+    trackers=_list(_NAMED),
+    issue_categories=_list(_NAMED),
 )
 _PRIORITY = _map({"id": _WHOLE, "name": _TEXT, "is_default": _YES, "active": _YES})
 _PAGE = {"total_count": _WHOLE, "offset": _WHOLE, "limit": _WHOLE}

@@ -164,6 +164,8 @@ class Vendor(ABC):
         self.received = 0
         self.paging_fault: PagingFault | None = None
         self.extra_headers: dict[str, str] = {}
+        self.new: Callable[..., int]
+        """Adds an issue as the desk writes it, from the fields of a `Draft`, and tells its number."""
         self._faults: deque[tuple[Fault | Given, str, int]] = deque()
 
     @property

@@ -27,11 +27,13 @@ from symphony.api.interface import (
 from symphony.api.live import Changes
 from symphony.api.models import (
     Agent,
+    CreatedIssue,
     Diagnosis,
     DoctorCheck,
     Feedback,
     Issue,
     KnownSkill,
+    NewIssue,
     Outbox,
     Prompt,
     Refresh,
@@ -40,6 +42,8 @@ from symphony.api.models import (
     ReviewGiven,
     ReviewOutcome,
     Runs,
+    Schedule,
+    Schedules,
     Setting,
     Skills,
     SkillsOverview,
@@ -138,6 +142,29 @@ class FakeOperator:
     rehearsal: Rehearsal | None = None
 
     owed: tuple[Job, ...] = ()
+    known_schedules: tuple[Schedule, ...] = ()
+    created: list[NewIssue] = field(default_factory=list)
+
+    async def create_issue(self, given: NewIssue) -> CreatedIssue:
+        self._try()
+        self.created.append(given)
+        return CreatedIssue(
+            issue_id=f"{len(self.created)}",
+            issue_identifier=f"SYM-{len(self.created)}",
+            issue_url=None,
+            title=given.title,
+            state=given.state or "Todo",
+        )
+
+    async def schedules(self) -> Schedules:
+        self._try()
+        return Schedules(schedules=self.known_schedules)
+
+    async def run_schedule(self, name: str) -> CreatedIssue:
+        self._try()
+        if name not in {each.name for each in self.known_schedules}:
+            raise UnknownError("schedule_not_found", "there is no such schedule")
+        return await self.create_issue(NewIssue(title=name))
 
     async def outbox(self) -> Outbox:
         self._try()

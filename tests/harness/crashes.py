@@ -55,6 +55,10 @@ AFTERWARDS = {
     FaultPoint.AFTER_DELIVER: Afterwards(does=_REMOVES, sessions=0),
     FaultPoint.BEFORE_VERIFY: Afterwards(does=_VERIFIES, sessions=0),
     FaultPoint.CHECK_ENDED: Afterwards(does=_VERIFIES, sessions=0),
+    FaultPoint.BEFORE_REVIEWER: Afterwards(does=_VERIFIES, sessions=0),
+    FaultPoint.AFTER_REVIEWER: Afterwards(
+        does=_VERIFIES, sessions=0, again="the reviewer's session and what it costs"
+    ),
     FaultPoint.AFTER_VERIFY: Afterwards(does=_VERIFIES, sessions=0),
     FaultPoint.END_PUT: Afterwards(does=_REMOVES, sessions=0),
     FaultPoint.END_WRITTEN: Afterwards(does=_REMOVES, sessions=0),

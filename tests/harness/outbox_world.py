@@ -4,9 +4,11 @@ The outbox and the kinds of jobs are the real ones, but that of the forge: a sta
 before it writes. Time is virtual.
 """
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Final, cast
@@ -17,10 +19,12 @@ from typing_extensions import override
 from harness.binding import FakeWorkspaces, make_context
 from harness.outbox import Outbox, make_state
 from harness.scheduling import make_failure, make_issue
+from symphony.config import ScheduleSettings
 from symphony.daemon.comments import CommentDraft, CommentWriter, owe_comment
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.jobs import Attempt, JobKind
 from symphony.daemon.moves import Moves, owe_move
+from symphony.daemon.new_issues import IssueCreations, WantedIssue, owe_issue
 from symphony.daemon.notify.delivery import Deliveries, receiver_of
 from symphony.daemon.notify.notifications import Notification, Subject
 from symphony.daemon.notify.targets import Deliverer, DeliveryError
@@ -38,7 +42,7 @@ from symphony.scheduler import (
     Pushed,
     State,
 )
-from symphony.trackers.base import Comment
+from symphony.trackers.base import Comment, NewIssue
 
 __all__ = ["Arrival", "Outage", "World", "play"]
 
@@ -59,6 +63,10 @@ class Outage:
     begin_s: float
     end_s: float
     way: str
+
+
+SCHEDULE: Final = ScheduleSettings(name="s", cron="0 3 * * *", title="T")
+"""Made here, outside of a loop, where the file of its time zone may be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +128,11 @@ class World:
 
 
 class Tracker:
-    """A tracker with comments and moves."""
+    """A tracker with comments, moves and new issues."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._created: dict[str, Issue] = {}
         self._comments: dict[str, dict[str, str]] = defaultdict(dict)
 
     async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
@@ -153,6 +162,20 @@ class Tracker:
             self._world.broken.append(f"{issue_id} has two comments of the kind {kind}")
         self._world.took(f"comment:{issue_id}:{kind}", int(version), is_lost=is_lost)
         return name
+
+    def creation_problem(self) -> str | None:
+        return None
+
+    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+        assert since.year <= 2026, "the clock of the service may be behind"
+        if await self._world.ask("tracker"):
+            raise SymphonyError(make_failure("the answer is lost"))
+        if key not in self._created:
+            is_lost = await self._world.ask("tracker")
+            self._created[key] = make_issue(f"new-{key}")
+            name, version = new.title.split()
+            self._world.took(f"issue:{name}", int(version), is_lost=is_lost)
+        return self._created[key]
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
@@ -241,8 +264,13 @@ class Daemons:
             for name, gather in (("chat", 5_000), ("pager", 0))
         )
         self.remote = Remote(world=world)
+        kept = SCHEDULE.model_dump(include={"cron", "title"})
+        schedules = [{**kept, "name": f"s{number}"} for number in range(ISSUES)]
         self.context = make_context(
-            place, cast("Any", Tracker(world)), self.remote, more=f'{{"notify": [{more}]}}'
+            place,
+            cast("Any", Tracker(world)),
+            self.remote,
+            more=f'{{"notify": [{more}], "schedules": {json.dumps(schedules)}}}',
         )
         self.forge: dict[str, int] = {}
         self.state = make_state(blocked=[str(number) for number in range(ISSUES)])
@@ -259,6 +287,7 @@ class Daemons:
         )
         kinds: Mapping[str, JobKind] = {
             "comment": CommentWriter(),
+            "issue": IssueCreations(on_created=lambda *_: None),
             "move": Moves(lambda: None),
             "push": Pushes(state=lambda: self.state, post=self._post),
             "notification": deliveries,
@@ -311,6 +340,10 @@ class Daemons:
                         only_from=states,
                     ),
                 )
+            case "issue":
+                key, new = f"issue:s{number}", NewIssue(title=f"s{number} {version}", body="", state="Todo")
+                wanted = WantedIssue(schedule=f"s{number}", key=f"{version:032x}", new=new)
+                owe_issue(outbox.jobs, self.context, wanted)
             case "push":
                 key = f"push:symphony/{number}"
                 self.remote.mirror[f"symphony/{number}"] = version
@@ -354,8 +387,14 @@ class Daemons:
         self.world.owed[key] = (version, anyio.current_time())
 
 
-_RECEIVER_OF: Final = {"comment": "tracker", "move": "tracker", "push": "origin", "pull_request": "forge"}
-_KINDS: Final = ("blocked", "delivery", "move", "push", "chat", "pager", "pull_request")
+_RECEIVER_OF: Final = {
+    "comment": "tracker",
+    "issue": "tracker",
+    "move": "tracker",
+    "push": "origin",
+    "pull_request": "forge",
+}
+_KINDS: Final = ("blocked", "delivery", "issue", "move", "push", "chat", "pager", "pull_request")
 
 
 def _receiver(key: str) -> str:

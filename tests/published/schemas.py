@@ -63,6 +63,8 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "hosts-check": (documents.HostsChecked,),
     "pr": (documents.PullRequestShown,),
     "rehearse": (documents.RehearsalShown,),
+    "schedules": (documents.SchedulesShown,),
+    "schedules-run": (documents.IssueCreated,),
     "replay": (documents.Replayed,),
     "review": (models.Review, models.ReviewOutcome),
     "runs": (models.Runs,),

@@ -37,7 +37,7 @@ FIRST = {
     "drops the timer of a limit": 84,
     "keeps nothing of a block": 24,
     "keeps only after the effect": 43,
-    "has retries come due at once": 488,
+    "has retries come due at once": 63,
     "forgets what was asked": 44,
     "forgets that it is paused": 73,
     "starts closed work": 372,

@@ -19,5 +19,5 @@ def test_no_outage_and_no_death_loses_undoes_or_doubles_what_is_owed(tmp_path: P
         assert not world.broken, f"seed {seed}"
         kinds.update(each.key.partition(":")[0] for each in world.arrivals)
         kills += world.kills
-    assert set(kinds) == {"comment", "move", "push", "notification", "pull_request"}
+    assert set(kinds) == {"comment", "issue", "move", "push", "notification", "pull_request"}
     assert kills > EACH // 2, "they die often"

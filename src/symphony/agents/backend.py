@@ -5,7 +5,7 @@ That is their command, variables, private home, isolation and start (specificati
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -42,6 +42,7 @@ class LaunchOptions:
         writable: paths that an isolation must leave writable.
         readable: paths that an isolation must leave readable.
         keeps_threads: an isolation lets it write to the threads in the operator's home.
+        read_only: an isolation keeps it from writing to `cwd`.
     """
 
     run_id: str
@@ -54,6 +55,7 @@ class LaunchOptions:
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     keeps_threads: bool = True
+    read_only: bool = False
 
     @classmethod
     def for_session(cls, request: SessionRequest, cwd: Path) -> "LaunchOptions":
@@ -65,6 +67,7 @@ class LaunchOptions:
             variables=request.extra_env,
             secret_names=request.secret_names,
             on_spawned=request.on_spawned,
+            read_only=request.read_only,
         )
 
     @classmethod
@@ -227,7 +230,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
 
         def allowing() -> Isolation:
             folders = () if home else located(self.folders, env, options.cwd)
-            return isolation.allowing(
+            return replace(isolation, read_only=options.read_only).allowing(
                 writable=(*home, *options.writable),
                 folders=[each if options.keeps_threads else each.without_threads() for each in folders],
                 readable=(*self.context.readable_files(env), *options.readable),

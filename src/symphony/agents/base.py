@@ -182,6 +182,8 @@ class SessionRequest:
         resume: the thread of an earlier session to continue, for a backend that can. It gets the envelope
             again: a thread remembers only the one of its beginning.
         decisions: by `InputRequired.request`, whether a person approved it. They precede `on_approval`.
+        read_only: the session changes nothing in `cwd`, as far as the agent or an isolation can hold it to
+            that.
     """
 
     run_id: str
@@ -195,6 +197,7 @@ class SessionRequest:
     on_compacted: Callable[[], None] | None = None
     resume: Thread | None = None
     decisions: Mapping[str, bool] = field(default_factory=dict)
+    read_only: bool = False
 
 
 class AgentSession(Protocol):

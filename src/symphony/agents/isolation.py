@@ -83,6 +83,7 @@ class Isolation:
         repositories: git directories whose configurations are empty for the agent unless they are clean.
         configurations: git configurations of which the same holds.
         home: the operator's home, whose sockets are covered; None if it is unknown.
+        read_only: the workspace is only readable.
     """
 
     program: str = "bwrap"
@@ -95,6 +96,7 @@ class Isolation:
     repositories: tuple[Path, ...] = ()
     configurations: tuple[Path, ...] = ()
     home: Path | None = None
+    read_only: bool = False
 
     def allowing(
         self,
@@ -162,8 +164,13 @@ class Isolation:
         rules = {
             _Access.HIDDEN: (_RUN, *self.hidden, *unclean_git_configurations(configurations)),
             _Access.SCRATCH: (*_TEMP, *self.scratch),
-            _Access.READABLE: (*_READABLE_RUN, *_INSTALLATION, *self.readable),
-            _Access.WRITABLE: (*self.writable, cwd),
+            _Access.READABLE: (
+                *_READABLE_RUN,
+                *_INSTALLATION,
+                *self.readable,
+                *((cwd,) if self.read_only else ()),
+            ),
+            _Access.WRITABLE: (*self.writable, *(() if self.read_only else (cwd,))),
         }
         found: dict[Path, _Access] = {}
         for folder in self.folders:

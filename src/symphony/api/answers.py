@@ -81,6 +81,7 @@ class Snapshot:
         targets: where people are notified.
         trace_id: of a run.
         rehearsal: the latest one of the branches that are ready; `None` without one.
+        schedules: by which issues are filed.
     """
 
     state: State
@@ -101,6 +102,7 @@ class Snapshot:
     targets: tuple[models.NotifyTarget, ...] = ()
     trace_id: Callable[[str], str | None] = lambda _: None
     rehearsal: models.Rehearsal | None = None
+    schedules: tuple[models.Schedule, ...] = ()
 
 
 # --- the daemon ------------------------------------------------------------------------------------------
@@ -124,6 +126,7 @@ def state(of: Snapshot, only: Selection = ALL_ISSUES) -> models.State:
         document,
         kept=_kept(of),
         outbox=outbox_counts(of.owed),
+        schedules=of.schedules,
         ready=with_rehearsal(document.ready, of.rehearsal),
     )
     public: models.State = masked(document, of.mask)

@@ -36,6 +36,7 @@ from symphony.api.http import (
     check_head,
     encoded,
     move_target,
+    new_issue,
     rating,
     read_body,
     refusal,
@@ -126,6 +127,9 @@ class _Answers:
             "state": lambda request, _: ask.state(selection(request)),
             "runs": lambda request, _: ask.runs(run_query(request)),
             "rehearsal": lambda request, _: ask.rehearse(identifiers(request)),
+            "schedules": self._schedules,
+            "run_schedule": self._run_schedule,
+            "create_issue": self._create_issue,
             "events": self._events,
             "open": self._open,
             "refresh": self._refresh,
@@ -171,6 +175,17 @@ class _Answers:
     async def _library(self, ask: Callable[..., Document], *given: object) -> Document:
         """What the library answers; it is asked in a thread."""
         return await to_thread.run_sync(ask, self._operator.library(), *given)
+
+    async def _schedules(self, _: Request, __: Document) -> Document:
+        return await self._operator.schedules()
+
+    async def _run_schedule(self, _: Request, chosen: Document) -> Document:
+        assert isinstance(chosen, models.ScheduleChoice)  # noqa: S101 - the row says so
+        return await self._operator.run_schedule(chosen.name)
+
+    async def _create_issue(self, _: Request, given: Document) -> Document:
+        assert isinstance(given, models.NewIssue)  # noqa: S101 - the row says so
+        return await self._operator.create_issue(new_issue(given))
 
     async def _explanation(self, request: Request, _: Document) -> Document | None:
         issue = await self._operator.issue(identifier(request))

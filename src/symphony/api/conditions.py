@@ -74,6 +74,7 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
         yield Condition(tone="warn", text=text, hint=push.failure.hint)
     if isinstance(document, models.State):
         yield from _owed(document.outbox)
+        yield from _schedules(document.schedules)
     yield from _kept(document)
     for going in document.pushes if isinstance(document, models.State) else ():
         text = f"{going.branch} is being pushed, since {going.began_at}."
@@ -91,6 +92,18 @@ def _owed(outbox: models.OutboxCounts) -> Iterator[Condition]:
         text = f"{outbox.failing:,} jobs of the outbox did not arrive yet{reason}"
         hint = "they are tried again until they do: symphony outbox list"
         yield Condition(tone="warn", text=sentence(text), hint=hint)
+
+
+def _schedules(schedules: tuple[models.Schedule, ...]) -> Iterator[Condition]:
+    """What is filed next, and what cannot be filed."""
+    for schedule in schedules:
+        if schedule.failure is not None:
+            text = sentence(f"The issue of the schedule {schedule.name} is not filed: {schedule.failure}")
+            yield Condition(tone="warn", text=text, hint="it is tried again: symphony schedules")
+    waiting = [(each.next_at, each.name) for each in schedules if each.next_at is not None and not each.due]
+    if waiting:
+        at, name = min(waiting)
+        yield Condition(tone="info", text=f"The next recurring issue is due at {at}: {name}.")
 
 
 def _kept(document: models.State | models.Issue) -> Iterator[Condition]:

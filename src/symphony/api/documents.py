@@ -20,7 +20,18 @@ from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, NO_COST, Cost, Failure, Issue, Selection, Verification, one_line
+from symphony.domain import (
+    ALL_ISSUES,
+    NO_COST,
+    CheckRun,
+    Cost,
+    Failure,
+    Issue,
+    ReviewerVerdict,
+    Selection,
+    Verification,
+    one_line,
+)
 from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
 from symphony.library.model import StoredFeedback
@@ -760,6 +771,22 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
     )
 
 
+def check_documents(checks: Iterable[CheckRun]) -> tuple[models.VerifiedCheck, ...]:
+    """Commands that ran on a commit."""
+    return tuple(
+        models.VerifiedCheck(
+            name=check.name,
+            passed=check.passed,
+            exit_code=check.exit_code,
+            duration_ms=check.duration_ms,
+            result=check.ended,
+            output_tail=check.output_tail,
+            fails_on_base=check.fails_on_base,
+        )
+        for check in checks
+    )
+
+
 def verified_document(verification: Verification) -> models.Verified:
     """The verification of a delivered commit."""
     return models.Verified(
@@ -767,20 +794,21 @@ def verified_document(verification: Verification) -> models.Verified:
         passed=verification.passed,
         status=verification.status.value,
         message=one_line(verification.line),
-        checks=tuple(
-            models.VerifiedCheck(
-                name=check.name,
-                passed=check.passed,
-                exit_code=check.exit_code,
-                duration_ms=check.duration_ms,
-                result=check.ended,
-                output_tail=check.output_tail,
-                fails_on_base=check.fails_on_base,
-            )
-            for check in verification.checks
-        ),
+        checks=check_documents(verification.checks),
         protected_changes=verification.protected_changes,
         weakened=verification.weakened,
+        reviewer=None if verification.reviewer is None else _reviewer(verification.reviewer),
+    )
+
+
+def _reviewer(verdict: ReviewerVerdict) -> models.VerifiedReviewer:
+    return models.VerifiedReviewer(
+        agent=verdict.reviewer,
+        verdict="approve" if verdict.approves else "request_changes",
+        remarks=tuple(
+            models.VerifiedRemark(file=remark.file, line=remark.line, text=remark.text)
+            for remark in verdict.remarks
+        ),
     )
 
 
@@ -855,6 +883,17 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
             )
             for job in jobs
         )
+    )
+
+
+def created_document(issue: Issue) -> models.CreatedIssue:
+    """An issue that was created just now."""
+    return models.CreatedIssue(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        issue_url=issue.url,
+        title=issue.title,
+        state=issue.state,
     )
 
 

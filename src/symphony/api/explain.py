@@ -200,6 +200,8 @@ def _explain_result(issue: models.Issue) -> Explanation:
     answer = f"{where}; its work is on the branch {result.branch} ({size})"
     if result.branch_failure:
         answer = f"{where}; its work ({size}) is kept by the daemon: {result.branch_failure.message}"
+    if result.verified is not None:
+        answer += f"; {'verified' if result.verified.passed else 'not verified'}: {result.verified.message}"
     if result.push == "pushing":
         answer += "; it is being pushed to origin"
     elif result.push_failure:

@@ -16,8 +16,25 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS
-from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, OwedChoice, Stars, Trigger
-from symphony.domain import DECODE_ERRORS, plain_text
+from symphony.api.models import (
+    Answer,
+    Document,
+    Error,
+    ErrorFacts,
+    Move,
+    NewIssue,
+    OwedChoice,
+    ScheduleChoice,
+    Stars,
+    Trigger,
+)
+from symphony.domain import (
+    DECODE_ERRORS,
+    MAX_ISSUE_BODY_CHARS,
+    MAX_ISSUE_TITLE_CHARS,
+    one_line,
+    plain_text,
+)
 
 MAX_HEAD_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 65_536
@@ -52,6 +69,8 @@ _BODIES: Final[Mapping[type[Document], tuple[int, str]]] = {
     Trigger: (MAX_BODY_BYTES, "the body may only be empty or {}"),
     Answer: (MAX_ANSWER_BYTES, 'the body must be {"text": "the answer"}'),
     Move: (MAX_BODY_BYTES, 'the body must be {"state": "the state to move to"}'),
+    NewIssue: (MAX_ANSWER_BYTES, 'the body must be {"title": "a title"}, and what else a new issue has'),
+    ScheduleChoice: (MAX_BODY_BYTES, 'the body must be {"name": "a schedule"}'),
     OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
     Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
 }
@@ -220,6 +239,29 @@ def move_target(given: Move) -> str:
     if len(given.state) > MAX_STATE_CHARS:
         raise RequestError(400, "bad_request", f"a state has at most {MAX_STATE_CHARS} characters")
     return plain_text(given.state).strip()
+
+
+def new_issue(given: NewIssue) -> NewIssue:
+    """The issue to create, without control characters.
+
+    Raises:
+        RequestError: 400: the title is empty, or something is too long.
+    """
+    labels = tuple(filter(None, (plain_text(label).strip() for label in given.labels)))
+    if any(len(text) > MAX_STATE_CHARS for text in (*labels, given.state or "", given.skill or "")):
+        raise RequestError(400, "bad_request", f"a name has at most {MAX_STATE_CHARS} characters")
+    title = one_line(plain_text(given.title).strip(), MAX_ISSUE_TITLE_CHARS + 1)
+    if not 0 < len(title) <= MAX_ISSUE_TITLE_CHARS:
+        raise RequestError(400, "bad_request", f"a title has 1 to {MAX_ISSUE_TITLE_CHARS} characters")
+    if len(given.body) > MAX_ISSUE_BODY_CHARS:
+        raise RequestError(400, "bad_request", f"a body has at most {MAX_ISSUE_BODY_CHARS} characters")
+    return NewIssue(
+        title=title,
+        body=plain_text(given.body),
+        state=plain_text(given.state or "").strip() or None,
+        labels=labels,
+        skill=plain_text(given.skill or "").strip() or None,
+    )
 
 
 def rating(given: Stars) -> Stars:

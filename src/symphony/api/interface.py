@@ -311,6 +311,34 @@ class Operator(Protocol):
         """
         ...
 
+    async def create_issue(self, given: models.NewIssue) -> models.CreatedIssue:
+        """Create an issue at the tracker, and poll.
+
+        Raises:
+            UnavailableError: as `state`.
+            SymphonyError: the tracker creates no issues, did not create it, or that is not known.
+        """
+        ...
+
+    async def schedules(self) -> models.Schedules:
+        """The schedules of the settings, with their last issues as the tracker has them.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def run_schedule(self, name: str) -> models.CreatedIssue:
+        """File an issue of a schedule now, also while its former one is open.
+
+        Raises:
+            UnknownError: there is no such schedule.
+            ConflictError: its title or body cannot be rendered.
+            UnavailableError: as `state`.
+            SymphonyError: as `create_issue`.
+        """
+        ...
+
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
         """Carry out an operator's action; `None` if the issue is not known.
 

@@ -535,7 +535,11 @@ class RehearsedBranch(Document, frozen=True, kw_only=True):
     branch: str
     head: Annotated[str | None, _is("The commit that was merged; null if there is none.")]
     outcome: Annotated[
-        str, _is("merges, conflicts, merged (before), gone, unrelated (to the base) or unchecked.")
+        str,
+        _is(
+            "merges, conflicts, breaks (it merges, and verify.commands fail with it), merged (before), gone, "
+            "unrelated (to the base) or unchecked."
+        ),
     ]
     conflicts: Annotated[
         tuple[MergeConflict, ...],
@@ -544,24 +548,8 @@ class RehearsedBranch(Document, frozen=True, kw_only=True):
     message: Annotated[str, _is("The same in one line.")]
 
 
-class Rehearsal(Document, frozen=True, kw_only=True):
-    """Which branches go together on the present base, and which conflict."""
-
-    generated_at: Moment
-    base: Annotated[str | None, _is("The base branch; null for a detached HEAD.")]
-    base_commit: str
-    tree: Annotated[str, _is("Object id of the files of the base and all branches that merge.")]
-    moved: Annotated[bool, _is("The base moved meanwhile, and the rehearsal was done again.")]
-    merging: Annotated[Count, _is("Branches that go together.")]
-    conflicting: Annotated[Count, _is("Branches that do not go with the base or those before them.")]
-    branches: Annotated[tuple[RehearsedBranch, ...], _is("In the order of the board, as they were merged.")]
-    pairs_left_out: Annotated[
-        Count, _is("Pairs of branches with the same changed file that were too many to be compared.")
-    ]
-
-
 class VerifiedCheck(Document, frozen=True, kw_only=True):
-    """One command of `verify.commands` on a delivered commit."""
+    """One command of `verify.commands` on a commit."""
 
     name: str
     passed: bool
@@ -570,6 +558,56 @@ class VerifiedCheck(Document, frozen=True, kw_only=True):
     result: Annotated[str, _is("How it ended: failed with exit code 2.")]
     output_tail: Annotated[str, _is("The end of its output; untrusted text.")]
     fails_on_base: Annotated[bool | None, _is("Whether it fails on the base commit too; null if unknown.")]
+
+
+class VerifiedRemark(Document, frozen=True, kw_only=True):
+    """A remark of the reviewer: untrusted text."""
+
+    file: Annotated[str, _is("As the reviewer names it; it need not exist.")]
+    line: Annotated[int | None, _is("From 1; null for the whole file.")]
+    text: str
+
+
+class VerifiedReviewer(Document, frozen=True, kw_only=True):
+    """What the agent of verify.reviewer says of the delivered commit."""
+
+    agent: Annotated[str, _is("By name.")]
+    verdict: Annotated[str, _is("approve or request_changes. An approval approves nothing for a landing.")]
+    remarks: tuple[VerifiedRemark, ...]
+
+
+class VerifiedMerge(Document, frozen=True, kw_only=True):
+    """What the operator's commands say of the branches that merge together."""
+
+    status: Annotated[str, _is("passed, failed, base_failed or not_done. Only passed is a pass.")]
+    breaks: Annotated[
+        str | None,
+        _is(
+            "The first issue, in the order of the board, whose branch makes them fail; null if none is known."
+        ),
+    ]
+    message: Annotated[str, _is("The same in one sentence.")]
+    checks: Annotated[tuple[VerifiedCheck, ...], _is("On all of these branches together.")]
+
+
+class Rehearsal(Document, frozen=True, kw_only=True):
+    """Which branches go together on the present base, and which conflict."""
+
+    generated_at: Moment
+    base: Annotated[str | None, _is("The base branch; null for a detached HEAD.")]
+    base_commit: str
+    tree: Annotated[str, _is("Object id of the files of the base and all branches that merge or break.")]
+    moved: Annotated[bool, _is("The base moved meanwhile, and the rehearsal was done again.")]
+    merging: Annotated[Count, _is("Branches that go together.")]
+    conflicting: Annotated[Count, _is("Branches that do not go with the base or those before them.")]
+    branches: Annotated[tuple[RehearsedBranch, ...], _is("In the order of the board, as they were merged.")]
+    pairs_left_out: Annotated[
+        Count, _is("Pairs of branches with the same changed file that were too many to be compared.")
+    ]
+    verified: Annotated[
+        VerifiedMerge | None,
+        _is("Null without rehearse.verify or --verify, until it is known, or if none merges."),
+    ] = None
 
 
 class Verified(Document, frozen=True, kw_only=True):
@@ -584,6 +622,9 @@ class Verified(Document, frozen=True, kw_only=True):
         tuple[str, ...], _is("Changed files of verify.protect: the change touches what checks it.")
     ]
     weakened: Annotated[tuple[str, ...], _is("Tests that the change deletes or skips, as hints.")]
+    reviewer: Annotated[
+        VerifiedReviewer | None, _is("Null if there is none, or the commands did not pass.")
+    ] = None
 
 
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):
@@ -825,6 +866,29 @@ class OutboxCounts(Document, frozen=True, kw_only=True):
     failure: Annotated[str | None, _is("Why the newest of these failed.")] = None
 
 
+class Schedule(Document, frozen=True, kw_only=True):
+    """A schedule, by which issues are filed."""
+
+    name: str
+    cron: str
+    timezone: str
+    next_at: Annotated[Moment | None, _is("When the next issue is due; null if never.")]
+    due: Annotated[bool, _is("That time has come: it is filed, or waits for the daemon or the tracker.")]
+    last_due_at: Annotated[Moment | None, _is("The time that was handled last; null before the first one.")]
+    skipped: Annotated[bool, _is("That time was left out, because the former issue was open.")]
+    issue_id: Annotated[str | None, _is("The issue that was filed last; null before the first one.")]
+    issue_identifier: str | None
+    issue_url: str | None
+    issue_state: Annotated[str | None, _is("Its state when it was last looked at; null if it is deleted.")]
+    failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")]
+
+
+class Schedules(Document, frozen=True, kw_only=True):
+    """The schedules of the workflow."""
+
+    schedules: Annotated[tuple[Schedule, ...], _is("In the order of the settings.")]
+
+
 class KeptWorkspace(Document, frozen=True, kw_only=True):
     """A workspace with work that no branch holds: it is not removed when its issue is over."""
 
@@ -876,6 +940,7 @@ class State(Document, frozen=True, kw_only=True):
     journal: JournalHealth | None
     notifications: Annotated[tuple[NotifyTarget, ...], _is("Where people are notified.")] = ()
     outbox: Annotated[OutboxCounts, _is("Comments and moves that did not arrive yet.")] = OutboxCounts()
+    schedules: Annotated[tuple[Schedule, ...], _is("By which issues are filed.")] = ()
     version: Annotated[str, _is("Version of the program that answers.")] | UnsetType = UNSET
     commit: (
         Annotated[str | None, _is("The commit it was built from, seven digits; null if unknown.")] | UnsetType
@@ -1511,6 +1576,16 @@ class ReviewOutcome(Document, frozen=True, kw_only=True):
     requested_at: Moment
 
 
+class CreatedIssue(Document, frozen=True, kw_only=True):
+    """An issue was created at the tracker."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: str
+    state: str
+
+
 class Link(Document, frozen=True, kw_only=True):
     """A link that signs one browser in."""
 
@@ -1632,6 +1707,24 @@ class Move(ClosedDocument, frozen=True, kw_only=True):
     """Where to move an issue."""
 
     state: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
+
+
+class NewIssue(ClosedDocument, frozen=True, kw_only=True):
+    """An issue to create."""
+
+    title: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 250})]
+    body: Annotated[str, Meta(extra_json_schema={"maxLength": 30_000}), _is("In Markdown.")] = ""
+    state: Annotated[str | None, _is("The state to begin in; the first active one by default.")] = None
+    labels: tuple[str, ...] = ()
+    skill: Annotated[str | None, _is("A skill that its sessions get: it adds the label `skill:<name>`.")] = (
+        None
+    )
+
+
+class ScheduleChoice(ClosedDocument, frozen=True, kw_only=True):
+    """Which schedule is meant."""
+
+    name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
 
 
 class Stars(ClosedDocument, frozen=True, kw_only=True):

@@ -7,9 +7,10 @@ from typing import Final
 from msgspec import structs
 
 from symphony.api import models
+from symphony.api.documents import check_documents
 from symphony.api.models import utc_text
 from symphony.characters import visible
-from symphony.domain import Issue, one_line, plural
+from symphony.domain import Issue, Verification, one_line, plural
 from symphony.workspaces import Conflict, ConflictKind, Fate, FileConflict, Rehearsal
 
 _SHOWN_FILES: Final = 3
@@ -68,6 +69,52 @@ def rehearsal_document(found: Rehearsal, issues: Mapping[str, Issue], *, now: da
         conflicting=fates.count(Fate.CONFLICTS),
         branches=tuple(rows),
         pairs_left_out=found.pairs_left_out,
+    )
+
+
+def with_verification(
+    found: models.Rehearsal,
+    verification: Verification | None,
+    *,
+    breaks: int | None,
+    timed_out_ms: int | None,
+) -> models.Rehearsal:
+    """A rehearsal with what `verify.commands` say of the branches that merge.
+
+    Args:
+        found: the rehearsal.
+        verification: of these branches together; `None` if it did not come to its end.
+        breaks: the place among them, from 1, of the one that makes the commands fail, if it was found.
+        timed_out_ms: the limit, if it was reached.
+    """
+    merging = [one for one in found.branches if one.outcome == Fate.MERGES]
+    broken = None if breaks is None else merging[breaks - 1]
+    late = None if timed_out_ms is None else f"within {timed_out_ms:,} ms"
+    if verification is None:
+        status, message = "not_done", f"the commands did not end {late}"
+    else:
+        status, message = verification.status.value, verification.line
+        if late is not None:
+            message += f"; which branch breaks it was not found {late}"
+    if broken is not None and breaks is not None:
+        others = f" and {plural(breaks - 1, 'other')}" if breaks > 1 else ""
+        with_others = f"with {found.base or 'HEAD'}{others}"
+        why = one_line(f"{with_others}: {message}")
+        broken = structs.replace(broken, outcome="breaks", message=f"fails verify {why}")
+        message = f"{broken.issue_identifier} fails {why}"
+    return structs.replace(
+        found,
+        merging=found.merging - (broken is not None),
+        branches=tuple(
+            broken if broken is not None and one.issue_id == broken.issue_id else one
+            for one in found.branches
+        ),
+        verified=models.VerifiedMerge(
+            status=status,
+            breaks=None if broken is None else broken.issue_identifier,
+            message=one_line(message),
+            checks=() if verification is None else check_documents(verification.checks),
+        ),
     )
 
 

@@ -208,6 +208,27 @@ REHEARSAL: Final = _get(
     *(400, 409),
     reads=("identifiers",),
 )
+SCHEDULES: Final = _get(
+    "schedules", f"{API_PATH}/schedules", "The schedules by which issues are filed.", models.Schedules
+)
+RUN_SCHEDULE: Final = _post(
+    "run_schedule",
+    f"{API_PATH}/schedules/run",
+    "File an issue of a schedule now.",
+    models.CreatedIssue,
+    *(404, 409),
+    body=models.ScheduleChoice,
+    status=201,
+)
+CREATE_ISSUE: Final = _post(
+    "create_issue",
+    f"{API_PATH}/issues",
+    "Create an issue at the tracker.",
+    models.CreatedIssue,
+    409,
+    body=models.NewIssue,
+    status=201,
+)
 ISSUE: Final = _get(
     "issue", _ISSUE_PATH, "One issue by its identifier.", models.Issue, 400, 404, reads=("identifier",)
 )
@@ -324,6 +345,9 @@ API: Final[tuple[Resource[Document], ...]] = (
         answered=models.Description,
         refusals=(),
     ),
+    SCHEDULES,
+    RUN_SCHEDULE,
+    CREATE_ISSUE,
     ISSUE,
     PROMPT,
     _get(

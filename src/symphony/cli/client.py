@@ -22,11 +22,13 @@ from typing_extensions import Buffer, override
 
 from symphony.api import routes
 from symphony.api.models import (
+    CreatedIssue,
     Document,
     Error,
     Feedback,
     Issue,
     Link,
+    NewIssue,
     Outbox,
     Prompt,
     Refresh,
@@ -34,6 +36,7 @@ from symphony.api.models import (
     Review,
     ReviewGiven,
     ReviewOutcome,
+    Schedules,
     Stars,
     State,
     Verb,
@@ -46,6 +49,7 @@ _Document = TypeVar("_Document", bound=Document)
 
 _ANSWER_S: Final = 10.0
 _PROMPT_S: Final = 60.0
+_CREATE_S: Final = 130.0  # a daemon tries it twice
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _SUCCESS: Final = range(200, 300)
 _NOT_FOUND: Final = 404
@@ -148,6 +152,19 @@ class Client:
     def decide(self, given: ReviewGiven, identifier: str) -> ReviewOutcome | None:
         """Send work back or approve it; None if the daemon does not know the issue."""
         return self._ask(routes.DECIDE, identifier, body=msgspec.to_builtins(given), timeout_s=_PROMPT_S)
+
+    def create_issue(self, given: NewIssue) -> CreatedIssue:
+        """Create an issue at the tracker."""
+        body = structs.asdict(given)
+        return self._known(self._ask(routes.CREATE_ISSUE, body=body, timeout_s=_CREATE_S))
+
+    def schedules(self) -> Schedules:
+        """The schedules by which issues are filed."""
+        return self._known(self._ask(routes.SCHEDULES))
+
+    def run_schedule(self, name: str) -> CreatedIssue | None:
+        """File an issue of a schedule now; None if there is no such schedule."""
+        return self._ask(routes.RUN_SCHEDULE, body={"name": name}, timeout_s=_CREATE_S)
 
     def refresh(self) -> Refresh:
         """Poll the tracker now."""

@@ -11,6 +11,7 @@ from msgspec import Meta, field
 from symphony.api.models import (
     Agent,
     ClosedDocument,
+    CreatedIssue,
     DoctorCheck,
     Document,
     Explanation,
@@ -25,6 +26,7 @@ from symphony.api.models import (
     Positive,
     PromptComment,
     Rehearsal,
+    Schedule,
     SkillOutcomes,
     Skills,
     SkillUses,
@@ -976,6 +978,17 @@ class RehearsalShown(Rehearsal, frozen=True, kw_only=True):
     """`symphony rehearse --json`: the rehearsal of the API, and its source."""
 
     source: Source
+
+
+class SchedulesShown(ClosedDocument, frozen=True, kw_only=True):
+    """`symphony schedules --json`."""
+
+    source: Source
+    schedules: tuple[Schedule, ...]
+
+
+class IssueCreated(CreatedIssue, frozen=True, kw_only=True):
+    """`symphony schedules run --json`, and `symphony issue new --json` on other trackers than a board."""
 
 
 class OutboxShown(ClosedDocument, frozen=True, kw_only=True):

@@ -220,7 +220,8 @@ SECTIONS: Final = {
         "refresh": ("steer:refresh", "Poll the tracker now."),
     },
     "Board": {
-        "issue": ("issue:issue", "Work with the issues of a Markdown board."),
+        "issue": ("issue:issue", "Create issues, and work with those of a Markdown board."),
+        "schedules": ("schedules:schedules", "Show when recurring issues are filed, and file one."),
         "tracker": ("tracker:tracker", "Check the tracker, and write to it from scripts."),
         "forge": ("forge:forge", "Check the access to pull requests."),
         "skills": ("skills:skills", "Manage the skills of a repository."),

@@ -8,7 +8,8 @@ daemon would start with; what only a running daemon knows (sessions, its history
 
 import shlex
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,9 +22,13 @@ from msgspec import structs
 from symphony import to_thread
 from symphony.api import answers, models
 from symphony.api.history import History
+from symphony.api.interface import ConflictError
+from symphony.cli.documents import RehearsalShown
+from symphony.cli.failures import CommandError
 from symphony.config import read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
+from symphony.daemon.combined_verification import verify_together
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import recovery_event, told_comments
@@ -34,6 +39,7 @@ from symphony.domain import (
     ALL_ISSUES,
     Blame,
     Category,
+    CheckRun,
     Failure,
     Issue,
     Selection,
@@ -44,6 +50,7 @@ from symphony.journal.reader import open_reader, past_issue_id
 from symphony.library.store import Library, library_path
 from symphony.observability.logs import configure
 from symphony.observability.redaction import masked
+from symphony.processes.base import Host
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     Command,
@@ -73,10 +80,12 @@ _NOT_ASKED: Final = Failure(
 _T = TypeVar("_T")
 
 
-def open_context(workflow: Path, environment: Mapping[str, str]) -> RuntimeContext:
+def open_context(
+    workflow: Path, environment: Mapping[str, str], *, host: Host | None = None
+) -> RuntimeContext:
     """Load a workflow for a command that works without the daemon; errors of its log go to stderr.
 
-    Settings without a sandbox are accepted: nothing is started.
+    Settings without a sandbox are accepted: no session is started. `host` starts commands of agents.
 
     Raises:
         SymphonyError: the workflow is not usable.
@@ -85,7 +94,7 @@ def open_context(workflow: Path, environment: Mapping[str, str]) -> RuntimeConte
     environment = read_secrets(environment).environment
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
-    return build_context(loaded, host=LocalHost(), environment=environment)
+    return build_context(loaded, host=host or LocalHost(), environment=environment)
 
 
 def open_offline(
@@ -330,3 +339,26 @@ class Offline:
             WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
             for record in records
         )
+
+
+def verify_rehearsal(
+    workflow: Path,
+    environment: Mapping[str, str],
+    found: RehearsalShown,
+    *,
+    on_try: Callable[[int], None],
+    on_check: Callable[[CheckRun], None],
+) -> RehearsalShown:
+    """A rehearsal with what `verify.commands` say of the branches that merge.
+
+    Raises:
+        SymphonyError: there are no commands, or the checkouts cannot be made.
+    """
+    host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
+    context = open_context(workflow, environment, host=host)
+    try:
+        done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))
+    except ConflictError as error:
+        raise CommandError.of(error.message, hint=error.hint or "see docs/verification.md") from error
+    shown: RehearsalShown = masked(done, context.redaction.text)
+    return shown

@@ -16,7 +16,15 @@ from symphony.cli.documents import DaemonInfo, KnownIssue, RehearsalShown, Statu
 from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
 from symphony.daemon.state_dir import journal_path
-from symphony.domain import ALL_ISSUES, Selection, SymphonyError, issues_named, natural_order, one_line
+from symphony.domain import (
+    ALL_ISSUES,
+    CheckRun,
+    Selection,
+    SymphonyError,
+    issues_named,
+    natural_order,
+    one_line,
+)
 from symphony.revision import other_version, version_text
 
 if TYPE_CHECKING:
@@ -72,6 +80,18 @@ class Queries:
             hint = error.hint or "symphony status shows how the issues are"
             raise CommandError.of(error.message, hint=hint) from error
         return RehearsalShown(**structs.asdict(found), source="files")
+
+    def verify_together(
+        self, found: RehearsalShown, *, on_try: Callable[[int], None], on_check: Callable[[CheckRun], None]
+    ) -> RehearsalShown:
+        """The rehearsal with what `verify.commands` say of the branches that merge, run by this process.
+
+        Raises:
+            SymphonyError: there are no commands, or the checkouts cannot be made.
+        """
+        from symphony.cli.offline import verify_rehearsal  # noqa: PLC0415 - everything a daemon needs: slow to import
+
+        return verify_rehearsal(self.workflow, self._environment, found, on_try=on_try, on_check=on_check)
 
     def daemon_runs(self) -> bool:
         """Whether a daemon serves the workflow.

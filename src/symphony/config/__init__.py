@@ -33,6 +33,8 @@ from symphony.config.loader import read_parts as read_parts
 from symphony.config.loader import read_workflow_file as read_workflow_file
 from symphony.config.loader import validate_workflow as validate_workflow
 from symphony.config.pull_request_text import render_pull_request_text as render_pull_request_text
+from symphony.config.schedule_text import render_scheduled_issue as render_scheduled_issue
+from symphony.config.schedule_text import scheduled_issue_problem as scheduled_issue_problem
 from symphony.config.secrets import EXPOSED_HINT as EXPOSED_HINT
 from symphony.config.secrets import MAX_BYTES as MAX_BYTES
 from symphony.config.secrets import SECRET_ENDINGS as SECRET_ENDINGS
@@ -83,6 +85,7 @@ from symphony.config.settings import PollingSettings as PollingSettings
 from symphony.config.settings import RaySettings as RaySettings
 from symphony.config.settings import Reload as Reload
 from symphony.config.settings import RetentionSettings as RetentionSettings
+from symphony.config.settings import ScheduleSettings as ScheduleSettings
 from symphony.config.settings import Section as Section
 from symphony.config.settings import ServerSettings as ServerSettings
 from symphony.config.settings import Settings as Settings

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, cast, get_args
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -30,6 +31,7 @@ from typing_extensions import override
 from symphony.config.values import (
     AbsolutePath,
     AgentName,
+    CronLine,
     Day,
     EnvNames,
     EnvValues,
@@ -69,12 +71,15 @@ from symphony.config.values import (
     SshOptions,
     StateLimits,
     States,
+    Text,
     TextFlag,
+    TimeZone,
     Usd,
     UserPath,
     UserPaths,
     Whole,
     Word,
+    time_zone,
 )
 from symphony.domain import normalise_labels
 
@@ -308,9 +313,30 @@ class VerifySettings(Section):
         "workspace", "where they run: the agent's workspace, or a `clean` checkout of the delivered commit"
     )
     rounds: NonNegative = live(2, "how often the agent gets failures back before a person is asked")
+    reviewer: AgentName | None = live(
+        None,
+        "an agent that [reads the issue and the change](verification.md#a-reviewer) once the commands have "
+        "passed, in a session and a checkout of its own",
+    )
     protect: Names = live(
         (), "globs of files that check the work; a change of them is shown beside the result"
     )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether finished work is verified at all."""
+        return bool(self.commands) or self.reviewer is not None
+
+
+class RehearseSettings(Section):
+    """`rehearse`: what is done with branches that merge together (docs/how-to/rehearse-merges.md)."""
+
+    verify: Flag = live(
+        False,
+        "the daemon runs `verify.commands` on [branches that merge](how-to/rehearse-merges.md), and finds "
+        "the one that breaks them",
+    )
+    timeout_ms: Positive = live(3_600_000, "the longest that this, or `symphony rehearse --verify`, may take")
 
 
 class ReviewSettings(Section):
@@ -817,6 +843,32 @@ class NotifySettings(Section):
 NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape("list of targets")]
 
 
+class ScheduleSettings(Section):
+    """One of `schedules`: an issue that is filed again and again (docs/how-to/recurring-issues.md).
+
+    `title` and the body are Liquid templates. The body is `body`, or the content of `file`, a path from the
+    directory of WORKFLOW.md. `state` is the first active one by default.
+    """
+
+    name: Word
+    cron: CronLine
+    timezone: TimeZone = Field(default="UTC", validate_default=True)
+    title: Name
+    body: Text | None = None
+    file: FilePath | None = None
+    state: Name | None = None
+    labels: States = ()
+    skip_while_open: Flag = True
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of the cron line."""
+        return time_zone(self.timezone)
+
+
+Schedules = Annotated[tuple[ScheduleSettings, ...], Field(strict=False), Shape("list of schedules")]
+
+
 class ForgeFeedbackSettings(Section):
     """`forge.feedback`: what the agent is told about its pull request, in further turns of its thread."""
 
@@ -1055,6 +1107,7 @@ class Settings(_Given):
     polling: PollingSettings = Field(default_factory=PollingSettings)
     hooks: ForWorkers[HooksSettings] = Field(default_factory=HooksSettings)
     verify: ForWorkers[VerifySettings] = Field(default_factory=VerifySettings)
+    rehearse: RehearseSettings = Field(default_factory=RehearseSettings)
     agent: ForWorkers[AgentSettings] = Field(default_factory=AgentSettings)
     agents: ForWorkers[NamedSections] = session(
         {}, "agents by names of their own: a `kind`, and what differs from the section of that kind"
@@ -1075,6 +1128,10 @@ class Settings(_Given):
     )
     notify: NotifyTargets = live(
         (), "where people are [notified](notifications.md) of what needs them; a target that is wrong is off"
+    )
+
+    schedules: Schedules = live(
+        (), "[issues that are filed again and again](how-to/recurring-issues.md), each by a cron line"
     )
 
     @property
@@ -1161,7 +1218,7 @@ def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> Nam
     return NamedAgent(name=name, kind=values["kind"], settings=settings, own=frozenset(own))
 
 
-def requested_agents(agent: AgentSettings) -> tuple[str, ...]:
+def requested_agents(agent: AgentSettings, verify: VerifySettings) -> tuple[str, ...]:
     """The names of the agents that can get work: the default first, without duplicates."""
 
     def names() -> Iterator[str | None]:
@@ -1169,5 +1226,6 @@ def requested_agents(agent: AgentSettings) -> tuple[str, ...]:
         for rule in agent.rules:
             yield from (rule.use, rule.fallback)
         yield agent.library.learner
+        yield verify.reviewer
 
     return tuple(dict.fromkeys(name for name in names() if name is not None))

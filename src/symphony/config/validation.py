@@ -38,9 +38,11 @@ from symphony.config.settings import (
     NamedAgent,
     NotifySettings,
     PhaseRule,
+    ScheduleSettings,
     Section,
     Settings,
     Variables,
+    VerifySettings,
     named_agent,
     requested_agents,
     sections,
@@ -73,7 +75,9 @@ def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKind
     agent = raw.get("agent")
     agent = agent if isinstance(agent, dict) else {}
     models = dict(AGENT_SECTIONS)
-    for name, at in _referenced(agent).items():
+    verify = raw.get("verify")
+    reviewer = verify.get("reviewer") if isinstance(verify, dict) else None
+    for name, at in _referenced(agent, reviewer).items():
         values, kind, place = named.get(name), name, at
         if isinstance(values, dict):
             kind, place = str(values.get("kind")), ("agents", name, "kind")
@@ -90,10 +94,11 @@ def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKind
     if agent:
         _check_choice(review, agent, {*kinds, *named})
         _check_phases(review, agent)
+    _check_exists(review, ("verify", "reviewer"), reviewer, {*kinds, *named})
 
 
-def _referenced(agent: Mapping[str, Any]) -> Mapping[str, Location]:
-    """The names of agents that a not yet validated section refers to, with the first location of each."""
+def _referenced(agent: Mapping[str, Any], reviewer: object) -> Mapping[str, Location]:
+    """The names of agents that not yet validated sections refer to, with the first location of each."""
     found: dict[str, Location] = {}
 
     def note(name: object, at: Location) -> None:
@@ -109,6 +114,7 @@ def _referenced(agent: Mapping[str, Any]) -> Mapping[str, Location]:
     library = agent.get("library")
     if isinstance(library, dict):
         note(library.get("learner"), ("agent", "library", "learner"))
+    note(reviewer, ("verify", "reviewer"))
     return found
 
 
@@ -228,8 +234,11 @@ def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
     agent = sections.get("agent")
     if not isinstance(agent, AgentSettings):
         agent = AgentSettings()
+    verify = sections.get("verify")
+    if not isinstance(verify, VerifySettings):
+        verify = VerifySettings()
     known = {found.name: found for found in _valid_agents(sections, raw.get("agents"))}
-    review.agents.update({name: known[name] for name in requested_agents(agent) if name in known})
+    review.agents.update({name: known[name] for name in requested_agents(agent, verify) if name in known})
     _warn_shadowed(review, ("agent", "rules"), agent.rules)
     _warn_shadowed(review, ("agent", "phases", "rules"), agent.phases.rules)
 
@@ -328,6 +337,7 @@ def review_settings(
     _clean_notify(review, raw)
     _resolve_workspace(review, raw, environment)
     _push_for_pull_requests(raw)
+    _warn_unknown_of_schedules(review, raw)
     _override_skills(review, raw, environment)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
     keep_agents(review, raw)
@@ -335,6 +345,7 @@ def review_settings(
     _check_instructions(review, settings)
     _check_hosts(review, settings)
     _check_pull_requests(review, settings)
+    _check_schedules(review, settings)
     review.settings = None if review.failures else settings
     return review
 
@@ -717,6 +728,26 @@ def _check_pull_requests(review: ProblemCollector, settings: Settings | None) ->
             f"is never, but forge.open is {settings.forge.open}, and a pull request needs its branch",
             hint="leave workspace.push out, or set forge.open: never",
         )
+
+
+def _warn_unknown_of_schedules(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
+    schedules = raw.get("schedules")
+    for index, schedule in enumerate(schedules if isinstance(schedules, list) else ()):
+        if isinstance(schedule, dict):
+            _remove_unknown(review, schedule, ScheduleSettings.model_fields, ("schedules", index))
+
+
+def _check_schedules(review: ProblemCollector, settings: Settings | None) -> None:
+    """Schedules have names of their own, and one body each."""
+    names = set[str]()
+    for index, schedule in enumerate(settings.schedules if settings else ()):
+        at: Location = ("schedules", index)
+        if schedule.name in names:
+            problem = f"is {quoted(schedule.name)}, as that of an earlier schedule"
+            review.fail((*at, "name"), problem, hint="give it another name")
+        names.add(schedule.name)
+        if schedule.body is not None and schedule.file is not None:
+            review.fail((*at, "file"), "is set, and so is body", hint="leave one of them out")
 
 
 def _push_for_pull_requests(raw: dict[str, Any]) -> None:

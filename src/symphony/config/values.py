@@ -8,16 +8,17 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from symphony.config.secrets import mask_secrets
-from symphony.domain import normalise_label, normalise_state
+from symphony.domain import cron_problem, normalise_label, normalise_state
 
 MAX_NUMBER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly."""
@@ -204,6 +205,31 @@ def _hours(text: str) -> str:
     return text
 
 
+def _cron_line(text: str) -> str:
+    if (problem := cron_problem(text)) is not None:
+        raise ValueError(problem)
+    return text
+
+
+@lru_cache(maxsize=1_000)
+def time_zone(name: str) -> ZoneInfo:
+    """A time zone. Its file is read when the setting is validated, and not again by the event loop.
+
+    Raises:
+        KeyError, ValueError, OSError: there is none of that name.
+    """
+    return ZoneInfo(name)
+
+
+def _time_zone(text: str) -> str:
+    try:
+        time_zone(text)
+    except (KeyError, ValueError, OSError):
+        message = "must be a time zone that this machine knows, such as Europe/Berlin or UTC"
+        raise ValueError(message) from None
+    return text
+
+
 def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -247,6 +273,8 @@ ShellCommand = Annotated[Name, Shape("shell command")]
 Script = Annotated[Text, AfterValidator(_blank_is_none), Shape("script")]
 VariableName = Annotated[Text, AfterValidator(_variable)]
 Day = Annotated[Text, AfterValidator(_iso_day)]
+CronLine = Annotated[Name, AfterValidator(_cron_line), Shape("cron line")]
+TimeZone = Annotated[Name, AfterValidator(_time_zone), Shape("time zone")]
 QuietHours = Annotated[Text, AfterValidator(_hours)]
 AbsolutePath = Annotated[Path, Shape("path")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]

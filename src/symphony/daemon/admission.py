@@ -6,6 +6,7 @@ through here, so that they never differ.
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ from symphony.config import (
     ProblemCollector,
     TracingSettings,
     TrackerSettings,
+    VerifySettings,
     WarningCode,
     WorkerSettings,
     Workflow,
@@ -44,6 +46,7 @@ from symphony.config import (
     quoted,
     reference_name,
     resolve_secret,
+    scheduled_issue_problem,
     signing_key,
     validate_workflow,
 )
@@ -51,7 +54,7 @@ from symphony.daemon.carriers import carrier_class, carrier_section
 from symphony.daemon.notify.targets import TargetError, resolve_target
 from symphony.daemon.state_dir import locate
 from symphony.domain import Category, SymphonyError, normalise_state
-from symphony.trackers.base import TrackerConfigError
+from symphony.trackers.base import TrackerConfigError, creation_problem
 from symphony.trackers.registry import (
     TRACKERS,
     create_tracker,
@@ -146,6 +149,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
             _judge_passed_on,
             partial(_judge_notify, environment=environment),
             _judge_server,
+            partial(_judge_schedules, environment=environment),
         ),
     )
     if judgement.workflow is None:
@@ -222,6 +226,22 @@ def _judge_tracker(review: ProblemCollector, *, environment: Mapping[str, str]) 
         review.add(("tracker", "kind"), error.failure)
     else:
         _judge_moves(review, filled)
+
+
+def _judge_schedules(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+    """Schedules need a tracker that creates issues, and texts that can be rendered."""
+    tracker = review.sections.get("tracker")
+    if review.settings is None or not review.settings.schedules or not isinstance(tracker, TrackerSettings):
+        return
+    with suppress(SymphonyError):  # it is told with the tracker
+        made = create_tracker(tracker, base_dir=review.source.path.parent, environment=environment)
+        if (failure := creation_problem(made, tracker.kind)) is not None:
+            review.add(("schedules",), failure)
+    for index, schedule in enumerate(review.settings.schedules):
+        if problem := scheduled_issue_problem(schedule, review.source.path.parent):
+            key = "title" if problem.startswith("title") else "body" if schedule.file is None else "file"
+            hint = "they know `now` and `previous`, which is nil for the first issue: {% if previous %}"
+            review.fail(("schedules", index, key), f"cannot be used: {problem}", hint=hint)
 
 
 def _judge_moves(review: ProblemCollector, tracker: TrackerSettings) -> None:
@@ -369,6 +389,17 @@ def _judge_agents(review: ProblemCollector, *, acknowledged: bool | None) -> Non
             review.add(("agent", "kind") if agent.name == agent.kind else named, error.failure)
         else:
             _judge_agent(review, agent, found, acknowledged=acknowledged)
+            _judge_reviewer(review, agent)
+
+
+def _judge_reviewer(review: ProblemCollector, agent: NamedAgent) -> None:
+    """A reviewer tells its verdict by a tool, so it must be able to call one."""
+    verify = review.sections.get("verify")
+    named = isinstance(verify, VerifySettings) and verify.reviewer == agent.name
+    if named and not agent_kind(agent.kind).capabilities.client_tools:
+        problem = f"names {agent.name}, and agents of kind {agent.kind} cannot call a tool"
+        hint = "name an agent of kind codex, claude or acp: the verdict is given by a tool"
+        review.fail(("verify", "reviewer"), problem, hint=hint)
 
 
 def _judge_agent(

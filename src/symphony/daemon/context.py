@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ from symphony.daemon.carriers import ChosenCarrier, choose_carrier
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.frames import CarriedSkills
 from symphony.daemon.instruction_store import InstructionStore
+from symphony.daemon.issue_numbers import used_numbers
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.domain import (
     CREDENTIALS,
@@ -55,6 +57,7 @@ from symphony.processes.base import Host
 from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import ToolProvider, Tracker
+from symphony.trackers.markdown import MarkdownTracker
 from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workspaces import Layout, WorkspaceManager, split_login
 
@@ -146,6 +149,8 @@ def build_context(
         environment=environment,
         deciding_labels=settings.deciding_labels,
     )
+    if isinstance(tracker, MarkdownTracker):
+        tracker.numbers = partial(used_numbers, tracker.config.path, workflow.path, environment)
     secret_names = workflow.secret_names | (tracker.secret_environment_names() - CREDENTIALS) | _OWN_SECRETS
     if split_login(settings.workspace.repo or "")[1] is not None:
         secret_names |= {name for name, value in environment.items() if value == settings.workspace.repo}
@@ -355,7 +360,7 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         hosts=() if chosen is None else chosen.hosts,
         max_agents_per_host=None if cluster else settings.worker.max_concurrent_agents_per_host,
         cluster=cluster,
-        verify_rounds=settings.verify.rounds if settings.verify.commands else None,
+        verify_rounds=settings.verify.rounds if settings.verify.is_set else None,
         agents={
             name: AgentInfo(
                 kind=agent.kind,

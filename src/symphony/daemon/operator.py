@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from symphony import skills, to_thread
 from symphony.api import answers, models
-from symphony.api.documents import feedback_document
+from symphony.api.documents import created_document, feedback_document
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     ConflictError,
@@ -42,12 +42,14 @@ from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import JournalWriter
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.moves import move_now
+from symphony.daemon.new_issues import create_given
 from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.rehearsals import Rehearsals
 from symphony.daemon.review_answers import ReviewAnswers
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.runs.tracing import Traces
+from symphony.daemon.schedules import Schedules
 from symphony.daemon.state_dir import library_key
 from symphony.domain import (
     ALL_ISSUES,
@@ -113,6 +115,7 @@ class Parts:
     pull_requests: PullRequests | None = None
     rehearsals: Rehearsals | None = None
     reviews: ReviewAnswers | None = None
+    schedules: Schedules | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +207,7 @@ class ServiceOperator(Observer):
             targets=self._targets(),
             trace_id=self._trace_id,
             rehearsal=None if self._parts.rehearsals is None else self._parts.rehearsals.latest,
+            schedules=() if self._parts.schedules is None else self._parts.schedules.documents(),
         )
 
     async def _in_time(self, answer: Callable[[answers.Snapshot], _Answer], what: str) -> _Answer:
@@ -479,6 +483,42 @@ class ServiceOperator(Observer):
         except SymphonyError as error:
             raise SymphonyError(context.redaction.failure(error.failure)) from error
 
+    async def create_issue(self, given: models.NewIssue) -> models.CreatedIssue:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        created = await create_given(context, given=given, now=self._now())
+        self._poll_soon()
+        return created
+
+    async def schedules(self) -> models.Schedules:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        schedules = self._parts.schedules
+        if schedules is not None:
+            await schedules.refresh()
+        found = () if schedules is None else schedules.documents()
+        public: models.Schedules = masked(models.Schedules(schedules=found), context.redaction.text)
+        return public
+
+    async def run_schedule(self, name: str) -> models.CreatedIssue:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        settings = next((each for each in context.settings.schedules if each.name == name), None)
+        if settings is None or self._parts.schedules is None:
+            known = ", ".join(each.name for each in context.settings.schedules) or "none"
+            raise UnknownError("schedule_not_found", "there is no such schedule", hint=f"there are: {known}")
+        try:
+            issue = await self._parts.schedules.file_now(settings)
+        except ValueError as error:
+            message = context.redaction.text(str(error))
+            raise ConflictError("schedule_failed", message, hint="correct WORKFLOW.md") from error
+        public: models.CreatedIssue = masked(created_document(issue), context.redaction.text)
+        return public
+
+    def _poll_soon(self) -> None:
+        with suppress(UnavailableError):  # a daemon that ends does not poll
+            self.refresh()
+
     async def feedback(
         self, identifier: str, given: models.Stars, *, may_teach: bool
     ) -> models.Feedback | None:
@@ -536,8 +576,7 @@ class ServiceOperator(Observer):
             raise ConflictError("gone", mask(f"the tracker does not find {issue.identifier} any more"))
         changed = normalise_state(before) != normalise_state(state)
         message = f"moved from {one_line(before)} to {shown}" if changed else f"it is in {shown} already"
-        with suppress(UnavailableError):  # a daemon that ends does not poll
-            self.refresh()
+        self._poll_soon()
         return models.Verb(
             verb="move",
             issue_identifier=issue.identifier,

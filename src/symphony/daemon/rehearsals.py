@@ -1,22 +1,26 @@
 """Rehearses the merges of what is ready, when a branch becomes ready or the base moves.
 
     the set of ready branches changes, or a look at the base finds it elsewhere -> one rehearsal -> documents
+    `rehearse.verify` -> the commands on what merges -> the same document with their result
 
 It runs beside the loop, one at a time, for a limited time. Its result is in memory only: after a restart the
-first set of ready branches gives a new one.
+first set of ready branches gives a new one. A result of the commands is for one base and one set of commits:
+if these change meanwhile, it is not shown, and the commands run again on what is there then.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import anyio
 import structlog
+from msgspec import structs
 
 from symphony.api import models
 from symphony.api.history import utc_now
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.rehearsal import rehearsal_document
+from symphony.daemon.combined_verification import verify_together
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import SymphonyError
 from symphony.observability import bugs
@@ -37,6 +41,7 @@ _FRESH_S: Final = 2.0
 _log = structlog.get_logger(__name__)
 
 _Ready = tuple[tuple[str, str, str], ...]
+_Inputs = tuple[object, ...]
 
 
 def ready_to_merge(state: State) -> tuple[IssueResult, ...]:
@@ -84,6 +89,7 @@ class Rehearsals:
         on_changed: called when the result is another one.
         look_s: how often to look at the base.
         timeout_s: the limit of one rehearsal.
+        verify: adds the result of `verify.commands` to a rehearsal.
     """
 
     def __init__(
@@ -95,6 +101,7 @@ class Rehearsals:
         on_changed: Callable[[], None] = lambda: None,
         look_s: float = LOOK_S,
         timeout_s: float = TIMEOUT_S,
+        verify: Callable[[RuntimeContext, models.Rehearsal], Awaitable[models.Rehearsal]] = verify_together,
     ) -> None:
         self._context = context
         self._state = state
@@ -102,11 +109,14 @@ class Rehearsals:
         self._on_changed = on_changed
         self._look_s = look_s
         self._timeout_s = timeout_s
+        self._verify_together = verify
         self._one_at_a_time = anyio.Lock()
         self._woken = anyio.Event()
         self._rehearsed: _Ready = ()
         self._done_s = float("-inf")
         self._said: str | None = None
+        self._verified: tuple[_Inputs, models.Rehearsal | None] | None = None
+        self._may_verify = anyio.Event()
         self.latest: models.Rehearsal | None = None
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
@@ -116,13 +126,19 @@ class Rehearsals:
             self._woken.set()
 
     async def run(self) -> None:
-        """Rehearse whenever it is due, until cancelled."""
+        """Rehearse and verify whenever it is due, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._verify_when_due)
+            await self._rehearse_when_due()
+
+    async def _rehearse_when_due(self) -> None:
         while True:
             self._woken = anyio.Event()
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001 - a bug costs one rehearsal, never the daemon
                 bugs.contained("rehearsal_crashed", error)
+            self._may_verify.set()
             with anyio.move_on_after(self._look_s if self._rehearsed else None):
                 await self._woken.wait()
 
@@ -161,6 +177,10 @@ class Rehearsals:
             raise UnavailableError("rehearsal_timeout", message) from None
 
     def _keep(self, ready: _Ready, found: models.Rehearsal | None) -> None:
+        if found is not None and self._verified is not None:
+            inputs, done = self._verified
+            if done is not None and inputs == self._inputs(found):
+                found = structs.replace(done, generated_at=found.generated_at, moved=found.moved)
         changed = found != self.latest
         self._rehearsed, self.latest, self._done_s, self._said = ready, found, time.monotonic(), None
         if changed:
@@ -184,6 +204,49 @@ class Rehearsals:
             await self.rehearse()
         except (SymphonyError, ConflictError, UnavailableError, TimeoutError) as error:
             self._failed(ready, str(error) or "the repository did not answer in time")
+
+    async def _verify_when_due(self) -> None:
+        while True:
+            self._may_verify = anyio.Event()
+            try:
+                await self._verify()
+            except Exception as error:  # noqa: BLE001 - a bug costs one verification, never the daemon
+                bugs.contained("rehearsal_crashed", error)
+            await self._may_verify.wait()
+
+    async def _verify(self) -> None:
+        """Run the commands on what merges, if that is wanted and was not done."""
+        found, context = self.latest, self._context()
+        if found is None or context is None or not context.settings.rehearse.verify:
+            return
+        inputs = self._inputs(found)
+        if not found.merging or (self._verified is not None and self._verified[0] == inputs):
+            return
+        began_s = time.monotonic()
+        self._verified = (inputs, None)
+        try:
+            done = await self._verify_together(context, found)
+        except (SymphonyError, ConflictError) as error:
+            _log.warning("merges_not_verified", reason=str(error))
+            return
+        if done.verified is not None:
+            _log.info(
+                "merges_verified",
+                result=done.verified.status,
+                reason=done.verified.message,
+                breaks=done.verified.breaks,
+                duration_ms=round((time.monotonic() - began_s) * 1000),
+            )
+        self._verified = (inputs, done)
+        if self.latest is not None and self._inputs(self.latest) == inputs:
+            self.latest = structs.replace(done, generated_at=self.latest.generated_at)
+            self._on_changed()
+
+    def _inputs(self, found: models.Rehearsal) -> _Inputs:
+        """What the result of the commands depends on."""
+        context = self._context()
+        heads = tuple((one.issue_id, one.head) for one in found.branches)
+        return (found.base_commit, found.tree, heads, None if context is None else context.settings.verify)
 
     def _failed(self, ready: _Ready, reason: str) -> None:
         """Keep no result: it would be of other branches, or of another base."""

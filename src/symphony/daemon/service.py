@@ -48,6 +48,7 @@ from symphony.daemon.journal_writer import (
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.metrics import Metrics
 from symphony.daemon.moves import Moves
+from symphony.daemon.new_issues import IssueCreations
 from symphony.daemon.notify.delivery import Deliveries
 from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.notify.targets import Deliverer
@@ -67,6 +68,7 @@ from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.review_answers import ReviewAnswers
 from symphony.daemon.reviews import Reviews
 from symphony.daemon.runs.tracing import open_traces
+from symphony.daemon.schedules import Schedules
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
@@ -330,9 +332,19 @@ class Service:
         self._parts.pull_requests = pull_requests = self._make_pull_requests(journal, lambda: jobs)
         reviews = self._make_reviews(journal, pull_requests, comment_written, lambda: jobs)
         self._parts.reviews = ReviewAnswers(reviews)
+        self._parts.schedules = schedules = Schedules(
+            lambda: jobs,
+            context=lambda: core.in_force,
+            state=lambda: core.state,
+            recovered=journal.previous.settings,
+            record=journal.setting_changed,
+            wall_ms=core.wall_ms,
+            on_filed=lambda: self.post(WakeAsked(reason="issue_filed")),
+        )
         self._parts.jobs = jobs = JobRunner(
             {
                 "review": reviews,
+                "issue": IssueCreations(on_created=schedules.created),
                 "pull_request": pull_requests.kind,
                 "notification": deliveries,
                 "push": Pushes(state=lambda: core.state, post=self.post),
@@ -366,7 +378,13 @@ class Service:
             recorded=journal.flush,
         )
         journal.include_pending(
-            lambda: (*jobs.jobs, *notifications.records(), *self._pull_request_records(), *reviews.records())
+            lambda: (
+                *jobs.jobs,
+                *notifications.records(),
+                *schedules.records(),
+                *reviews.records(),
+                *self._pull_request_records(),
+            )
         )
 
         tracing = open_traces(
@@ -400,6 +418,8 @@ class Service:
                 self._rehearsals,
             ):
                 tasks.start_soon(part.run)
+            if not self._once:
+                tasks.start_soon(schedules.run)
             tasks.start_soon(self._serve_library, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
             tasks.start_soon(self._recheck, reloader)

@@ -2,6 +2,9 @@
 
 from symphony.domain.credentials import CREDENTIALS as CREDENTIALS
 from symphony.domain.credentials import CREDENTIALS_BY_SERVICE as CREDENTIALS_BY_SERVICE
+from symphony.domain.cron import cron_problem as cron_problem
+from symphony.domain.cron import moment as moment
+from symphony.domain.cron import next_due_ms as next_due_ms
 from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
 from symphony.domain.failures import Blame as Blame
 from symphony.domain.failures import Category as Category
@@ -18,6 +21,8 @@ from symphony.domain.issue import ALL_ISSUES as ALL_ISSUES
 from symphony.domain.issue import BOARD_PATH as BOARD_PATH
 from symphony.domain.issue import BRANCH_PREFIX as BRANCH_PREFIX
 from symphony.domain.issue import GIVEN_UP_STATES as GIVEN_UP_STATES
+from symphony.domain.issue import MAX_ISSUE_BODY_CHARS as MAX_ISSUE_BODY_CHARS
+from symphony.domain.issue import MAX_ISSUE_TITLE_CHARS as MAX_ISSUE_TITLE_CHARS
 from symphony.domain.issue import MAX_NAME_CHARS as MAX_NAME_CHARS
 from symphony.domain.issue import NO_COMMENTS as NO_COMMENTS
 from symphony.domain.issue import SKILL_LABEL_PREFIX as SKILL_LABEL_PREFIX
@@ -76,7 +81,13 @@ from symphony.domain.usage import Usage as Usage
 from symphony.domain.usage import cost_of as cost_of
 from symphony.domain.usage import find_price as find_price
 from symphony.domain.verification import MAX_CHECK_OUTPUT_CHARS as MAX_CHECK_OUTPUT_CHARS
+from symphony.domain.verification import MAX_EVIDENCE_CHARS as MAX_EVIDENCE_CHARS
 from symphony.domain.verification import MAX_NAMED_CHANGES as MAX_NAMED_CHANGES
+from symphony.domain.verification import MAX_REMARK_CHARS as MAX_REMARK_CHARS
+from symphony.domain.verification import MAX_REMARK_PATH_CHARS as MAX_REMARK_PATH_CHARS
+from symphony.domain.verification import MAX_REVIEWER_REMARKS as MAX_REVIEWER_REMARKS
 from symphony.domain.verification import CheckRun as CheckRun
+from symphony.domain.verification import ReviewerRemark as ReviewerRemark
+from symphony.domain.verification import ReviewerVerdict as ReviewerVerdict
 from symphony.domain.verification import Verification as Verification
 from symphony.domain.verification import VerificationStatus as VerificationStatus

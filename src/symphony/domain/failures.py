@@ -71,6 +71,7 @@ class Category(StrEnum):
     PULL_REQUEST_NEEDS_YOU = "pull_request_needs_you"
     VERIFY_FAILED = "verify_failed"
     VERIFY_NOT_DONE = "verify_not_done"
+    NOT_REVIEWED = "not_reviewed"
 
     WORKSPACE_EQUALS_ROOT = "workspace_equals_root"
     WORKSPACE_SYMLINK_ESCAPE = "workspace_symlink_escape"

@@ -56,6 +56,14 @@ class FaultPoint(StrEnum):
     )
     BEFORE_VERIFY = "before:verify", "the branch is delivered and is to be verified; no command has begun"
     CHECK_ENDED = "check:ended", "a command of a verification has ended; others may follow"
+    BEFORE_REVIEWER = (
+        "before:reviewer",
+        "the commands of a verification have passed; its reviewer was not started",
+    )
+    AFTER_REVIEWER = (
+        "after:reviewer",
+        "the reviewer has given its verdict and is gone; nothing but its worker knows of it",
+    )
     AFTER_VERIFY = "after:verify", "the work is verified; the scheduler has not received the result"
     END_PUT = "end:put", "the run has ended; the journal has not written it"
     END_WRITTEN = "end:written", "the journal has the end of the run; its workspace is still there"

@@ -14,6 +14,9 @@ BRANCH_PREFIX = "symphony/"
 BOARD_PATH: Final = ".symphony/issues"
 """Where a Markdown board is beside its WORKFLOW.md, unless the settings name another place."""
 
+MAX_ISSUE_TITLE_CHARS: Final = 250
+MAX_ISSUE_BODY_CHARS: Final = 30_000
+"""Every tracker takes so much of a new issue, a mark of the daemon included: Jira takes 32,767 characters."""
 MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""
 

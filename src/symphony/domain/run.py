@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from symphony.domain.usage import Count, Usage
+from symphony.domain.usage import NO_TOKENS, Count, Tokens, Usage
 
 
 class RunFacts(Usage, frozen=True, kw_only=True):
@@ -32,6 +32,14 @@ class RunFacts(Usage, frozen=True, kw_only=True):
     files_changed: Annotated[
         Count, Meta(description="Files that these commits touch against the base of the branch.")
     ] = 0
+    reviewer_tokens: Annotated[
+        Tokens, Meta(description="The part of the tokens that the agent of verify.reviewer used.")
+    ] = NO_TOKENS
+
+    @property
+    def thread_tokens(self) -> Tokens:
+        """The part of the tokens that the run's own conversation used."""
+        return self.tokens.above(self.reviewer_tokens)
 
 
 NO_FACTS = RunFacts()

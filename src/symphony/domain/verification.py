@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from symphony.domain.redaction import Redaction, fence, plain_text
+from symphony.domain.redaction import Redaction, fence, one_line, plain_text
+from symphony.domain.text import plural
 
 MAX_CHECK_OUTPUT_CHARS: Final = 8_000
 """The end of a command's output that is kept with a run and told to the agent."""
@@ -14,6 +15,15 @@ MAX_EVIDENCE_CHARS: Final = 24_000
 
 MAX_NAMED_CHANGES: Final = 50
 """How many protected paths and hints a verification names."""
+
+MAX_REVIEWER_REMARKS: Final = 50
+"""How many remarks a reviewer can make on a change."""
+
+MAX_REMARK_CHARS: Final = 2_000
+"""How long one of them is."""
+
+MAX_REMARK_PATH_CHARS: Final = 300
+"""How much of the name of its file is kept."""
 
 
 class VerificationStatus(StrEnum):
@@ -68,6 +78,53 @@ class CheckRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewerRemark:
+    """What the agent of `verify.reviewer` says of a place in a change: untrusted text.
+
+    Attributes:
+        file: relative to the repository, as the reviewer names it; it need not exist.
+        line: from 1; `None` for the whole file.
+        text: plain text of at most `MAX_REMARK_CHARS`.
+    """
+
+    file: str
+    text: str
+    line: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """The remark with its place: `src/a.py:7: the sum is wrong`."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.text}" if place else self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewerVerdict:
+    """What the agent of `verify.reviewer` says of a change whose commands passed.
+
+    Attributes:
+        reviewer: the agent by its name in `agents`.
+        approves: whether it asks for no change. That approves nothing for a landing.
+        remarks: at most `MAX_REVIEWER_REMARKS`, also beside an approval.
+    """
+
+    reviewer: str
+    approves: bool
+    remarks: tuple[ReviewerRemark, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The verdict as a part of a sentence: `reviewer critic requests changes (2 remarks)`."""
+        said = "approves" if self.approves else "requests changes"
+        count = f" ({plural(len(self.remarks), 'remark')})" if self.remarks else ""
+        return f"reviewer {self.reviewer} {said}{count}"
+
+    def shown_remarks(self, limit: int = MAX_EVIDENCE_CHARS) -> str:
+        """The remarks by file and line as fenced data, cut to `limit` characters; empty without any."""
+        return fence(plain_text("\n".join(remark.shown for remark in self.remarks))[:limit])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     """The checks of one delivered head.
 
@@ -78,6 +135,8 @@ class Verification:
         protected_changes: files of `verify.protect` that the change touches: it changes what checks it.
         weakened: tests that the change deletes or newly skips, by lines of its diff; a hint.
         passed_after_failure: the same head failed before, so that a check is not to be relied on.
+        reviewer: what the agent of `verify.reviewer` says, once the commands have passed; `None` if there is
+            none, or it was not asked.
     """
 
     head: str
@@ -86,11 +145,14 @@ class Verification:
     protected_changes: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
     passed_after_failure: bool = False
+    reviewer: ReviewerVerdict | None = None
 
     @property
     def status(self) -> VerificationStatus:
         """Nothing but a complete pass is a pass."""
         failed = [check for check in self.checks if not check.passed]
+        if self.reviewer is not None and not self.reviewer.approves:
+            return VerificationStatus.FAILED
         if self.problem is None and not failed:
             return VerificationStatus.PASSED
         if self.problem is None and all(check.fails_on_base for check in failed):
@@ -111,11 +173,13 @@ class Verification:
             f"{check.name} {check.ended}{' (on the base too)' if check.fails_on_base else ''}"
             for check in failed
         ]
-        if parts:
-            return "; ".join(parts)
+        said = [] if self.reviewer is None else [self.reviewer.line]
+        if parts or (self.reviewer is not None and not self.reviewer.approves):
+            return "; ".join([*parts, *said])
         ran = [check.name for check in self.checks if not check.skipped]
         flaky = ", after it had failed on the same commit" if self.passed_after_failure else ""
-        return f"{', '.join(ran) or 'nothing was to be checked'}{' passed' if ran else ''}{flaky}"
+        passed = [f"{', '.join(ran)} passed"] if ran else [] if said else ["nothing was to be checked"]
+        return f"{'; '.join([*passed, *said])}{flaky}"
 
     def masked(self, redaction: Redaction) -> "Verification":
         """The same with secrets masked: it goes to logs, to the issue and to the agent."""
@@ -132,6 +196,15 @@ class Verification:
             ),
             protected_changes=tuple(map(redaction.text, self.protected_changes)),
             weakened=tuple(map(redaction.text, self.weakened)),
+            reviewer=None
+            if self.reviewer is None
+            else replace(
+                self.reviewer,
+                remarks=tuple(
+                    replace(remark, file=redaction.text(remark.file), text=redaction.text(remark.text))
+                    for remark in self.reviewer.remarks
+                ),
+            ),
         )
 
     def kept(self) -> "Verification":
@@ -150,4 +223,7 @@ class Verification:
             parts.append(f"`{check.name}` {check.ended}.")
             if tail := check.output_tail[-share:].strip("\n"):
                 parts.append(fence(plain_text(tail)))
+        if self.reviewer is not None and not self.reviewer.approves:
+            parts.append(f"{one_line(self.reviewer.line)}:")
+            parts.append(self.reviewer.shown_remarks())
         return "\n\n".join(parts)

@@ -55,6 +55,9 @@ class Entry(Struct, frozen=True, kw_only=True, tag_field="kind"):
         Positive | None, _is("The entry that this one replaces; null if it replaces none.")
     ] = None
     left_out: Annotated[Count, _is("Number of characters of its texts that are not kept.")] = 0
+    reviewer: Annotated[
+        str | None, _is("The agent of verify.reviewer that it is of, by name; null for the agent of the run.")
+    ] = None
 
 
 class MessageEntry(Entry, frozen=True, kw_only=True, tag="message"):

@@ -3,7 +3,8 @@
 Read `machine` first, then `state` with the table of claims. `polling` dispatches issues, `runs` leads them
 through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones,
 and `pull_requests` what becomes of these at a forge. `policy`, `agents`, `phases`, `budgets` and `breaker`
-judge, `verdict` judges pull requests by what `pull_ledger` records. `messages` has the events and commands.
+judge, `verdict` judges pull requests by what `pull_ledger` records. `schedules` decides when recurring issues
+are filed. `messages` has the events and commands.
 """
 
 from symphony.scheduler.agents import MAX_AGENT_LIMIT_MS as MAX_AGENT_LIMIT_MS
@@ -159,6 +160,14 @@ from symphony.scheduler.review import review_comment as review_comment
 from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR
 from symphony.scheduler.runs import stopped_by_operator as stopped_by_operator
 from symphony.scheduler.runs import totals_with as totals_with
+from symphony.scheduler.schedules import FiledIssue as FiledIssue
+from symphony.scheduler.schedules import Former as Former
+from symphony.scheduler.schedules import Schedule as Schedule
+from symphony.scheduler.schedules import ScheduleDecision as ScheduleDecision
+from symphony.scheduler.schedules import ScheduleRecord as ScheduleRecord
+from symphony.scheduler.schedules import ScheduleVerdict as ScheduleVerdict
+from symphony.scheduler.schedules import decide_schedule as decide_schedule
+from symphony.scheduler.schedules import present_schedule as present_schedule
 from symphony.scheduler.state import TRANSITIONS as TRANSITIONS
 from symphony.scheduler.state import AgentChoice as AgentChoice
 from symphony.scheduler.state import Blocked as Blocked
@@ -200,4 +209,5 @@ from symphony.scheduler.verdict import judge_pull as judge_pull
 from symphony.scheduler.verdict import judged_checks as judged_checks
 from symphony.scheduler.verdict import left_to_people as left_to_people
 from symphony.scheduler.verdict import must_disarm as must_disarm
+from symphony.scheduler.verification import MAX_NOT_REVIEWED as MAX_NOT_REVIEWED
 from symphony.scheduler.verification import is_verified as is_verified

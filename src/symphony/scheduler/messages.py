@@ -389,6 +389,7 @@ class IssueResult:
         lifted: the key of a `pull_block` that a person lifted.
         verification: the last one of the head of `delivered`; `None` if there is none.
         verify_rounds: how often in a row its work was sent back because a verification failed.
+        not_reviewed: how often in a row its reviewer gave no verdict.
     """
 
     issue: Issue
@@ -408,6 +409,7 @@ class IssueResult:
     lifted: str | None = None
     verification: Verification | None = None
     verify_rounds: int = 0
+    not_reviewed: int = 0
 
 
 # --- recovery --------------------------------------------------------------------------------------------

@@ -121,6 +121,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         left=outcome.left,
         verification=(verification := _verification(before, outcome)),
         verify_rounds=0 if verification is not None and verification.passed else before.verify_rounds,
+        not_reviewed=0 if outcome.verification is not None else before.not_reviewed,
         thread=thread_of(run) or before.thread,
         turns=add_counts(before.turns, facts.turn_count),
         usage=before.usage.plus(facts),
@@ -344,6 +345,8 @@ def _verified(verification: Verification) -> str:
         parts.append(
             f"Tests that it takes away or skips:\n\n{fence(plain_text(chr(10).join(verification.weakened)))}"
         )
+    if verification.reviewer is not None and verification.reviewer.remarks:
+        parts.append(f"Remarks of the reviewer:\n\n{verification.reviewer.shown_remarks()}")
     return "\n\n".join(parts)
 
 

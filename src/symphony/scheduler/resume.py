@@ -28,7 +28,7 @@ def thread_of(run: Running) -> Thread | None:
     return Thread(
         thread_id=facts.thread_id,
         agent=run.agent.name,
-        tokens=base.tokens.plus(facts.tokens),
+        tokens=base.tokens.plus(facts.thread_tokens),
         begun=base.begun or facts.turn_count > 0,
     )
 

@@ -173,7 +173,8 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
     if agent_stage:
         _set_stall_timer(step, run, since_ms=step.now_ms)
     in_turn = not run.awaiting_refresh and not run.finishing and report.stage not in _ENDING
-    if in_turn and budgets.token_budget_failure(step.state, run.issue):
+    in_review = report.stage is RunStage.VERIFYING and facts.reviewer_tokens != NO_TOKENS
+    if (in_turn or in_review) and budgets.token_budget_failure(step.state, run.issue):
         stop(step, run, StopReason.BUDGET)
 
 
@@ -369,7 +370,9 @@ def _after_failed_verification(step: Step, run: Running, outcome: Outcome) -> No
     elif step.state.drain is not Drain.NO:
         _continue_later(step, run, outcome)
     else:
-        _retry_after_failure(step, run, outcome, outcome.failure or verification.NOT_DONE)
+        failure = outcome.failure or verification.NOT_DONE
+        if not verification.is_given_up(step, run, failure):
+            _retry_after_failure(step, run, outcome, failure)
 
 
 def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:

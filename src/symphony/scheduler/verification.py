@@ -6,7 +6,8 @@ the operator's commands on the delivered head. So is a run that had its last tur
 - *passed*, or everything that failed fails on the base too: the run ends as without verification;
 - *failed*: the issue is moved back to the state in which it was worked on, and the same conversation is told
   the evidence as data. After `verify_rounds` such rounds the issue is blocked instead;
-- *not carried out to its end*: a later run only verifies. That is never a pass.
+- *not carried out to its end*: a later run only verifies. That is never a pass. An issue whose reviewer gives
+  no verdict `MAX_NOT_REVIEWED` times in a row is blocked: a person decides whether it goes on without.
 
 While the issue is still where it was handed over, its claim is kept (`Resume.handed_over_to`). A person who
 closes or moves an issue in the middle of a turn decides; nothing is verified then.
@@ -47,6 +48,9 @@ NOT_DONE: Final = Failure(
 )
 """Why a run is tried again whose worker could not carry the verification out."""
 
+MAX_NOT_REVIEWED: Final = 3
+"""How often a reviewer may give no verdict on the work of an issue before a person is asked."""
+
 _HANDED_OVER: Final = frozenset(
     {StopReason.TERMINAL, StopReason.INACTIVE, FinishReason.INACTIVE, FinishReason.MAX_TURNS}
 )
@@ -85,6 +89,8 @@ def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
     unverified = result is not None and result.delivered is not None and result.verification is None
     if not (retry.may_have_moved and unverified and settings.verify_rounds is not None and issue is not None):
         return retry
+    if retry.resume is not None and retry.resume.answer is not None:
+        return retry  # no turn began with it, so that a person moved the issue
     left = {policy.TrackerStatus.TERMINAL, policy.TrackerStatus.INACTIVE}
     if policy.tracker_status(issue, settings) not in left or policy.is_handed_over(issue, retry.resume):
         return retry
@@ -135,12 +141,27 @@ def send_back(step: Step, run: Running, verification: Verification) -> Resume | 
     return None
 
 
+def is_given_up(step: Step, run: Running, failure: Failure) -> bool:
+    """Block an issue whose reviewer gave no verdict too often; returns whether it did. Counts this time."""
+    result = step.state.results.get(run.issue.id)
+    if failure.category is not Category.NOT_REVIEWED or result is None:
+        return False
+    tries = result.not_reviewed + 1
+    if tries < MAX_NOT_REVIEWED:
+        results.store(step, replace(result, not_reviewed=tries))
+        return False
+    results.store(step, replace(result, not_reviewed=0))
+    message = f"the commands passed, and nobody reviewed it in {plural(tries, 'attempt')}: {failure.message}"
+    blocks.block(step, run.issue, replace(failure, message=message, retryable=False), held=run)
+    return True
+
+
 def _failure(verification: Verification, rounds: int) -> Failure:
     """Why an issue is blocked whose agent does not get its work through the checks."""
     return Failure(
         category=Category.VERIFY_FAILED,
         blame=Blame.AGENT,
-        message=f"its work fails verify.commands after {plural(rounds, 'round')}: {verification.line}",
+        message=f"its work is not verified after {plural(rounds, 'round')}: {verification.line}",
         retryable=False,
         hint="look at it with `symphony diff`, then answer the agent or run `symphony unblock`",
     )

@@ -17,7 +17,7 @@ from typing_extensions import override
 from symphony.domain import Blocker, Issue, normalise_state
 from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, without_requests
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
-from symphony.trackers.base import Comment, ConfigProblem
+from symphony.trackers.base import Comment, ConfigProblem, issue_mark
 from symphony.trackers.fields import blocked_reason
 from symphony.trackers.provider import ProviderSettings, SettingError, matches
 from symphony.trackers.raw_tools import ANY, NUMBERED, AllowedWrite, Reach, RestCall, mark_body
@@ -230,6 +230,22 @@ class LabelledFlows(Flows[L]):
         """A request below an issue. Raises `ServiceError` for what is no number."""
         return self.request(f"/issues/{{}}{path}", self.check_id(issue_id), *variables, **options)
 
+    def state_labels(self, state: str) -> list[str]:
+        """The labels that a new issue needs for a state. Raises `TrackerError`: there is no such state."""
+        settings = self.settings
+        label = settings.label_of(state) if settings.states.source == "labels" else None
+        is_known = label is not None or normalise_state(state) in settings.own_states
+        if not is_known and settings.states.source in {"issue", "labels"}:
+            raise self.service.no_such_state(state, settings.all_states)
+        return [] if label is None else [label]
+
+    def created_number(self, answer: HttpResponse, name: str) -> str:
+        """The number in the answer to a create."""
+        number = whole(dig(answer.body, name))
+        if number is None:
+            raise self.service.malformed("answered no issue to a new issue")
+        return str(number)
+
     def linked(self, first: Request) -> Flow[list[Any]]:
         """All records of a list: along `Link`, or by `x-next-page` where a proxy removes that header."""
         first = replace(first, query=[*first.query, ("per_page", str(PAGE))], conditional=True)
@@ -317,6 +333,16 @@ class RepositoryFlows(LabelledFlows[R]):
             for record in records
             if whole(dig(record, "id")) is not None
         )
+
+    def marked_of(self, records: Iterable[Any], key: str, login: str) -> str | None:
+        """The number of the issue in a list that this account created with a key."""
+        mark = issue_mark(key)
+        numbers = (
+            number_of(record)
+            for record in records
+            if mark in (text(dig(record, "body")) or "") and login_of(record) == login.lower()
+        )
+        return next(numbers, None)
 
     @override
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:

@@ -198,6 +198,7 @@ class AsanaFlows(Flows[AsanaSettings]):
     tool_name = "asana_api"
     label_words = re.compile(r"tags?|addTag|removeTag", re.IGNORECASE)
     issue_step = "tasks"
+    creates = False
 
     def __init__(self, settings: AsanaSettings) -> None:
         super().__init__(settings)

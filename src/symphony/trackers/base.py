@@ -155,6 +155,65 @@ class MovingCapability(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewIssue:
+    """An issue to create: a title, a body in Markdown, the state to begin in, and labels."""
+
+    title: str
+    body: str
+    state: str
+    labels: tuple[str, ...] = ()
+
+
+def issue_mark(key: str) -> str:
+    """The mark of an issue that was created with this key, where a text holds it: an HTML comment."""
+    return f"<!-- symphony:issue v1 key={key} -->"
+
+
+def marked_issue_body(new: NewIssue, key: str) -> str:
+    """The body of a new issue with the mark in its last line."""
+    return f"{new.body.rstrip()}\n\n{issue_mark(key)}".lstrip()
+
+
+@runtime_checkable
+class CreatingCapability(Protocol):
+    """Trackers in which the daemon can create issues (`schedules`, `symphony issue new`)."""
+
+    def creation_problem(self) -> str | None:
+        """Why these settings allow no new issues; `None` if they do."""
+        ...
+
+    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+        """Create an issue, unless the one with this key exists, and return it as the tracker has it then.
+
+        The daemon marks the issue with `key`, 32 hex digits, in a way that people hardly see, and looks for
+        the mark first: an attempt whose answer was lost can be repeated.
+
+        Args:
+            new: the issue.
+            key: the same for each attempt at the same issue.
+            since: when the issue was wanted first; an earlier issue is not looked at.
+
+        Raises:
+            TrackerError: it may or may not be created; repeat it with the same key.
+        """
+        ...
+
+
+def creation_problem(tracker: Tracker, kind: str) -> Failure | None:
+    """Why a tracker of a kind creates no issues; `None` if it does."""
+    problem = f"a tracker of kind {kind} does not create issues"
+    if isinstance(tracker, CreatingCapability) and (problem := tracker.creation_problem() or "") == "":
+        return None
+    return Failure(
+        category=Category.INVALID_TRACKER_CONFIG,
+        blame=Blame.CONFIG,
+        message=problem,
+        retryable=False,
+        hint="leave out `schedules`, and create issues with the tracker's own means",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccountInfo:
     """What a credential sees: its account, the name of the scope, and the states; none where any is legal."""
 

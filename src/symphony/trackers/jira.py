@@ -4,6 +4,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from typing_extensions import override
@@ -33,7 +34,7 @@ from symphony.http.fields import (
 )
 from symphony.trackers import provider
 from symphony.trackers.adf import document_of, markdown_of
-from symphony.trackers.base import AccountInfo, Comment, TrackerError
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall
@@ -164,6 +165,8 @@ def _is_over(link: Any, settings: JiraSettings) -> bool:
 
 PROPERTY = "symphony.note"
 """The key of the property."""
+ISSUE_PROPERTY = "symphony.issue"
+"""The key of the property of an issue that the daemon created."""
 
 
 def comment_document(body: str) -> dict[str, Any]:
@@ -192,6 +195,7 @@ def marker_of(record: Any) -> str | None:
 
 PAGE = 100
 _API = "/rest/api/3"
+_AT_ONCE = timedelta(seconds=2)
 _ISSUE = f"{_API}/issue/{{}}"
 _BAD_REQUEST, _NOT_FOUND = 400, 404
 _MAY_ANSWER = {"atlassian": True, "app": False}
@@ -228,8 +232,8 @@ class JiraFlows(Flows[JiraSettings]):
         records = yield from self._search(jql)
         return (yield from self.listing(records, lambda record: issue_of(record, self.settings), states))
 
-    def _search(self, jql: str) -> Flow[list[Any]]:
-        body = {"jql": jql, "fields": list(FIELDS), "maxResults": PAGE}
+    def _search(self, jql: str, **more: Any) -> Flow[list[Any]]:
+        body = {"jql": jql, "fields": list(FIELDS), "maxResults": PAGE, **more}
         path = f"{_API}/search/jql"
         first = Request(
             endpoint=path,
@@ -399,6 +403,56 @@ class JiraFlows(Flows[JiraSettings]):
         if comment_id is None:
             raise self.service.malformed("answered no comment to a comment")
         return comment_id
+
+    # --- new issues --------------------------------------------------------------------------------------
+
+    @override
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        """By a property; a search may miss what was created some seconds ago."""
+        day = (since - timedelta(days=1)).strftime("%Y-%m-%d")  # in the time zone of the account
+        jql = (
+            f"project = {_quoted(self.settings.project_key)} AND creator = currentUser()"
+            f" AND created >= {_quoted(day)} ORDER BY created DESC"
+        )
+        records = yield from self._search(jql, properties=[ISSUE_PROPERTY])
+        marked = (
+            text(dig(record, "id"))
+            for record in records
+            if dig(record, "properties", ISSUE_PROPERTY, "key") == key
+        )
+        return next(marked, None)
+
+    @override
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create a task, or an issue of the project's first type; blanks in labels become dashes."""
+        path = f"{_API}/project/{self.settings.project_key}"
+        answer = yield Request(endpoint=f"{_API}/project/{{}}", path=path)
+        types = [
+            (text(dig(each, "id")), text(dig(each, "name")) or "")
+            for each in items(dig(answer.body, "issueTypes"))
+            if dig(each, "subtask") is not True
+        ]
+        types.sort(key=lambda each: each[1].lower() != "task")
+        fields: dict[str, Any] = {
+            "project": {"key": self.settings.project_key},
+            "issuetype": {"id": types[0][0]} if types else {"name": "Task"},
+            "summary": new.title,
+            "labels": ["-".join(label.split()) for label in new.labels],
+        }
+        if new.body.strip():
+            fields["description"] = document_of(new.body)
+        body = {"fields": fields, "properties": [{"key": ISSUE_PROPERTY, "value": {"key": key}}]}
+        answer = yield Request(endpoint=f"{_API}/issue", method="POST", path=f"{_API}/issue", body=body)
+        issue_id = text(dig(answer.body, "id"))
+        if issue_id is None:
+            raise self.service.malformed("answered no issue to a new issue")
+        return issue_id
+
+    @override
+    def is_unplaced(self, issue: Issue) -> bool:
+        """Whether nothing happened to it since: Jira begins every issue in a state of its own."""
+        created, updated = issue.created_at, issue.updated_at
+        return created is not None and updated is not None and updated - created <= _AT_ONCE
 
     # --- moves and the raw tool --------------------------------------------------------------------------
 

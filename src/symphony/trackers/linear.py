@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from symphony.http import (
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, error_codes, error_message, graphql, operation
 from symphony.trackers import provider
-from symphony.trackers.base import AccountInfo, Comment, TrackerError
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError
 from symphony.trackers.deciding_labels import graphql_label_request, refusal
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.raw_tools import RawToolScope, graphql_call, graphql_spec, show, writes_comment
@@ -198,6 +199,20 @@ CREATE_COMMENT = """mutation SymphonyCreateComment($input: CommentCreateInput!) 
   commentCreate(input: $input) { success comment { id } }
 }"""
 
+PROJECT = """query SymphonyProject($slugs: [String!]!) {
+  projects(filter: {slugId: {in: $slugs}}, first: 1) {
+    nodes { id teams(first: 5) { nodes { id states(first: 50) { nodes { id name } } } } }
+  }
+}"""
+
+LABELS_NAMED = """query SymphonyLabelsNamed($names: [String!]!, $first: Int!) {
+  issueLabels(filter: {name: {in: $names}}, first: $first) { nodes { id name team { id } } }
+}"""
+
+CREATE_ISSUE = """mutation SymphonyCreateIssue($input: IssueCreateInput!) {
+  issueCreate(input: $input) { success issue { id } }
+}"""
+
 EDIT_COMMENT = """mutation SymphonyEditComment($id: String!, $body: String!) {
   commentUpdate(id: $id, input: {body: $body}) { success comment { id } }
 }"""
@@ -312,6 +327,12 @@ def may_answer(comment: Any) -> bool | None:
 def comment_id_of(issue_id: str, key: str) -> str:
     """The id that we choose for a comment, in the form of a UUID v4: a repeated create is recognised."""
     digest = hashlib.sha256(f"symphony-comment\n{issue_id}\n{key}".encode()).digest()[:16]
+    return str(UUID(bytes=digest, version=4))
+
+
+def issue_id_of(key: str) -> str:
+    """The id that we choose for a new issue, as `comment_id_of`."""
+    digest = hashlib.sha256(f"symphony-issue\n{key}".encode()).digest()[:16]
     return str(UUID(bytes=digest, version=4))
 
 
@@ -525,6 +546,61 @@ class LinearFlows(Flows[LinearSettings]):
         if dig(payload, "success") is not True or comment_id is None:
             raise self.service.malformed("did not write a comment")
         return comment_id
+
+    # --- new issues --------------------------------------------------------------------------------------
+
+    @override
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        """The issue has an id that is made from the key."""
+        issue_id = issue_id_of(key)
+        found = yield from self._nodes_of(UPDATES, [issue_id])
+        return issue_id if any(dig(node, "id") == issue_id for node in found) else None
+
+    @override
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create an issue in the project, for its first team that has the state."""
+        data = yield from self._ask(PROJECT, {"slugs": self.settings.slugs})
+        project = next(iter(items(dig(data, "projects", "nodes"))), None)
+        teams = items(dig(project, "teams", "nodes"))
+        states = [
+            (text(dig(team, "id")), text(dig(state, "id")), text(dig(state, "name")) or "")
+            for team in teams
+            for state in items(dig(team, "states", "nodes"))
+        ]
+        wanted = normalise_state(new.state)
+        chosen = next((each for each in states if normalise_state(each[2]) == wanted), None)
+        if chosen is None:
+            raise self.service.no_such_state(new.state, tuple(dict.fromkeys(name for *_, name in states)))
+        team_id, state_id, _ = chosen
+        made = {
+            "id": issue_id_of(key),
+            "title": new.title,
+            "description": new.body,
+            "teamId": team_id,
+            "projectId": text(dig(project, "id")),
+            "stateId": state_id,
+            "labelIds": (yield from self._label_ids(new.labels, str(team_id))),
+        }
+        data = yield from self._ask(CREATE_ISSUE, {"input": made})
+        issue_id = text(dig(data, "issueCreate", "issue", "id"))
+        if dig(data, "issueCreate", "success") is not True or issue_id is None:
+            raise self.service.malformed("did not create an issue")
+        return issue_id
+
+    def _label_ids(self, names: Sequence[str], team_id: str) -> Flow[list[str]]:
+        """The ids of labels of the workspace or the team."""
+        if not names:
+            return []
+        data = yield from self._ask(LABELS_NAMED, {"names": list(names), "first": LABELS_PAGE})
+        found = {
+            str(dig(node, "name")).lower(): str(dig(node, "id"))
+            for node in items(dig(data, "issueLabels", "nodes"))
+            if dig(node, "team", "id") in {None, team_id}
+        }
+        for name in names:
+            if name.lower() not in found:
+                raise self.service.not_found(f"label {name!r}", hint="create it in the team or the workspace")
+        return [found[name.lower()] for name in names]
 
     # --- moves and the raw tool --------------------------------------------------------------------------
 

@@ -26,7 +26,14 @@ from symphony.domain import (
     normalise_state,
 )
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
-from symphony.trackers.base import AccountInfo, Comment, ConfigProblem, TrackerConfigError, TrackerError
+from symphony.trackers.base import (
+    AccountInfo,
+    Comment,
+    ConfigProblem,
+    NewIssue,
+    TrackerConfigError,
+    TrackerError,
+)
 from symphony.trackers.fields import tidy
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, object_schema, text_schema
@@ -164,6 +171,7 @@ class MemoryTracker:
         self._records: dict[str, Issue | Record] = {}
         self._comments: dict[str, dict[str, Comment]] = {}
         self._created: dict[tuple[str, str], str] = {}
+        self._issues_by_key: dict[str, str] = {}
         self._skipped: tuple[Failure, ...] = ()
         self._numbers = count(1)
         self._changed = anyio.Event()
@@ -325,6 +333,34 @@ class MemoryTracker:
         await anyio.lowlevel.checkpoint()
         self.move(issue_id, state)
         return state
+
+    def creation_problem(self) -> str | None:
+        """None: issues are created, and gone after a restart."""
+        return None
+
+    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+        """Add an issue, once for each key."""
+        del since
+        await anyio.lowlevel.checkpoint()
+        issue_id = self._issues_by_key.get(key)
+        if issue_id not in self._records:
+            issue_id = next(
+                name for number in self._numbers if (name := f"MEM-{number}") not in self._records
+            )
+            self._issues_by_key[key] = issue_id
+            self.put(
+                Issue(
+                    id=issue_id,
+                    identifier=issue_id,
+                    title=new.title,
+                    state=new.state,
+                    dispatchable=True,
+                    description=new.body,
+                    labels=normalise_labels(new.labels),
+                    created_at=datetime.now(UTC),
+                )
+            )
+        return issue_of(self._records[issue_id])
 
     async def account_info(self) -> AccountInfo:
         """Any state is legal."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from typing_extensions import override
@@ -11,7 +12,7 @@ from symphony.domain import MASK, Blocker, Issue, normalise_labels, normalise_st
 from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, ServiceProfile
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.trackers import provider
-from symphony.trackers.base import AccountInfo, Comment, not_moved
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, issue_mark, marked_issue_body, not_moved
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.raw_tools import AllowedWrite, RawToolScope, Reach, RestCall, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches
@@ -341,6 +342,52 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     def _put(self, endpoint: str, path: str, body: Any) -> Request:
         return Request(endpoint=endpoint, method="PUT", path=path, body=body)
+
+    # --- new issues --------------------------------------------------------------------------------------
+
+    @override
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        me, _ = yield from self._account()
+        day = (since - timedelta(days=1)).strftime("%Y-%m-%d")  # in the time zone of the server
+        query = [("author_id", me), ("status_id", "*"), ("created_on", f">={day}"), ("sort", "id")]
+        mark = issue_mark(key)
+        for record in (yield from self._list_project(query)):
+            if mark in (text(dig(record, "description")) or ""):
+                return str(number_of(record))
+        return None
+
+    @override
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create an issue; a label names a tracker or a category of the project."""
+        known = yield from self._statuses()
+        issue: dict[str, Any] = {
+            "project_id": self.settings.project,
+            "subject": new.title,
+            "description": marked_issue_body(new, key),
+            "status_id": int(self._status_id(new.state, known)),
+        }
+        if new.labels:
+            path = f"/projects/{self.settings.project}.json"
+            query = [("include", "trackers,issue_categories")]
+            answer = yield Request(endpoint="/projects/{}.json", path=path, query=query)
+            for label in new.labels:
+                issue |= self._label_field(label, dig(answer.body, "project"))
+        body = {"issue": issue}
+        answer = yield Request(endpoint="/issues.json", method="POST", path="/issues.json", body=body)
+        number = number_of(dig(answer.body, "issue"))
+        if number is None:
+            raise self.service.malformed("answered no issue to a new issue")
+        return str(number)
+
+    def _label_field(self, label: str, project: Any) -> dict[str, int]:
+        for name, field_name in (("trackers", "tracker_id"), ("issue_categories", "category_id")):
+            for each in items(dig(project, name)):
+                number = number_of(each)
+                if number is not None and (text(dig(each, "name")) or "").lower() == label.lower():
+                    return {field_name: number}
+        raise self.service.not_found(
+            f"tracker or category {label!r} in the project", hint="Redmine has no other labels"
+        )
 
     # --- moves and the raw tool --------------------------------------------------------------------------
 

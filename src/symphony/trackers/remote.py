@@ -17,7 +17,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
@@ -45,7 +47,7 @@ from symphony.http import (
     without_requests,
 )
 from symphony.trackers import raw_tools, tools
-from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError, not_moved
 from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
 from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
 from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
@@ -75,6 +77,7 @@ class Flows(ABC, Generic[S]):
         label_scope: as `DecidingLabels.scope`.
         issue_step: the step of a path that an issue follows.
         deciding_labels: labels that the tool neither sets nor removes.
+        creates: whether `create_issue` and `find_created` are there.
     """
 
     service: ServiceProfile
@@ -87,6 +90,7 @@ class Flows(ABC, Generic[S]):
     issue_step: ClassVar[str] = "issues"
     label_scope: ClassVar[str] = ""
     deciding_labels = DecidingLabels()
+    creates: ClassVar[bool] = True
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -123,6 +127,31 @@ class Flows(ABC, Generic[S]):
     @abstractmethod
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
         """Replace the text of a comment of the daemon's account."""
+
+    # --- new issues
+
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        """The id of the issue that the daemon created with this key after `since`, if there is one."""
+        del key, since
+        return without_requests(None)
+
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create an issue with the key's mark, in its state where the service takes one; its id."""
+        del new, key
+        raise self.service.not_found("way to create issues here")
+
+    def is_unplaced(self, issue: Issue) -> bool:
+        """Whether an issue that was found by its key still waits for the move to its state.
+
+        By default none does, as the service takes the state with a new issue. People and agents may be at
+        work on it already, so in doubt it is left where it is.
+        """
+        del issue
+        return False
+
+    def place(self, issue_id: str, state: str) -> Flow[str]:
+        """Move a new issue to its state, and return the state that was read back."""
+        return self.move(issue_id, state)
 
     # --- moves and the raw tool
 
@@ -494,6 +523,29 @@ class RemoteTracker:
         if normalise_state(found) != normalise_state(state):
             raise not_moved(self.flows.service.name, issue_id, wanted=state, found=found)
         return found
+
+    def creation_problem(self) -> str | None:
+        """Why no issues can be created."""
+        return None if self.flows.creates else f"issues cannot be created at {self.flows.service.name} yet"
+
+    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+        """Create an issue, unless the one with this key exists; in its state. Raises `TrackerError`."""
+        run = partial(self.http.run, purpose=Purpose.COMMENT)
+        if not self.flows.service.has_code_fences:
+            new = replace(new, body=without_markup(new.body))
+        issue_id = await run(self.flows.find_created(key, since))
+        was_there = issue_id is not None
+        if issue_id is None:
+            issue_id = await run(self.flows.create_issue(new, key=key))
+        found = await run(self.flows.by_ids([issue_id]))
+        if found and normalise_state(found[0].state) == normalise_state(new.state):
+            return found[0]
+        if found and was_there and not self.flows.is_unplaced(found[0]):
+            return found[0]
+        state = await run(self.flows.place(issue_id, new.state))
+        if normalise_state(state) != normalise_state(new.state):
+            raise not_moved(self.flows.service.name, issue_id, wanted=new.state, found=state)
+        return await run(self.flows.issue(issue_id))
 
     async def account_info(self) -> AccountInfo:
         """Account, scope and states. Raises `TrackerError`."""

@@ -73,6 +73,7 @@ from symphony.workspaces.ownership import read_record as read_record
 from symphony.workspaces.ownership import write_record as write_record
 from symphony.workspaces.rehearsal import MAX_BRANCHES as MAX_BRANCHES
 from symphony.workspaces.rehearsal import BranchRehearsal as BranchRehearsal
+from symphony.workspaces.rehearsal import Combination as Combination
 from symphony.workspaces.rehearsal import Conflict as Conflict
 from symphony.workspaces.rehearsal import ConflictKind as ConflictKind
 from symphony.workspaces.rehearsal import Fate as Fate

@@ -100,7 +100,7 @@ from symphony.workspaces.ownership import (
     register_tenant,
     write_record,
 )
-from symphony.workspaces.rehearsal import Rehearsal, rehearse
+from symphony.workspaces.rehearsal import Combination, Rehearsal, combine, rehearse
 from symphony.workspaces.remote import REMOTE_BASES, Courier
 from symphony.workspaces.repository import MissingFilter, RepositoryTrial, missing_filters, unusual_traits
 from symphony.workspaces.shadow import (
@@ -582,8 +582,13 @@ class WorkspaceManager:
                 ) from error
             yield tree
 
-    async def differs_from(self, path: Path, commit: str) -> str | None:
+    async def differs_from(self, path: Path, commit: str, *, objects: Path | None = None) -> str | None:
         """How the tracked files of a checkout differ from a commit, in one line; `None` if they do not.
+
+        Args:
+            path: the checkout.
+            commit: what it was made of.
+            objects: the store that has the commit, if it is not that of the mirror.
 
         Raises:
             GitError, OSError: they cannot be compared.
@@ -592,7 +597,8 @@ class WorkspaceManager:
         if seen.head != commit:
             return f"HEAD is {(seen.head or 'gone')[:12]}"
         layout = await to_thread.run_sync(self._finder.resolve_root)
-        objects = None if self._repo is None else self._mirror(layout, self._repo).objects
+        if objects is None and self._repo is not None:
+            objects = self._mirror(layout, self._repo).objects
         async with open_shadow(
             self._git, layout.staging, path, commit, git_hashes=None, objects=objects
         ) as shadow:
@@ -806,6 +812,19 @@ class WorkspaceManager:
         layout = await to_thread.run_sync(self._finder.open_root)
         mirror = self._mirror(layout, self._repo)
         return await rehearse(mirror, layout.staging, branches, self._settings.base_branch)
+
+    @asynccontextmanager
+    async def combination(self, base: str, heads: Sequence[str]) -> AsyncIterator[Combination]:
+        """Delivered commits that go together, merged onto a commit of the base branch in this order.
+
+        Raises:
+            WorkspaceError: the root or the repository is not usable.
+        """
+        assert self._repo is not None  # noqa: S101 - something was rehearsed
+        layout = await to_thread.run_sync(self._finder.open_root)
+        mirror = self._mirror(layout, self._repo)
+        async with combine(mirror, layout.staging, base, heads) as combination:
+            yield combination
 
     async def look_at_base(self) -> tuple[str | None, str] | None:
         """Name and commit of the base branch as the repository has it now; `None` without a repository.

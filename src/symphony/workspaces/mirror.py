@@ -431,14 +431,18 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
     return origin
 
 
-async def check_out(mirror: Mirror, target: Path, branch: str, commit: str) -> None:
+async def check_out(
+    mirror: Mirror, target: Path, branch: str, commit: str, *, objects: Path | None = None
+) -> None:
     """Populate `target` with a commit that the mirror has; nothing is fetched.
+
+    With `objects` another object store has the commit.
 
     Raises:
         GitError, OSError: the checkout failed.
     """
     origin = BranchOrigin(branch=branch, start=commit, base_commit=commit)
-    await to_thread.run_sync(_write_git_dir, mirror, target / ".git", RemoteRefs(), None, origin, {})
+    await to_thread.run_sync(_write_git_dir, mirror, target / ".git", RemoteRefs(), None, origin, {}, objects)
     await _check_out(mirror.git, target)
 
 
@@ -467,6 +471,7 @@ def _write_git_dir(
     base_name: str | None,
     origin: BranchOrigin,
     identity: Mapping[str, str],
+    objects: Path | None = None,
 ) -> None:
     """A git directory that is on the issue's branch, with an empty index."""
     branch_file = git_dir / "refs" / "heads" / origin.branch
@@ -481,7 +486,7 @@ def _write_git_dir(
     packed = {f"{_TRACKING}{name}": commit for name, commit in refs.branches.items()}
     packed.update(refs.tags)
     head = f"ref: refs/heads/{origin.branch}"
-    write_git_dir(git_dir, config, head=head, borrowed=[mirror.objects])
+    write_git_dir(git_dir, config, head=head, borrowed=[objects or mirror.objects])
     contents = {
         git_dir / "packed-refs": "".join(f"{commit} {name}\n" for name, commit in packed.items()),
         branch_file: f"{origin.start}\n",

@@ -10,7 +10,7 @@ base says which files git merges as `union` or not at all.
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -24,7 +24,7 @@ from symphony import to_thread
 from symphony.domain import Category
 from symphony.workspaces.files import temporary_directory
 from symphony.workspaces.git import Git, GitError, hint_of, read_ref, repository_config, write_git_dir
-from symphony.workspaces.mirror import Mirror
+from symphony.workspaces.mirror import Mirror, check_out
 from symphony.workspaces.model import WorkspaceError
 
 MAX_BRANCHES: Final = 200
@@ -364,6 +364,73 @@ async def rehearse(
         moved = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """Branches that go together, merged onto the base one after the other.
+
+    Attributes:
+        changed: the paths that each of the merges changes, from none for the base to those of all.
+    """
+
+    changed: tuple[tuple[str, ...], ...]
+    _commits: tuple[str, ...]
+    _objects: Path
+    _mirror: Mirror
+    _staging: Path
+
+    @asynccontextmanager
+    async def checkout(self, count: int) -> AsyncIterator["CombinedCheckout"]:
+        """A checkout of the base with so many branches, which is removed at the end of the context.
+
+        Raises:
+            WorkspaceError: it cannot be made.
+        """
+        commit = self._commits[count]
+        async with temporary_directory(self._staging, "checkout-") as staging:
+            tree = staging / "rehearsal"
+            try:
+                await check_out(self._mirror, tree, "rehearsal", commit, objects=self._objects)
+            except (GitError, OSError) as error:
+                raise _error(str(error), hint=hint_of(error, self._staging)) from error
+            yield CombinedCheckout(path=tree, commit=commit, objects=self._objects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombinedCheckout:
+    """A checkout of branches that were merged: its path, its commit, and the store that has its objects."""
+
+    path: Path
+    commit: str
+    objects: Path
+
+
+@asynccontextmanager
+async def combine(
+    mirror: Mirror, staging: Path, base: str, heads: Sequence[str]
+) -> AsyncIterator[Combination]:
+    """Merge commits that a rehearsal found to go together, in this order; no branch is touched.
+
+    What git writes is deleted at the end of the context.
+
+    Raises:
+        WorkspaceError: the repository cannot be read.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            repository = await stack.enter_async_context(_temporary_repository(mirror, staging, base))
+            commits = await repository.combine(heads)
+            changed = [await repository.changed(commit) for commit in commits]
+        except (GitError, OSError, ValueError) as error:
+            raise _error(str(error), hint=hint_of(error, staging)) from error
+        yield Combination(
+            changed=tuple(changed),
+            _commits=commits,
+            _objects=repository.objects,
+            _mirror=mirror,
+            _staging=staging,
+        )
+
+
 async def _check_git(git: Git) -> None:
     """Raises `WorkspaceError` if git cannot merge without a checkout."""
     try:
@@ -406,6 +473,11 @@ class _TemporaryRepository:
         self._mirror = mirror
         self._git_dir = git_dir
         self._base = base
+
+    @property
+    def objects(self) -> Path:
+        """The store of what was merged, which borrows from the mirror."""
+        return self._git_dir / "objects"
 
     async def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
         return await self._mirror.git.isolated(f"--git-dir={self._git_dir}", *arguments, stdin=stdin)
@@ -513,12 +585,36 @@ class _TemporaryRepository:
             if not merge.clean:
                 fates[name], failed[name] = Fate.CONFLICTS, merge
                 continue
-            parents = ("-p", tip, "-p", alone.theirs)
-            commit = (*_AUTHOR, "commit-tree", *parents, "-m", "rehearsal", merge.tree)
-            tip, tree = (await self._run(*commit)).decode().strip(), merge.tree
+            tip, tree = await self._commit(tip, merge), merge.tree
             fates[name] = Fate.MERGES
             merged[name] = None
         return tree, merged, failed
+
+    async def _commit(self, tip: str, merge: Merge) -> str:
+        """The commit of a merge of a branch onto `tip`."""
+        parents = ("-p", tip, "-p", merge.theirs)
+        commit = (*_AUTHOR, "commit-tree", *parents, "-m", "rehearsal", merge.tree)
+        return (await self._run(*commit)).decode().strip()
+
+    async def combine(self, heads: Sequence[str]) -> tuple[str, ...]:
+        """The commits of the base and of each merge of these commits onto the one before.
+
+        Raises:
+            ValueError: they do not go together.
+        """
+        commits = [self._base]
+        for head in heads:
+            (merge,) = await self._merge([(commits[-1], head)])
+            if not merge.clean:
+                raise ValueError(f"{head[:12]} conflicts")
+            commits.append(await self._commit(commits[-1], merge))
+        return tuple(commits)
+
+    async def changed(self, commit: str) -> tuple[str, ...]:
+        """The paths that differ between the base and a commit."""
+        pair = (self._base, commit)
+        (paths,) = parse_changed(await self._run(*_DIFF, stdin=_pairs([pair])), [pair])
+        return tuple(sorted(path.decode("utf-8", "backslashreplace") for path in paths))
 
     async def _merge(self, pairs: Sequence[tuple[str, str]]) -> list[Merge]:
         if not pairs:

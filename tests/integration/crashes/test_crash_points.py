@@ -60,7 +60,8 @@ def project(tmp_path: Path) -> Iterator[Project]:
         command=scripted("--pid-file", str(tmp_path / "pids")),
         workspace={"push": "origin"},
         tracker={"on_start": "In Progress"},
-        verify={"commands": ["echo checked >>../../checked"]},
+        agents={"critic": {"kind": "codex", "command": scripted("--review", "true")}},
+        verify={"commands": ["echo checked >>../../checked"], "reviewer": "critic"},
     )
     made.issue("SYM-1", _WORK)
     yield made

@@ -85,6 +85,30 @@ async def test_a_run_on_a_host_delivers_its_branch_here_and_no_command_line_has_
     assert tracker not in shown
 
 
+async def test_work_is_verified_on_the_host_where_its_workspace_is(
+    project: Project, server: SshServer
+) -> None:
+    threads = scripted("--threads", str(server.root / "threads"))
+    check = {"name": "tests", "run": "pwd >> ../verified-in; ! grep -s bad new.txt"}
+    remote(project, server, verify={"commands": [check]}, codex={"command": threads})
+    bad, good = ({"write": "new.txt", "text": text} for text in ("bad\n", "good\n"))
+    project.issue("SYM-1", [bad, {"commit": "One"}, DONE], [good, {"commit": "Two"}, DONE])
+    async with serving(project) as served:
+        first = await served.watcher.until_seen(RunEnded)
+        second = await served.watcher.until_seen(RunEnded, count=2)
+    assert first.outcome.verification is not None
+    assert second.outcome.verification is not None
+    assert (first.outcome.verification.passed, second.outcome.verification.passed) == (False, True)
+    assert first.outcome.verification.checks[0].output_tail == "bad\n"
+    (written,) = server.root.glob("*/workspaces/verified-in")
+    (workspace,) = server.root.glob("*/workspaces/SYM-1")
+    assert set(written.read_text().splitlines()) == {str(workspace)}, (
+        "the base, where it passed, is elsewhere"
+    )
+    assert project.branch_log("SYM-1") == ["Two", "One"]
+    assert project.written_state("SYM-1") == "Done"
+
+
 async def run_once(project: Project, server: SshServer, name: str) -> None:
     """One run of the issue on the server, which commits once."""
     remote(project, server)

@@ -126,7 +126,8 @@ def parsed(project: Project) -> Workflow:
 async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts) -> None:
     project.skill("style", body="commit-prefix: docs")
     project.commit("A skill")
-    project.workflow(command=scripted(), hooks={"before_run": "pwd > ../hook"})
+    check = {"name": "tests", "run": "echo 1 passed; test -e new.txt"}
+    project.workflow(command=scripted(), hooks={"before_run": "pwd > ../hook"}, verify={"commands": [check]})
     steps: list[dict[str, Any]] = [
         {"skill": "style"},
         {"write": "new.txt", "text": "a\n"},
@@ -140,6 +141,11 @@ async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts
     assert len(hosts.made) == 1
     assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
     assert ended.outcome.delivered is not None
+    assert ended.outcome.verification is not None
+    assert ended.outcome.verification.head == ended.outcome.delivered.head
+    assert [(one.passed, one.output_tail) for one in ended.outcome.verification.checks] == [
+        (True, "1 passed\n")
+    ]
     assert project.branch_log("SYM-1") == ["docs: one"]
     assert project.written_state("SYM-1") == "Done", "the tool ran in the daemon"
     run = next(state.running[one] for state in served.watcher.states for one in state.running)

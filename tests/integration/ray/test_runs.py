@@ -39,7 +39,7 @@ async def test_a_run_on_a_node_delivers_its_branch_here_and_sees_no_token(
     project: Project, ray: RayCluster
 ) -> None:
     hooks = {"before_run": "env > ../env; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' > ../cmdlines"}
-    on_ray(project, ray, hooks=hooks)
+    on_ray(project, ray, hooks=hooks, verify={"commands": [{"name": "tests", "run": "ls *.txt"}]})
     steps = [{"write": f"{n}.txt", "text": "a\n"} for n in range(3)]
     commits = [{"commit": f"{n}"} for n in range(3)]
     project.issue("SYM-1", [one for pair in zip(steps, commits, strict=True) for one in pair] + [DONE])
@@ -48,6 +48,9 @@ async def test_a_run_on_a_node_delivers_its_branch_here_and_sees_no_token(
             ended = await served.watcher.until_seen(RunEnded)
             await to_thread.run_sync(no_actor_is_left, ray)
     assert ended.outcome.kind is OutcomeKind.SUCCEEDED, "\n".join(map(str, [ended.outcome.failure, *logs]))
+    assert ended.outcome.verification is not None
+    assert ended.outcome.verification.passed
+    assert ended.outcome.verification.checks[0].output_tail == "0.txt\n1.txt\n2.txt\n", "it ran on the node"
     assert project.branch_log("SYM-1") == ["2", "1", "0"]
     assert project.written_state("SYM-1") == "Done", "the tool ran in the daemon"
     (machine,) = {run.machine for state in served.watcher.states for run in state.running.values()} - {"ray"}

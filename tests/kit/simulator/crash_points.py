@@ -189,6 +189,14 @@ OUTCOMES: Mapping[CrashPoint, Outcome] = {
     FaultPoint.CHECK_ENDED: Outcome(
         lost="the result", repeats="the verification, by a run without a session", rules=_VERIFIED
     ),
+    FaultPoint.BEFORE_REVIEWER: Outcome(
+        lost="the result", repeats="the verification, by a run without a session", rules=_VERIFIED
+    ),
+    FaultPoint.AFTER_REVIEWER: Outcome(
+        lost="the verdict",
+        repeats="the verification, by a run without a session; the reviewer uses tokens again",
+        rules=_VERIFIED,
+    ),
     FaultPoint.AFTER_VERIFY: Outcome(
         lost="the result", repeats="the verification, by a run without a session", rules=_VERIFIED
     ),

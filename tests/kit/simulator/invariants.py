@@ -14,6 +14,7 @@ from kit.simulator.rules import Broken, Invariant, Rules
 from symphony.domain import Category, Issue, VerificationStatus, normalise_state
 from symphony.scheduler import (
     CONTINUATION_DELAY_MS,
+    MAX_NOT_REVIEWED,
     CleanWorkspace,
     ContinueRun,
     Cycle,
@@ -407,7 +408,7 @@ def _ready(moment: Moment) -> Broken | None:
 
 @_invariant("unverified-work-stays-claimed", "DESIGN 23")
 def _verified(moment: Moment) -> Broken | None:
-    """An issue stays claimed whose run was to be verified and was not, or failed; rounds have their limit."""
+    """An issue stays claimed whose run was to be verified and was not, or failed; rounds and tries end."""
     fact, after = moment.fact, moment.after
     rounds = after.settings.verify_rounds
     if rounds is not None and after.results is not moment.before.results:
@@ -417,6 +418,8 @@ def _verified(moment: Moment) -> Broken | None:
                 known is None or known.verify_rounds < result.verify_rounds
             ):
                 return Broken(f"sent back {result.verify_rounds} times, {rounds} allowed", key)
+            if result.not_reviewed >= MAX_NOT_REVIEWED:
+                return Broken(f"not reviewed {result.not_reviewed} times, and tried again", key)
     if not isinstance(fact, RunEnded):
         return None
     run = next((each for each in moment.before.running.values() if each.run_id == fact.run_id), None)

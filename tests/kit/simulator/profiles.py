@@ -183,7 +183,11 @@ class CheckHabits:
         base_fails: that everything that fails also fails on the base.
         flaky: that the same head says something else the next time.
         not_done: that a verification is not carried out to its end, in one try.
-        lasts_ms: how long one takes.
+        hangs: that a verification does not end by itself, in one try.
+        remarks: that the reviewer asks for changes, where the commands passed.
+        silent: that it gives no verdict, in one try.
+        lasts_ms: how long the commands take, and then the reviewer.
+        timeout_ms: how long one takes that hangs.
     """
 
     rounds: int | None = None
@@ -191,7 +195,11 @@ class CheckHabits:
     base_fails: float = 0.1
     flaky: float = 0.1
     not_done: float = 0.1
+    hangs: float = 0.05
+    remarks: float = 0.3
+    silent: float = 0.2
     lasts_ms: Span = (500, 20 * MINUTE_MS)
+    timeout_ms: int = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from kit.simulator.scenario import Scenario, days, make_settings, minutes
 from kit.simulator.statistics import Tally
 from kit.simulator.tracker import Tracker
 from kit.simulator.workers import Checks, Workers
-from symphony.domain import normalise_state
+from symphony.domain import Category, normalise_state
 from symphony.scheduler import (
     Drain,
     DrainAsked,
@@ -236,7 +236,7 @@ class Simulation:
         clock.run(clock.now_ms + _NOTE_MS)
         told = {key for key, kind in self._tracker.comments if kind.startswith("blocked")}
         for key, blocked in sorted(daemon.state.blocked.items()):
-            if key not in told:
+            if key not in told and not self._waits_for_operator(key):
                 words = f"nobody told that it is blocked: {blocked.failure.message}"
                 raise self._referee.broken(TOLD, words, clock.now_ms, key)
 
@@ -277,7 +277,17 @@ class Simulation:
 
     def _claimed(self) -> list[str]:
         state = self._daemon.state
-        return sorted({*state.running, *state.retrying, *state.blocked})
+        claims = {*state.running, *state.retrying, *state.blocked}
+        return sorted(key for key in claims if not self._waits_for_operator(key))
+
+    def _waits_for_operator(self, key: str) -> bool:
+        """Whether an operator stopped an issue that is gone from the board: only an operator lifts that.
+
+        Nobody can write a comment on it.
+        """
+        blocked = self._daemon.state.blocked.get(key)
+        is_stopped = blocked is not None and blocked.failure.category is Category.STOPPED_BY_OPERATOR
+        return is_stopped and key not in self._tracker.board
 
     def _leave(self) -> None:
         self._clock.run(self._clock.now_ms + _LEAVE_MS, over=lambda: not self._daemon.up)

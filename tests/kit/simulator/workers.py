@@ -6,7 +6,7 @@ about to do, until a later daemon ends it.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from kit.facts import changed
@@ -24,6 +24,8 @@ from symphony.domain import (
     Failure,
     FaultPoint,
     Issue,
+    ReviewerVerdict,
+    Tokens,
     Verification,
     normalise_state,
 )
@@ -66,6 +68,8 @@ _LOST = Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message="the li
 _UNAVAILABLE = Failure(
     category=Category.HOST_UNAVAILABLE, blame=Blame.HOST, message="the host cannot be reached"
 )
+_REVIEWER_TOKENS = 700
+_NOT_REVIEWED = Failure(category=Category.NOT_REVIEWED, blame=Blame.HOST, message="the reviewer is silent")
 _TIMED_OUT = Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message="the turn took too long")
 
 
@@ -88,7 +92,7 @@ class Disk:
 
 
 class Checks:
-    """The operator's commands: what they say of a head, and how long that takes."""
+    """The operator's commands and the reviewer: what they say of a head, and how long that takes."""
 
     def __init__(self, dice: Dice, habits: CheckHabits) -> None:
         self._dice = dice
@@ -96,19 +100,34 @@ class Checks:
         self._said: dict[str, CheckRun] = {}
 
     def lasts_ms(self) -> int:
-        """How long the next verification takes."""
+        """How long the reviewer takes next."""
         return self._dice.between(self._habits.lasts_ms)
 
-    def verify(self, head: str) -> Verification | None:
-        """The result for a head, mostly the same each time; `None` if it is not carried out to its end."""
+    def verify(self, head: str | None) -> tuple[int, Verification | None]:
+        """How long the commands take on a head, and their result, mostly the same each time.
+
+        The result is `None` if it is not carried out to its end. Without a head nothing is checked.
+        """
         dice, habits = self._dice, self._habits
+        lasts_ms = dice.between(habits.lasts_ms)
+        if head is None:
+            return lasts_ms, Verification(head="")
         if dice.chance(habits.not_done):
-            return None
+            return lasts_ms, None
+        if dice.chance(habits.hangs):
+            check = CheckRun(name="test", problem=f"did not end within {habits.timeout_ms} ms")
+            return habits.timeout_ms, Verification(head=head, checks=(check,))
         if head not in self._said or dice.chance(habits.flaky):
             failed = dice.chance(habits.fails)
             on_base = dice.chance(habits.base_fails) or None
             self._said[head] = CheckRun(name="test", exit_code=int(failed), fails_on_base=on_base)
-        return Verification(head=head, checks=(self._said[head],))
+        return lasts_ms, Verification(head=head, checks=(self._said[head],))
+
+    def review(self) -> ReviewerVerdict | None:
+        """What the reviewer says this time; `None` if it gives no verdict."""
+        if self._dice.chance(self._habits.silent):
+            return None
+        return ReviewerVerdict(reviewer="critic", approves=not self._dice.chance(self._habits.remarks))
 
 
 class Workers:
@@ -464,12 +483,36 @@ class Worker:
             self._end(kind, failure)
         elif not self._dies(FaultPoint.BEFORE_VERIFY):
             self._say(stage=RunStage.VERIFYING)
-            self._then(checks.lasts_ms(), self._verified, checks, kind, failure)
+            delivered = self._delivery()
+            lasts_ms, result = checks.verify(None if delivered is None else delivered.head)
+            self._then(lasts_ms, self._verified, checks, result, kind, failure)
 
-    def _verified(self, checks: Checks, kind: OutcomeKind, failure: Failure | None) -> None:
-        delivered = self._delivery()
-        self._verification = checks.verify(delivered.head) if delivered else Verification(head="")
-        if not (self._dies(FaultPoint.CHECK_ENDED) or self._dies(FaultPoint.AFTER_VERIFY)):
+    def _verified(
+        self, checks: Checks, made: Verification | None, kind: OutcomeKind, failure: Failure | None
+    ) -> None:
+        self._verification = made
+        if self._dies(FaultPoint.CHECK_ENDED):
+            return
+        if made is None or not made.head or not made.passed:
+            self._verification_over(kind, failure)
+        elif not self._dies(FaultPoint.BEFORE_REVIEWER):
+            self._then(checks.lasts_ms(), self._reviewed, checks, kind, failure)
+
+    def _reviewed(self, checks: Checks, kind: OutcomeKind, failure: Failure | None) -> None:
+        self._disk.used[self._issue.id] += _REVIEWER_TOKENS
+        total = self._report.facts.tokens.total_tokens + _REVIEWER_TOKENS
+        self._say(total_tokens=total, reviewer_tokens=Tokens(total_tokens=_REVIEWER_TOKENS))
+        verdict, made = checks.review(), self._verification
+        if verdict is None or made is None:
+            self._verification, failure = None, _NOT_REVIEWED
+        elif self._dies(FaultPoint.AFTER_REVIEWER):
+            return
+        else:
+            self._verification = replace(made, reviewer=verdict)
+        self._verification_over(kind, failure)
+
+    def _verification_over(self, kind: OutcomeKind, failure: Failure | None) -> None:
+        if self._verification is None or not self._dies(FaultPoint.AFTER_VERIFY):
             self._end(kind, failure)
 
     def _end(self, kind: OutcomeKind, failure: Failure | None) -> None:

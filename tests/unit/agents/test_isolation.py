@@ -195,3 +195,12 @@ def test_sockets_and_pipes_of_others_are_covered_and_those_of_the_session_are_no
     assert found[str(top / "home/mixed/s")] == found[str(top / "home/mixed/pipe")] == "--ro-bind"
     assert str(top / "root/MT-1/own.sock") not in found
     assert str(top / "tools/s") not in found
+
+
+def test_a_session_that_only_reads_cannot_write_to_its_checkout(top: Path) -> None:
+    cwd = top / "root/MT-1"
+    isolation = Isolation(hidden=(top / "root",), read_only=True).allowing(writable=[top / "state"])
+    options = told(isolation.wrap(["agent"], cwd=cwd))
+    places = {option[-1]: option[0] for option in options if option[0] in {"--bind", "--ro-bind"}}
+    assert places[str(cwd)] == "--ro-bind"
+    assert places[str(top / "state")] == "--bind"

@@ -175,3 +175,26 @@ def test_what_does_not_arrive_at_the_tracker(counts: models.OutboxCounts, tone: 
     found = [one for one in conditions(document) if "outbox" in (one.hint or "")]
     assert [one.tone for one in found] == ([] if tone is None else [tone])
     assert all("it has a cold" in one.text for one in found)
+
+
+def test_schedules_tell_what_is_next_and_what_is_not_filed() -> None:
+    story = populated()
+    document = state_document(story.state, story.history, now_ms=story.now, now=story.wall())
+    row = models.Schedule(
+        name="nightly",
+        cron="0 3 * * *",
+        timezone="UTC",
+        next_at="2026-12-01T03:00:00Z",
+        due=False,
+        last_due_at=None,
+        skipped=False,
+        issue_id=None,
+        issue_identifier=None,
+        issue_url=None,
+        issue_state=None,
+        failure=None,
+    )
+    later = structs.replace(row, name="weekly", next_at="2026-12-06T03:00:00Z", failure="no answer")
+    told = conditions(structs.replace(document, schedules=(later, row)))
+    found = [(one.tone, name) for one in told for name in ("weekly", "nightly") if name in one.text]
+    assert found == [("warn", "weekly"), ("info", "nightly")]

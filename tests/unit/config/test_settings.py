@@ -52,7 +52,10 @@ DEFAULTS: dict[str, object] = {
     "verify.setup_timeout_ms": 600_000,
     "verify.where": "workspace",
     "verify.rounds": 2,
+    "verify.reviewer": None,
     "verify.protect": (),
+    "rehearse.verify": False,
+    "rehearse.timeout_ms": 3_600_000,
     "agent.kind": "codex",
     "agent.fallback": None,
     "agent.rules": (),
@@ -216,6 +219,7 @@ DEFAULTS: dict[str, object] = {
     "retention.max_journal_bytes": 268_435_456,
     "pricing": {},
     "notify": (),
+    "schedules": (),
 }
 
 

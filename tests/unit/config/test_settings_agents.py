@@ -51,12 +51,18 @@ def test_every_agent_that_an_issue_may_be_given_to_is_in_use_once(parse: "Parse"
         agent_kinds=AGENT_SECTIONS,
     )
 
-    assert requested_agents(workflow.settings.agent) == ("codex", "a", "b")
+    assert requested_agents(workflow.settings.agent, workflow.settings.verify) == ("codex", "a", "b")
     assert [type(agent.settings) for agent in workflow.agents.values()] == [
         CodexSettings,
         ClaudeSettings,
         ClaudeSettings,
     ]
+
+
+def test_a_reviewer_is_an_agent_in_use_and_verification_is_on_by_it_alone(parse: "Parse") -> None:
+    workflow = parse(f"{HEAD}agents: {{critic: {{kind: codex}}}}\nverify: {{reviewer: critic}}\n---\nx")
+    assert list(workflow.agents) == ["codex", "critic"]
+    assert workflow.settings.verify.is_set
 
 
 def test_labels_and_states_of_rules_are_compared_without_case(parse: "Parse") -> None:
@@ -71,6 +77,12 @@ def test_labels_and_states_of_rules_are_compared_without_case(parse: "Parse") ->
     ("text", "line", "message", "hint"),
     [
         ("agents:\n  codex: {model: x}", 4, "agents.codex is a kind of agents", "choose another name"),
+        (
+            "verify:\n  reviewer: crtic\nagents: {critic: {kind: codex}}",
+            4,
+            'verify.reviewer "crtic" is no agent',
+            "critic",
+        ),
         ("agents:\n  Fast: {kind: codex}", 4, "agents.Fast is no name for an agent", "a-z"),
         ("agents:\n  a/b: {kind: codex}", 4, "agents.a/b is no name for an agent", "a-z"),
         ("agents:\n  a: codex", 4, "agents.a must be a map", "kind first"),

@@ -65,6 +65,7 @@ BY_SHAPE = {
     "map of label to value": NOT_A_MAP,
     "list of rules": NOT_A_LIST,
     "list of scripts": ("5", "{a: 1}", "[7]", "[{name: x}]", "[{run: x, timeout_ms: 0}]"),
+    "list of schedules": ("5", "{a: 1}", "[7]", "[{name: x}]", "[{name: x, cron: 0 0 30 2 *, title: T}]"),
     "list of targets": (),  # what is wrong is a warning: test_notify.py
     "name of an agent": (*NOT_TEXT, *BLANK, NUL, "nobody"),
     "map of name to settings": NOT_A_MAP,

@@ -2,28 +2,32 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from harness.asking import FakeOperator, no_checks
 from harness.binding import SECRET, FakeTracker, MovingTracker, StoryCore, make_context
 from harness.chronicle import Chronicle, populated
 from harness.journalling import event, run, written
 from harness.scheduling import make_failure, make_issue
-from symphony.api.interface import ConflictError, UnavailableError
-from symphony.api.models import Stars, utc_text
+from symphony.api.interface import ConflictError, UnavailableError, UnknownError
+from symphony.api.models import NewIssue, Stars, utc_text
 from symphony.daemon.core import ActionRequest
 from symphony.daemon.operator import Limits, Parts, ServiceOperator
-from symphony.domain import Category, SymphonyError
+from symphony.domain import Category, Issue, SymphonyError
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
 from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind, WakeAsked
+from symphony.trackers.base import NewIssue as TrackerIssue
 from symphony.trackers.base import TrackerError
+from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio
 
@@ -254,6 +258,44 @@ async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Pat
 
 
 # --- moves ---
+
+
+async def test_an_issue_is_created_at_the_tracker_and_asks_for_a_poll(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.holds = True
+    tracker = MemoryTracker()
+    desk.context = make_context(tmp_path, cast("FakeTracker", tracker))
+    given = NewIssue(title=f"Fix {SECRET}", body="b", labels=("bug",), skill="web")
+    created = await desk.operator.create_issue(given)
+    (issue,) = await tracker.fetch_issues_by_ids([created.issue_id])
+    assert (issue.state, issue.labels, created.state) == ("Todo", ("bug", "skill:web"), "Todo")
+    assert SECRET not in f"{issue.title} {created.title}"
+    assert desk.held == [WakeAsked(reason="operator", by_operator=True)]
+    desk.context = make_context(tmp_path, FakeTracker())
+    with pytest.raises(SymphonyError) as refused:
+        await desk.operator.create_issue(given)
+    assert refused.value.failure.category is Category.INVALID_TRACKER_CONFIG
+    assert (await desk.operator.schedules()).schedules == ()
+    with pytest.raises(UnknownError):
+        await desk.operator.run_schedule("nightly")
+
+
+async def test_an_issue_whose_answer_is_lost_is_tried_again_with_the_same_key(tmp_path: Path) -> None:
+    class LosingTracker(MemoryTracker):
+        answers = 0
+
+        @override
+        async def create_issue(self, new: TrackerIssue, *, key: str, since: datetime) -> Issue:
+            issue = await super().create_issue(new, key=key, since=since)
+            self.answers += 1
+            if self.answers == 1:
+                raise TrackerError(make_failure("the answer is lost"))
+            return issue
+
+    desk, tracker = Desk(tmp_path), LosingTracker()
+    desk.context = make_context(tmp_path, cast("FakeTracker", tracker))
+    await desk.operator.create_issue(NewIssue(title="a"))
+    assert len(await tracker.fetch_issues_by_states(["Todo"])) == 1
 
 
 async def test_a_move_is_made_in_the_tracker_and_asks_for_a_poll(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """When merges are rehearsed: for another set of ready branches, and when the base moves; one at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import anyio
 import pytest
+from msgspec import structs
 
 from harness.scheduling import make_failure, make_issue, make_settings
+from symphony.api import models
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.daemon.rehearsals import Rehearsals
 from symphony.domain import SymphonyError
@@ -78,6 +80,10 @@ def ready(*names: str, head: str = "h") -> State:
     return initial_state(make_settings(), epoch="e").changed(results=results)
 
 
+async def _never(*_: object) -> models.Rehearsal:
+    raise AssertionError("it is not asked for")
+
+
 @dataclass
 class Stage:
     """Rehearsals with a repository and a state that a test changes."""
@@ -88,9 +94,14 @@ class Stage:
     notices: int = 0
     look_s: float = 600.0
     timeout_s: float = DEADLINE_S
+    verify: Callable[[object, models.Rehearsal], Awaitable[models.Rehearsal]] | None = None
 
     def made(self) -> Rehearsals:
-        settings = SimpleNamespace(workspace=SimpleNamespace(repo="/repo"))
+        settings = SimpleNamespace(
+            workspace=SimpleNamespace(repo="/repo"),
+            verify="the commands",
+            rehearse=SimpleNamespace(verify=self.verify is not None),
+        )
         context = cast("RuntimeContext", SimpleNamespace(settings=settings, workspaces=self.repository))
         return Rehearsals(
             context=lambda: context,
@@ -99,7 +110,15 @@ class Stage:
             on_changed=self.noticed,
             look_s=self.look_s,
             timeout_s=self.timeout_s,
+            verify=self.verify or _never,
         )
+
+    async def until_verified(self, rehearsals: Rehearsals) -> str:
+        """The base of the rehearsal that shows a result of the commands."""
+        with anyio.fail_after(DEADLINE_S):
+            while rehearsals.latest is None or rehearsals.latest.verified is None:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        return rehearsals.latest.base_commit
 
     def noticed(self) -> None:
         self.notices += 1
@@ -191,3 +210,50 @@ async def test_a_rehearsal_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(UnavailableError) as caught:
         await stage.made().rehearse()
     assert caught.value.code == "rehearsal_timeout"
+
+
+async def test_a_result_of_the_commands_is_for_one_base_and_is_kept_for_it() -> None:
+    tried = list[str]()
+    stage = Stage(state=ready("1"), look_s=0.01)
+
+    async def verify(_: object, found: models.Rehearsal) -> models.Rehearsal:
+        tried.append(found.base_commit)
+        if len(tried) == 1:  # the base moves meanwhile
+            stage.repository.base = "b" * 40
+            await stage.repository.until_asked(2)
+            await anyio.wait_all_tasks_blocked()
+        passed = models.VerifiedMerge(status="passed", breaks=None, message="", checks=())
+        return structs.replace(found, verified=passed)
+
+    stage.verify = verify
+    rehearsals = stage.made()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rehearsals.run)
+        assert await stage.until_verified(rehearsals) == "b" * 40
+        stage.becomes(rehearsals, ready())
+        await anyio.wait_all_tasks_blocked()
+        stage.becomes(rehearsals, ready("1"))
+        assert await stage.until_verified(rehearsals) == "b" * 40
+        tasks.cancel_scope.cancel()
+    assert tried == ["a" * 40, "b" * 40]
+
+
+async def test_commands_that_cannot_be_run_are_tried_again_for_other_branches_only() -> None:
+    tried = list[int]()
+
+    async def verify(_: object, found: models.Rehearsal) -> models.Rehearsal:
+        tried.append(len(found.branches))
+        raise SymphonyError(make_failure())
+
+    stage = Stage(state=ready("1"), look_s=0.01, verify=verify)
+    rehearsals = stage.made()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rehearsals.run)
+        await stage.repository.until_asked(1)
+        await anyio.sleep(0.05)
+        stage.becomes(rehearsals, ready("1", "2"))
+        with anyio.fail_after(DEADLINE_S):
+            while len(tried) < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert tried == [1, 2]

@@ -46,7 +46,8 @@ def _admit(folder: Path, settings: Mapping[str, Any], prompt: str) -> tuple[str,
 def test_settings_that_are_shown_are_accepted(tmp_path: Path, shown: str) -> None:
     settings = {**BASE}
     for section, values in yaml.safe_load(shown).items():
-        settings[section] = {**settings.get(section, {}), **values}
+        is_list = isinstance(values, list)
+        settings[section] = values if is_list else {**settings.get(section, {}), **values}
     settings["agent"] = {**BASE["agent"], **settings["agent"]}
     kind = settings["tracker"].get("kind", "markdown")
     settings["tracker"] = {"kind": kind, "provider": PROVIDER.get(kind, {}), **settings["tracker"]}

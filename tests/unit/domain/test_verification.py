@@ -2,7 +2,16 @@
 
 import pytest
 
-from symphony.domain import PATTERNS_ONLY, CheckRun, Verification, VerificationStatus
+from symphony.domain import (
+    MAX_REMARK_CHARS,
+    MAX_REVIEWER_REMARKS,
+    PATTERNS_ONLY,
+    CheckRun,
+    ReviewerRemark,
+    ReviewerVerdict,
+    Verification,
+    VerificationStatus,
+)
 
 OK = CheckRun(name="lint", exit_code=0)
 BAD = CheckRun(name="tests", exit_code=2, output_tail="x\n```\n1 failed\n")
@@ -78,3 +87,41 @@ def test_secrets_are_masked_everywhere() -> None:
     assert masked.checks[1] == OK
     assert Verification(head="abc").masked(PATTERNS_ONLY) == Verification(head="abc")
     assert SKIPPED.ended.startswith("was skipped")
+
+
+REMARK = ReviewerRemark(file="src/a.py", line=7, text="```\nthe sum is wrong")
+REFUSED = ReviewerVerdict(reviewer="critic", approves=False, remarks=(REMARK,))
+APPROVED = ReviewerVerdict(reviewer="critic", approves=True)
+
+
+def test_a_reviewer_that_asks_for_changes_is_a_failure_and_an_approval_changes_nothing() -> None:
+    assert Verification(head="abc", checks=(OK,), reviewer=REFUSED).status is VerificationStatus.FAILED
+    assert Verification(head="abc", checks=(OK,), reviewer=APPROVED).passed
+    assert not Verification(head="abc", checks=(BAD,), reviewer=APPROVED).passed
+    assert Verification(head="abc", checks=(OLD,), reviewer=APPROVED).status is VerificationStatus.BASE_FAILED
+    assert Verification(head="abc", checks=(OLD,), reviewer=REFUSED).status is VerificationStatus.FAILED
+
+
+def test_the_verdict_stands_in_the_line_and_the_remarks_in_the_evidence() -> None:
+    refused = Verification(head="abc", checks=(OK,), reviewer=REFUSED)
+    assert refused.line == "reviewer critic requests changes (1 remark)"
+    assert "````text\nsrc/a.py:7: ```" in refused.evidence()
+    assert Verification(head="abc", checks=(OK,), reviewer=APPROVED).line == (
+        "lint passed; reviewer critic approves"
+    )
+    assert Verification(head="abc", reviewer=APPROVED).line == "reviewer critic approves"
+    assert "reviewer" not in Verification(head="abc", checks=(OK,), reviewer=APPROVED).evidence()
+
+
+def test_many_long_remarks_are_cut_in_the_evidence() -> None:
+    long = ReviewerRemark(file="a", text="x" * MAX_REMARK_CHARS)
+    verdict = ReviewerVerdict(reviewer="critic", approves=False, remarks=(long,) * MAX_REVIEWER_REMARKS)
+    assert len(Verification(head="abc", reviewer=verdict).evidence()) < 30_000
+
+
+def test_secrets_in_remarks_are_masked() -> None:
+    secret = "ghp_" + "a1B2" * 9
+    verdict = ReviewerVerdict(
+        reviewer="critic", approves=False, remarks=(ReviewerRemark(file=secret, text=secret),)
+    )
+    assert secret not in repr(Verification(head="abc", reviewer=verdict).masked(PATTERNS_ONLY))

@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain import Category, CheckRun, Verification, VerificationStatus
+from symphony.domain import (
+    Blame,
+    Category,
+    CheckRun,
+    Failure,
+    ReviewerRemark,
+    ReviewerVerdict,
+    Tokens,
+    Verification,
+    VerificationStatus,
+)
 from symphony.scheduler import (
+    MAX_NOT_REVIEWED,
     ClaimKind,
     CleanWorkspace,
     DeliveredBranch,
@@ -28,12 +39,14 @@ from symphony.scheduler import (
     Resume,
     ResumeReason,
     RunEnded,
+    RunStage,
     StartRun,
     StopReason,
     StopRun,
     is_verified,
 )
 
+INTERRUPTED = Resume(reason=ResumeReason.INTERRUPTED)
 PASSED = Verification(head="abc", checks=(CheckRun(name="tests", exit_code=0),))
 FAILED = Verification(
     head="abc", checks=(CheckRun(name="tests", exit_code=2, output_tail="1 failed"), CheckRun(name="lint"))
@@ -125,6 +138,17 @@ def test_after_the_rounds_the_issue_is_blocked_with_the_evidence_until_a_person_
     assert story.said(MoveIssue)[-1].state == "Todo"
     assert "1" in story.state.blocked
     assert resume_of(story).handed_over_to is None
+    story.forget().tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
+    story.advance(2_000)
+    assert [start.resume.reason for start in story.said(StartRun) if start.resume] == [
+        ResumeReason.VERIFY_FAILED
+    ]
+
+
+def test_blocked_work_that_the_tracker_does_not_move_back_goes_on_where_it_is() -> None:
+    story = verified(handing_over(verify_rounds=0), FAILED)
+    story.look()  # the tracker refused the move
+    assert "1" in story.state.blocked
     story.forget().tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
     story.advance(2_000)
     assert [start.resume.reason for start in story.said(StartRun) if start.resume] == [
@@ -276,13 +300,11 @@ def test_only_the_very_commit_that_passed_is_verified() -> None:
     assert not is_verified(None, "abc")
 
 
-def left_running(state: str, *, delivered: bool = True) -> Story:
+def left_running(state: str, *, delivered: bool = True, resume: Resume = INTERRUPTED) -> Story:
     """A daemon was killed when the agent had moved its issue, and before it verified anything."""
     branch = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1, pushed=True)
     issue = make_issue()
-    claim = RecoveredClaim(
-        issue=issue, kind=ClaimKind.RUNNING, resume=Resume(reason=ResumeReason.INTERRUPTED)
-    )
+    claim = RecoveredClaim(issue=issue, kind=ClaimKind.RUNNING, resume=resume)
     result = IssueResult(issue=issue, delivered=branch)
     story = Story(make_issue(state=state), verify_rounds=1)
     story.tell(Recovered(claims=(claim,), results=(result,) if delivered else ()))
@@ -304,6 +326,13 @@ def test_a_run_that_was_cut_off_goes_on_in_an_active_state_and_ends_without_work
     assert left_running("Done", delivered=False).said(StartRun) == []
 
 
+def test_an_answer_that_no_turn_began_with_is_not_lost_to_a_verification() -> None:
+    answered = Resume(reason=ResumeReason.ANSWERED, answer="the first one", after_handoff=True)
+    (start,) = left_running("Backlog", resume=answered).said(StartRun)
+    assert start.resume is not None
+    assert start.resume.answer == "the first one"
+
+
 def test_work_stays_where_it_is_if_no_state_is_known_to_send_it_back_to() -> None:
     left = RecoveredClaim(
         issue=make_issue(state="Done"),
@@ -315,3 +344,86 @@ def test_work_stays_where_it_is_if_no_state_is_known_to_send_it_back_to() -> Non
     verified(story.advance(1_000), FAILED)
     assert story.said(MoveIssue) == []
     assert resume_of(story).reason is ResumeReason.VERIFY_FAILED
+
+
+# --- the reviewer ---
+
+REMARK = ReviewerRemark(file="src/a.py", line=7, text="the sum is wrong")
+REFUSED = replace(PASSED, reviewer=ReviewerVerdict(reviewer="critic", approves=False, remarks=(REMARK,)))
+APPROVED = replace(PASSED, reviewer=ReviewerVerdict(reviewer="critic", approves=True, remarks=(REMARK,)))
+SILENT = Failure(category=Category.NOT_REVIEWED, blame=Blame.HOST, message="reviewer critic gave no verdict")
+
+
+def test_the_remarks_of_a_reviewer_go_to_the_conversation_within_the_same_rounds() -> None:
+    story = verified(handing_over(), REFUSED)
+    assert [(move.state, move.reason) for move in story.said(MoveIssue)] == [
+        ("Todo", MoveReason.VERIFY_FAILED)
+    ]
+    resume = resume_of(story)
+    assert resume.reason is ResumeReason.VERIFY_FAILED
+    assert "src/a.py:7: the sum is wrong" in (resume.answer or "")
+    assert story.state.results["1"].verify_rounds == 1
+    assert not is_verified(story.state.results["1"], "abc")
+    story = verified(handing_over(verify_rounds=0), REFUSED)
+    assert story.state.blocked["1"].failure.category is Category.VERIFY_FAILED
+    assert "the sum is wrong" in story.said(PostComment)[-1].body
+
+
+def test_an_approval_is_told_with_its_remarks() -> None:
+    story = verified(handing_over(), APPROVED).advance(2_000)
+    assert is_verified(story.state.results["1"], "abc")
+    body = story.said(PostComment)[-1].body
+    assert "reviewer critic approves" in body
+    assert "src/a.py:7: the sum is wrong" in body
+
+
+def test_work_without_a_verdict_is_verified_again_and_then_left_to_a_person() -> None:
+    story = verified(handing_over(), None, failure=SILENT)
+    for count in range(1, MAX_NOT_REVIEWED):
+        assert story.state.results["1"].not_reviewed == count
+        assert "1" not in story.state.blocked
+        assert not story.said(MoveIssue), "the agent is not told of it"
+        story.forget().advance(600_000)
+        (start,) = story.said(StartRun)
+        assert start.resume is not None
+        assert start.resume.reason is ResumeReason.VERIFY
+        story.report(workspace_path="/ws/1")
+        verified(story, None, failure=SILENT, progress=False)
+    blocked = story.state.blocked["1"]
+    assert blocked.failure.category is Category.NOT_REVIEWED
+    assert "reviewer critic gave no verdict" in story.said(PostComment)[-1].body
+    result = story.state.results["1"]
+    assert (result.verify_rounds, result.not_reviewed) == (0, 0)
+    assert not is_verified(result, "abc")
+    moved(story).forget().tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
+    story.advance(2_000)
+    assert [start.resume.reason for start in story.said(StartRun) if start.resume] == [ResumeReason.VERIFY]
+
+
+def test_a_verdict_ends_the_count() -> None:
+    story = verified(handing_over(), None, failure=SILENT).advance(600_000)
+    story.report(workspace_path="/ws/1")
+    verified(story, APPROVED)
+    assert story.state.results["1"].not_reviewed == 0
+
+
+def test_what_a_reviewer_uses_is_no_part_of_the_conversation() -> None:
+    story = handing_over()
+    used = Tokens(total_tokens=700)
+    story.report(total_tokens=1_700, reviewer_tokens=used)
+    verified(story, REFUSED)
+    thread = resume_of(story).thread
+    assert thread is not None
+    assert thread.tokens.total_tokens == 1_000
+    assert story.state.results["1"].usage.tokens.total_tokens == 1_700
+
+
+def test_a_reviewer_that_uses_up_the_tokens_of_the_issue_is_stopped_and_a_person_is_asked() -> None:
+    story = handing_over(max_tokens_per_issue=1_500)
+    story.report(stage=RunStage.VERIFYING, total_tokens=1_400, reviewer_tokens=Tokens(total_tokens=400))
+    assert not story.said(StopRun)
+    story.report(stage=RunStage.VERIFYING, total_tokens=1_600, reviewer_tokens=Tokens(total_tokens=600))
+    assert [(one.reason, one.verify) for one in story.said(StopRun)] == [(StopReason.BUDGET, False)]
+    verified(story, None, kind=OutcomeKind.CANCELED)
+    assert story.state.blocked["1"].failure.category is Category.BUDGET_ISSUE
+    assert resume_of(story).reason is ResumeReason.VERIFY

@@ -19,7 +19,15 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from symphony.domain import Category, Issue, template_view
-from symphony.trackers.base import Comment, Tracker, TrackerError, skipped_by
+from symphony.trackers.base import (
+    Comment,
+    CreatingCapability,
+    NewIssue,
+    Tracker,
+    TrackerError,
+    creation_problem,
+    skipped_by,
+)
 from symphony.trackers.comments import UpsertOutcome, upsert_comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.memory import MemoryTracker
@@ -412,3 +420,18 @@ async def test_comments_need_an_issue(desk: Desk) -> None:
         await desk.tracker.list_comments("SYM-9")
     with pytest.raises(TrackerError):
         await desk.tracker.put_comment("SYM-9", "x", key="k", comment_id=None)
+
+
+async def test_a_repeated_create_gives_one_issue(desk: Desk) -> None:
+    tracker, since = desk.tracker, datetime(2026, 1, 1, tzinfo=UTC)
+    assert isinstance(tracker, CreatingCapability)
+    assert creation_problem(tracker, "board") is None
+    new = NewIssue(title="Look: for updates", body="First\n\nthen", state="Todo", labels=("Chore",))
+    made = await tracker.create_issue(new, key="k", since=since)
+    again = await tracker.create_issue(new, key="k", since=since)
+    other = await tracker.create_issue(new, key="l", since=since)
+    assert again == made
+    assert other.id != made.id
+    assert (made.title, made.description, made.state) == ("Look: for updates", "First\n\nthen", "Todo")
+    assert made.labels == ("chore",)
+    assert await ids(desk, "Todo") == [made.id, other.id]

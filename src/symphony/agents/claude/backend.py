@@ -147,6 +147,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
                     envelope=envelope,
                     server=None if server is None else server.argv,
                     agent_lists_skills=briefing.agent_lists_skills,
+                    read_only=request.read_only,
                 ),
             )
             if server is not None:

@@ -55,6 +55,7 @@ _PROTOCOL: Final = (
 _COMMIT_TOOLS: Final = ("Bash(git add:*)", "Bash(git commit:*)")
 # These leave the workspace, or outlast the turn.
 _FORBIDDEN_TOOLS: Final = ("EnterWorktree", "ExitWorktree", "CronCreate", "ScheduleWakeup")
+_EDITING_TOOLS: Final = ("Edit", "Write", "NotebookEdit")
 
 
 def session_arguments(
@@ -66,6 +67,7 @@ def session_arguments(
     envelope: str | None = None,
     server: Sequence[str] | None = None,
     agent_lists_skills: bool = True,
+    read_only: bool = False,
 ) -> tuple[str, ...]:
     """Return the arguments of one process. Free text is one word with its option, so it is never an option.
 
@@ -77,6 +79,7 @@ def session_arguments(
         envelope: appended to the system prompt. A conversation does not remember it.
         server: the command of the MCP server with the daemon's tools, or None.
         agent_lists_skills: if False, Claude lists no skills by itself.
+        read_only: Claude has no tools that edit files or commit.
     """
     words = [*_PROTOCOL, "--permission-mode", settings.permission_mode]
     words += ["--setting-sources", "user", "--strict-mcp-config", "--add-dir", str(cwd)]
@@ -85,13 +88,15 @@ def session_arguments(
     words += [] if settings.effort is None else [f"--effort={settings.effort}"]
     words += [] if envelope is None else [f"--append-system-prompt={envelope}"]
     words += [] if agent_lists_skills else ["--disable-slash-commands"]
-    allowed = [*_COMMIT_TOOLS]
+    allowed = [] if read_only else [*_COMMIT_TOOLS]
+    forbidden = [*_FORBIDDEN_TOOLS, *(_EDITING_TOOLS if read_only else ())]
     if server is not None:
         command, *arguments = server
         config = {"mcpServers": {SERVER_NAME: {"command": command, "args": arguments}}}
         words += [f"--mcp-config={json.dumps(config)}"]
         allowed += [f"mcp__{SERVER_NAME}"]
-    words += [f"--allowedTools={','.join(allowed)}", f"--disallowedTools={','.join(_FORBIDDEN_TOOLS)}"]
+    words += [f"--allowedTools={','.join(allowed)}"] if allowed else []
+    words += [f"--disallowedTools={','.join(forbidden)}"]
     return tuple(words)
 
 

@@ -115,7 +115,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         credentials = CREDENTIAL_VARIABLES | await self._read_providers()
         session = CodexSession(
             await self.start(LaunchOptions.for_session(request, cwd)),
-            settings=self.settings,
+            settings=protocol.without_writing(self.settings) if request.read_only else self.settings,
             request=request,
             cwd=cwd,
             events=EventQueue(),

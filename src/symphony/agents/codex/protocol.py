@@ -218,6 +218,14 @@ def turn_sandbox(settings: CodexSettings, cwd: Path) -> Json | None:
             return None
 
 
+def without_writing(settings: CodexSettings) -> CodexSettings:
+    """Return the settings of a session that only reads; a sandbox that is switched off stays off."""
+    mode = (turn_sandbox(settings, Path("/")) or {}).get("type")
+    if mode != "workspaceWrite":
+        return settings
+    return settings.model_copy(update={"thread_sandbox": "read-only", "turn_sandbox_policy": None})
+
+
 # --- errors ------------------------------------------------------------------------------------------------
 
 INSTALL_HINT: Final = "install it with `npm install -g @openai/codex`, or set codex.command to where it is"

@@ -220,7 +220,7 @@ def _create_repository(repository: Path, agent: str) -> None:
             (board / source.name).write_text(text, encoding="utf-8")
     if agent == "scripted":
         workflow = repository / "WORKFLOW.md"
-        command = json.dumps(scripted_agent.command())
+        command = json.dumps(scripted_agent.command("--threads", str(repository.parent / "threads")))
         line = f"command: {command}  # the scripted agent: no model is involved"
         text = workflow.read_text(encoding="utf-8").replace("command: codex app-server", line)
         workflow.write_text(text, encoding="utf-8")
@@ -576,6 +576,10 @@ class ProgressLines:
                 reason = f" ({outcome.failure.message})" if outcome.failure else ""
                 commits = plural(run.report.facts.commits, "commit")
                 self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
+                checked = outcome.verification
+                if checked is not None:
+                    known = "verified" if checked.passed else "not verified, sent back to its agent"
+                    self._print(run.issue.identifier, f"{known}: {checked.line}")
         for issue_id in after.blocked.keys() - before.blocked.keys():
             blocked = after.blocked[issue_id]
             self._print(blocked.issue.identifier, f"blocked: {describe_blocked(blocked)}")

@@ -15,7 +15,6 @@ import click
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.command.placeholders import placeholder_problems
 from symphony.agents.registry import skill_places
-from symphony.cli.commands.issue import used_numbers
 from symphony.cli.failures import CommandError, ExitCode, printable
 from symphony.cli.main import CHANGED_DIRECTORY, program_name
 from symphony.cli.migration import migrate
@@ -35,6 +34,7 @@ from symphony.cli.scaffolding import (
 )
 from symphony.config import WorkflowFile, WorkflowReport, read_workflow_file
 from symphony.daemon.admission import judge
+from symphony.daemon.issue_numbers import used_numbers
 from symphony.domain import BOARD_PATH
 from symphony.files import write_atomic
 from symphony.frontmatter import FrontMatterError, Profile, load, split

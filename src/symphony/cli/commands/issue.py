@@ -2,10 +2,9 @@
 
 import getpass
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,9 @@ import click
 from msgspec import structs
 from rich.text import Text
 
+from symphony.api.models import CreatedIssue, NewIssue
+from symphony.cli.client import connect
+from symphony.cli.commands.schedules import print_created
 from symphony.cli.documents import (
     BoardBlocker,
     BoardComment,
@@ -23,7 +25,7 @@ from symphony.cli.documents import (
     IssueCommented,
     IssueMoved,
 )
-from symphony.cli.failures import CommandError, warn
+from symphony.cli.failures import CommandError, require_person, warn
 from symphony.cli.formatting import console_for, print_blocks, table
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import (
@@ -37,11 +39,9 @@ from symphony.cli.options import (
     read_text_argument,
     text_file_option,
 )
-from symphony.config import STATE_DIR_VARIABLE, ResolveError, default_workspace_root, resolve_root
-from symphony.daemon.state_dir import journal_path, locate
+from symphony.daemon.issue_numbers import read_section, used_numbers
 from symphony.domain import (
     BOARD_PATH,
-    BRANCH_PREFIX,
     Blame,
     Category,
     Failure,
@@ -50,9 +50,7 @@ from symphony.domain import (
     natural_order,
     normalise_state,
 )
-from symphony.frontmatter import FrontMatterError, Profile, load, split
-from symphony.journal.model import UnusableError
-from symphony.journal.reader import open_reader
+from symphony.frontmatter import FrontMatterError
 from symphony.processes.table import RUN_ID_VARIABLE
 from symphony.trackers.markdown import (
     AGENT,
@@ -61,13 +59,11 @@ from symphony.trackers.markdown import (
     BoardConfig,
     CommentStore,
     IssueDraft,
-    IssueNumbers,
     StoredComment,
     author_name,
     doubtful_states,
     printable,
 )
-from symphony.workspaces import BRANCH_CLAIMS, Layout, all_refs, common_dir
 
 _MAX_TEXT_CHARS: Final = 1_048_576
 _PIPE_WIDTH: Final = 200
@@ -80,8 +76,8 @@ _board_option = click.option(
 
 issue = LazyGroup(
     "issue",
-    help="Work with the issues of a Markdown board: one file each, in .symphony/issues.",
-    short_help="Work with the issues of a Markdown board.",
+    help="Create issues, and work with those of a Markdown board: one file each, in .symphony/issues.",
+    short_help="Create issues, and work with those of a Markdown board.",
     epilog="""\b
 Examples:
   symphony issue new "Fix the login page" --priority 2 --label bug
@@ -94,12 +90,17 @@ Examples:
 @issue.command(
     epilog="""\b
 Examples:
-  symphony issue new "Fix the login page" -d "It shows a blank screen."
+  symphony issue new "Fix the login page" --body "It shows a blank screen."
   symphony issue new "Add a test" -F notes.md --blocked-by SYM-1
+  symphony issue new --title "Update the dependencies" --label chore --json
+
+On another tracker than a Markdown board the issue is created by the running daemon, or by the command itself;
+--priority and --blocked-by are for boards only.
 """
 )
-@click.argument("title")
-@click.option("-d", "--description", help="What is to be done, in Markdown.")
+@click.argument("title", required=False)
+@click.option("--title", "title_option", metavar="TEXT", help="The title, instead of the argument.")
+@click.option("-d", "--body", "--description", "description", help="What is to be done, in Markdown.")
 @text_file_option
 @click.option("-s", "--state", help="The state to begin in.  [default: the first active state]")
 @click.option("-l", "--label", "labels", multiple=True, help="A label; may be repeated.")
@@ -109,7 +110,8 @@ Examples:
 @_board_option
 def new(
     *,
-    title: str,
+    title: str | None,
+    title_option: str | None,
     description: str | None,
     file: str | None,
     state: str | None,
@@ -119,14 +121,23 @@ def new(
     as_json: bool,
     workflow: Path | None,
 ) -> None:
-    """Write a new issue under the next number; print its id and file.
+    """Create an issue; print its identifier, and its file or address.
 
-    No number is given twice, even after its issue was deleted.
+    On a Markdown board no number is given twice, even after its issue was deleted.
     """
+    if (title is None) is (title_option is None):
+        raise click.UsageError("give the title: as an argument, or by --title")
+    title = title or title_option or ""
     if file is not None:
         if description is not None:
-            raise click.UsageError("--description and --file exclude each other")
+            raise click.UsageError("--body and --file exclude each other")
         description = read_text_argument(None, file, what="description", most=_MAX_TEXT_CHARS)
+    if (other := _other_tracker(workflow)) is not None:
+        if priority is not None or blocked_by:
+            raise click.UsageError("--priority and --blocked-by are for Markdown boards only")
+        given = NewIssue(title=title, body=description or "", state=state, labels=labels)
+        print_created(_create_at_tracker(other, given), as_json=as_json)
+        return
     board = open_board(workflow)
     config = board.config
     if state is not None:
@@ -362,15 +373,35 @@ def _lines(text: str) -> Text:
     return Text("\n").join(_line(line.replace("\t", "    ")) for line in text.split("\n"))
 
 
-# --- which board is meant, and which numbers were used ---------------------------------------------------
+# --- which board is meant -------------------------------------------------------------------------------
 #
 # Only single sections of WORKFLOW.md are read, so that a prompt that does not compile, or a variable that is
 # not set, does not keep anyone from working with the board.
 
-_MAX_BYTES: Final = 1_048_576
-_NUMBERS: Final = "symphony/numbers"
-_KEY_DIGEST: Final = re.compile(r"-[0-9a-f]{8}\Z")
-"""The end of a workspace key that differs from the identifier, because another issue has that key."""
+
+def _other_tracker(workflow: Path | None) -> Path | None:
+    """The workflow file in use, if its tracker is not a Markdown board."""
+    if workflow is None:
+        folders = directories_upwards(current_directory())
+        files = (folder / WORKFLOW_NAME for folder in folders)
+        workflow = next((file for file in files if file.is_file()), None)
+    try:
+        kind = None if workflow is None else _read_section(workflow, "tracker").get("kind")
+    except SymphonyError:
+        return None  # `open_board` tells of it
+    return None if kind in {None, "markdown"} else workflow
+
+
+def _create_at_tracker(workflow: Path, given: NewIssue) -> CreatedIssue:
+    """Create an issue by the daemon, or without one directly."""
+    require_person("create issues", hint="say in your last message which issue is missing")
+    client = connect(workflow, os.environ)
+    if client is not None:
+        return client.create_issue(given)
+    from symphony.cli.commands.tracker import run_on_tracker  # noqa: PLC0415 - all adapters: slow to import
+    from symphony.daemon.new_issues import create_given  # noqa: PLC0415 - as above
+
+    return run_on_tracker(workflow, partial(create_given, given=given, now=datetime.now(UTC)))
 
 
 def open_board(workflow: Path | None) -> Board:
@@ -409,32 +440,6 @@ def open_board(workflow: Path | None) -> Board:
     )
 
 
-def used_numbers(board: Path, workflow: Path | None, environment: Mapping[str, str]) -> IssueNumbers:
-    """Issues that left a trace, so that a new one does not get the number, and the branch, of a deleted one.
-
-    Traces are branches here and in remotes, records of workspaces, and the journal; a source that cannot be
-    read is skipped. The highest number is kept in the git directory around the board, which linked worktrees
-    share and which is never committed; in the folder of the board if there is no writable git directory.
-
-    Args:
-        board: the folder of the issue files.
-        workflow: the workflow file; None stands for the nearest one above the board.
-        environment: variables that its `workspace` section may refer to.
-    """
-    git_dirs = (common_dir(folder) for folder in board.parents if os.path.lexists(folder / ".git"))
-    git_dir = next((found for found in git_dirs if found is not None), None)
-    if workflow is None:
-        files = (folder / WORKFLOW_NAME for folder in board.parents)
-        workflow = next((file for file in files if file.is_file()), None)
-    names = set() if git_dir is None else set(_branch_names(git_dir))
-    if workflow is not None:
-        names.update(_workspace_names(workflow, environment))
-        names.update(_journal_names(journal_path(workflow, environment)))
-    names |= {_KEY_DIGEST.sub("", name) for name in names}
-    folder = board if git_dir is None or not os.access(git_dir, os.W_OK) else git_dir / _NUMBERS
-    return IssueNumbers(folder=folder, names=frozenset(names))
-
-
 def _configured_board(file: Path) -> BoardConfig | None:
     """The board that a WORKFLOW.md describes; None if it describes another kind of tracker."""
     tracker = _read_section(file, "tracker")
@@ -460,16 +465,12 @@ def _read_section(file: Path, name: str) -> Mapping[str, object]:
         CommandError: the file or its front matter cannot be read.
     """
     try:
-        with file.open("rb") as opened:
-            parts = split(opened.read(_MAX_BYTES))
-        front = None if parts is None else load(parts.front, profile=Profile.CORE)
+        return read_section(file, name)
     except OSError as error:
         hint = "name the file with --workflow, or its directory with -C"
         raise _unusable(file, error.strerror or str(error), hint) from error
     except FrontMatterError as error:
         raise _unusable(file, error.message, "correct the front matter", line=error.line) from error
-    section = None if front is None else front.value.get(name)
-    return section if isinstance(section, dict) else {}
 
 
 def _unusable(file: Path, message: str, hint: str, *, line: int | None = None) -> CommandError:
@@ -484,54 +485,3 @@ def _unusable(file: Path, message: str, hint: str, *, line: int | None = None) -
             where=str(file) if line is None else f"{file}:{line}",
         )
     )
-
-
-def _branch_names(git_dir: Path) -> Iterator[str]:
-    """The issues that have, or had, a branch here or in a remote."""
-    for ref in (*all_refs(git_dir, "refs/heads/"), *all_refs(git_dir, "refs/remotes/")):
-        _, found, name = ref.partition(f"/{BRANCH_PREFIX}")
-        if found:
-            yield name
-    yield from _json_stems(git_dir / BRANCH_CLAIMS)
-
-
-def _workspace_names(workflow: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """The issues that have a workspace, or a branch in a mirror or in the repository of the workspaces."""
-    try:
-        section = _read_section(workflow, "workspace")
-    except CommandError:
-        section = {}
-    root = None
-    if configured := section.get("root"):
-        variables = {**environment, STATE_DIR_VARIABLE: str(locate(workflow, environment))}
-        with suppress(ResolveError):
-            root = resolve_root(str(configured), base=workflow.parent, environment=variables)
-    layout = Layout(root or default_workspace_root(environment))
-    yield from _json_stems(layout.records)
-    repositories = [path for path in _entries(layout.mirrors) if path.suffix == ".git"]
-    repo = section.get("repo")
-    if isinstance(repo, str) and (local := workflow.parent / repo).is_dir():
-        repositories += filter(None, [common_dir(local)])
-    for repository in repositories:
-        yield from _branch_names(repository)
-
-
-def _journal_names(journal: Path) -> Iterable[str]:
-    if not journal.is_file():
-        return ()
-    try:
-        with open_reader(journal) as reader:
-            return reader.identifiers()
-    except UnusableError:
-        return ()
-
-
-def _json_stems(folder: Path) -> Iterator[str]:
-    return (path.stem for path in _entries(folder) if path.suffix == ".json")
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []

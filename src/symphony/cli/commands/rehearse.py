@@ -1,6 +1,7 @@
-"""`symphony rehearse`: which finished branches merge together, and which conflict."""
+"""`symphony rehearse`: which finished branches merge together, which conflict, and which break the checks."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -8,13 +9,16 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from symphony.api.models import VerifiedMerge
 from symphony.cli.documents import RehearsalShown
 from symphony.cli.failures import ExitCode
 from symphony.cli.formatting import cell, console_for, print_blocks, table
 from symphony.cli.options import complete_issue, json_option, print_json, workflow_option
 from symphony.cli.queries import Queries
+from symphony.domain import one_line
 
-_STYLES: Final = {"merges": "green", "conflicts": "red", "merged": "dim"}
+_STYLES: Final = {"merges": "green", "conflicts": "red", "breaks": "red", "merged": "dim"}
+_SHOWN_LINES: Final = 15
 
 
 @click.command(
@@ -22,6 +26,7 @@ _STYLES: Final = {"merges": "green", "conflicts": "red", "merged": "dim"}
 Examples:
   symphony rehearse
   symphony rehearse SYM-3 SYM-5
+  symphony rehearse --verify
   symphony rehearse --json | jq -r '.branches[] | select(.outcome == "conflicts").issue_identifier'
 
 Merges the branches onto the present base branch, one after the other in the order of the board, as git
@@ -29,21 +34,37 @@ would, and changes no branch and no checkout. A branch that conflicts is left ou
 Without ISSUE it takes all that are ready for review. Needs git 2.39 or newer. Without a daemon it asks the
 tracker.
 
-Exit codes: 0 all go together, 1 some conflict, or there is nothing to merge, 3 the workflow is invalid, 5 the
-daemon does not answer.
+With --verify this command runs verify.commands on what merges, in a checkout of its own, as an agent runs
+commands. If they fail and pass on the base, it looks for the first branch with which they fail: it runs them
+again on half of the branches, and so on, for at most rehearse.timeout_ms.
+
+Exit codes: 0 all go together, 1 some conflict, --verify has no complete pass, or there is nothing to merge,
+3 the workflow is invalid, 5 the daemon does not answer.
 """
 )
 @click.argument("issues", metavar="[ISSUE]...", nargs=-1, shell_complete=complete_issue)
+@click.option(
+    "--verify", is_flag=True, help="Run verify.commands on what merges, and find the branch that breaks them."
+)
 @json_option
 @workflow_option
-def rehearse(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> None:
+def rehearse(*, issues: tuple[str, ...], verify: bool, as_json: bool, workflow: Path) -> None:
     """Show which finished branches merge together, and which conflict."""
-    found = Queries(workflow, os.environ).rehearse(issues)
+    queries = Queries(workflow, os.environ)
+    found = queries.rehearse(issues)
+    if verify and found.verified is None:
+        say = _silent if as_json else partial(click.echo, err=True)
+        found = queries.verify_together(
+            found,
+            on_try=lambda count: say(f"verifying {found.base or 'HEAD'} and branches: {count}"),
+            on_check=lambda check: say(f"  {one_line(check.name)} {check.ended}"),
+        )
     if as_json:
         print_json(found)
     else:
         print_blocks(console_for(), *_view(found))
-    if found.conflicting:
+    is_unverified = verify and (found.verified is None or found.verified.status != "passed")
+    if found.conflicting or is_unverified:
         raise SystemExit(ExitCode.FAILURE)
 
 
@@ -55,9 +76,26 @@ def _view(found: RehearsalShown) -> list[RenderableType]:
     base = cell(f"onto {found.base or 'HEAD'} {found.base_commit[:12]}")
     total = f"{found.merging:,} of {len(found.branches):,} merge together, {found.conflicting:,} conflict; "
     blocks: list[RenderableType] = [shown, Text(""), Text.assemble((total, "bold"), base)]
+    if found.verified is not None:
+        blocks += _verified(found.verified)
     if found.moved:
         blocks.append(Text("The base moved meanwhile: this is the result of a second rehearsal.", "yellow"))
     if found.pairs_left_out:
         left_out = f"{found.pairs_left_out:,} pairs of branches with the same changed file were not compared."
         blocks.append(Text(left_out, "yellow"))
     return blocks
+
+
+def _verified(verified: VerifiedMerge) -> list[RenderableType]:
+    """The result of the commands, and the end of what the failed ones wrote."""
+    style = "green" if verified.status == "passed" else "red"
+    blocks: list[RenderableType] = [cell(f"verify: {verified.message}", style)]
+    for check in verified.checks:
+        if not check.passed and check.output_tail.strip():
+            tail = check.output_tail.rstrip().splitlines()[-_SHOWN_LINES:]
+            blocks += [Text(""), cell(f"{check.name}:", "bold"), *(cell(f"  {line}") for line in tail)]
+    return blocks
+
+
+def _silent(_: str) -> None:
+    """With --json, only the document is written."""

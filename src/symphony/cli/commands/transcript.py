@@ -197,7 +197,8 @@ def entry_view(entry: transcripts.TranscriptEntry, run_id: str) -> RenderableTyp
             return _turn(entry, run_id)
         case transcripts.MessageEntry():
             mark = "" if entry.status == "complete" else f" ({entry.status})"
-            return _row(entry, "agent", lines(entry.text + mark), "bold")
+            who = "agent" if entry.reviewer is None else "reviewer"
+            return _row(entry, who, lines(entry.text + mark), "bold")
         case transcripts.ReasoningEntry():
             return _row(entry, "thinks", lines(entry.text, "dim"), "dim")
         case transcripts.PlanEntry():
@@ -236,7 +237,8 @@ def entry_view(entry: transcripts.TranscriptEntry, run_id: str) -> RenderableTyp
 
 def _turn(entry: transcripts.TurnEntry, run_id: str) -> RenderableType:
     if entry.status == "started":
-        title = f"run {run_id}, turn {entry.turn}, {_time(entry.at, '%Y-%m-%d %H:%M:%S')}"
+        who = f"turn {entry.turn}" if entry.reviewer is None else f"reviewer {one_line(entry.reviewer)}"
+        title = f"run {run_id}, {who}, {_time(entry.at, '%Y-%m-%d %H:%M:%S')}"
         grid = Table.grid()
         grid.add_row(Rule(cell(title), align="left", style="dim"))
         for label, text in (("envelope", entry.envelope), ("prompt", entry.prompt)):
@@ -245,7 +247,8 @@ def _turn(entry: transcripts.TurnEntry, run_id: str) -> RenderableType:
         return grid
     cost = "" if entry.cost_usd is None else f" for {entry.cost_usd:.4f} USD"
     reason = "" if entry.reason is None else f": {without_codes(entry.reason)}"
-    text = f"turn {entry.turn} {entry.status}{cost}{reason}"
+    who = f"turn {entry.turn}" if entry.reviewer is None else "review"
+    text = f"{who} {entry.status}{cost}{reason}"
     return _row(entry, "", cell(text, "" if entry.status == "completed" else "red"))
 
 

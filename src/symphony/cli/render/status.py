@@ -345,7 +345,7 @@ def _verified(verified: models.Verified) -> Text:
 
 
 def _rehearsal(branch: models.RehearsedBranch) -> Text:
-    return cell(branch.message, "yellow" if branch.conflicts else "dim")
+    return cell(branch.message, "yellow" if branch.conflicts or branch.outcome == "breaks" else "dim")
 
 
 def _pull_request(pull: models.PullRequest) -> Text:

@@ -100,7 +100,7 @@ class Opener:
     def _may_open(self, record: PullRequestRecord | None, result: IssueResult, head: str) -> bool:
         """Whether the work may have a pull request: one is opened only of a verified commit."""
         opened = record is not None and record.number is not None
-        return opened or not self._context().settings.verify.commands or is_verified(result, head)
+        return opened or not self._context().settings.verify.is_set or is_verified(result, head)
 
     def search_due_ms(self, result: IssueResult) -> int:
         """When one that another person opens is looked for, in Unix time."""

@@ -246,9 +246,9 @@ class Watcher:
         made = judge_pull(kept, ledger, policy, now_ms)
         if isinstance(made, FeedbackTurn) and not self._may_go_on(issue_id):
             made = left_to_people(made)
-        verifies = bool(self._context().settings.verify.commands)
+        verifies = self._context().settings.verify.is_set
         if isinstance(made, MergeHead) and verifies and not is_verified(result, kept.head_sha):
-            made = Wait(WaitCode.NOT_VERIFIED, "its commit did not pass verify.commands")
+            made = Wait(WaitCode.NOT_VERIFIED, "its commit did not pass its verification")
         if not isinstance(made, FeedbackTurn | MergeHead):  # these are recorded when they are carried out
             ledger = ledger_after_verdict(ledger, made, now_ms)
         code, message = describe(made)

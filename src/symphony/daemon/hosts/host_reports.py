@@ -29,10 +29,15 @@ from symphony.domain import (
     MAX_CHECK_OUTPUT_CHARS,
     MAX_COUNT,
     MAX_NAMED_CHANGES,
+    MAX_REMARK_CHARS,
+    MAX_REMARK_PATH_CHARS,
+    MAX_REVIEWER_REMARKS,
+    NO_TOKENS,
     Blame,
     Category,
     Failure,
     Redaction,
+    ReviewerVerdict,
     Verification,
     plain_text,
 )
@@ -280,6 +285,9 @@ class HostReports:
             raise refused("a negative number")
         if self._bounds.check(Usage(absolute=True, tokens=facts.tokens)) is None:
             raise refused("more tokens than a turn can use")
+        used = facts.reviewer_tokens
+        if min(structs.astuple(used)) < 0 or used.above(facts.tokens) != NO_TOKENS:
+            raise refused("a reviewer with more tokens than the run")
         cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))
         self._turn_begun = self._turn_begun or facts.turn_count >= self._turn
         facts = structs.replace(
@@ -432,6 +440,24 @@ class HostReports:
             protected_changes=_few(made.protected_changes, self._line, MAX_NAMED_CHANGES),
             weakened=_few(made.weakened, self._line, MAX_NAMED_CHANGES),
             passed_after_failure=False,
+            reviewer=None if made.reviewer is None else self._reviewer(made.reviewer),
+        )
+
+    def _reviewer(self, verdict: ReviewerVerdict) -> ReviewerVerdict:
+        """A verdict within the bounds of one that a worker of this machine takes."""
+        if any(remark.line is not None and remark.line < 1 for remark in verdict.remarks):
+            raise refused("a remark on a line that cannot be")
+        return replace(
+            verdict,
+            reviewer=self._name(verdict.reviewer),
+            remarks=tuple(
+                replace(
+                    remark,
+                    file=self._redaction.line(remark.file, MAX_REMARK_PATH_CHARS),
+                    text=self._text(remark.text, MAX_REMARK_CHARS),
+                )
+                for remark in verdict.remarks[:MAX_REVIEWER_REMARKS]
+            ),
         )
 
     def failure(self, failure: Failure) -> Failure:

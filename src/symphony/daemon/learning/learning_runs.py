@@ -385,7 +385,7 @@ class Learner:
         used = Tokens()
         for one in records:
             if one.facts.thread_id == found.facts.thread_id:
-                used = used.plus(one.facts.tokens)
+                used = used.plus(one.facts.thread_tokens)
         return Thread(thread_id=found.facts.thread_id, agent=agent, tokens=used)
 
     def _give(

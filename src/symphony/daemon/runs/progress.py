@@ -47,7 +47,9 @@ class ProgressReporter:
     ) -> None:
         self._report = report
         self._interval_s = interval_s
+        self._redaction = redaction
         self._stats = RunStats(redaction=redaction, pricing=pricing)
+        self._reviewer: RunStats | None = None
         self._stage = RunStage.PREPARING_WORKSPACE
         self._pid: int | None = None
         self._tool_calls = 0
@@ -105,10 +107,26 @@ class ProgressReporter:
         self._tool_calls += 1
         self.report_now()
 
+    def on_reviewer(self, pricing: Pricing) -> None:
+        """A reviewer begins, whose use counts to the run, and whose conversation is none of the run's."""
+        self._reviewer = RunStats(redaction=self._redaction, pricing=pricing)
+
+    def on_reviewer_event(self, event: AgentEvent) -> None:
+        """The reviewer sent an event."""
+        if self._reviewer is not None:
+            self._reviewer.add(event)
+            self._set_due()
+
     @property
     def facts(self) -> RunFacts:
         """The facts of the run so far."""
-        return self._stats.facts
+        return self._with_reviewer(self._stats.facts)
+
+    def _with_reviewer(self, facts: RunFacts) -> RunFacts:
+        if self._reviewer is None:
+            return facts
+        used = self._reviewer.facts
+        return structs.replace(facts.plus(used), reviewer_tokens=used.tokens)
 
     def on_event(self, event: AgentEvent) -> None:
         """The agent sent an event."""
@@ -133,7 +151,17 @@ class ProgressReporter:
         report = self._stats.snapshot(self._stage)
         limits = None if report.rate_limits is self._reported_limits else report.rate_limits
         self._reported_limits = report.rate_limits
-        self._report(replace(report, pid=self._pid, tool_calls=self._tool_calls, rate_limits=limits))
+        report = replace(report, pid=self._pid, tool_calls=self._tool_calls, rate_limits=limits)
+        if self._reviewer is not None:
+            seen = self._reviewer.snapshot(self._stage)
+            report = replace(
+                report,
+                facts=self._with_reviewer(report.facts),
+                event_count=report.event_count + seen.event_count,
+                last_event=seen.last_event or report.last_event,
+                last_message=seen.last_message or report.last_message,
+            )
+        self._report(report)
 
     def _set_due(self) -> None:
         self._is_due = True

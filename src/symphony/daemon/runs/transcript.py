@@ -88,6 +88,14 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewerBegins:
+    """What follows is of a reviewer, by the name of its agent, which works in `checkout`."""
+
+    reviewer: str
+    checkout: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Writing:
     """The message that the agent is writing, so far."""
 
@@ -143,7 +151,7 @@ class RunTranscript:
         self._lock = anyio.Lock()
         self._logged_problem: str | None = None
 
-    def on_event(self, event: AgentEvent | Turn | Answered | CheckRun) -> None:
+    def on_event(self, event: AgentEvent | Turn | Answered | CheckRun | ReviewerBegins) -> None:
         """Remember an event, or what was sent to the agent."""
         match event:
             case Activity() | RateLimits() | SessionStarted() | ToolCalled():
@@ -221,6 +229,7 @@ class TranscriptFold:
         self._left_out = 0
         self._open: dict[str, tuple[int, ItemStarted]] = {}
         self._writing: int | None = None
+        self._reviewer: str | None = None
 
     def work_in(self, workspace: Path) -> None:
         """Name files below this directory relative to it."""
@@ -241,11 +250,15 @@ class TranscriptFold:
         self._at = f"{self._second_text}.{ms:03}Z"
         match event:
             case Turn():
-                self._turn, text = event.number, event.envelope.text
+                self._turn = event.number if self._reviewer is None else self._turn
+                text = event.envelope.text
                 envelope = None if text in {None, self._envelope} else self._text(text or "")
                 self._envelope = text or self._envelope
                 prompt = self._text(event.prompt)
                 yield TurnEntry(status="started", prompt=prompt, envelope=envelope, **self._head())
+            case ReviewerBegins():
+                self._reviewer, self._envelope = self._text(event.reviewer, 200), None
+                self.work_in(event.checkout)
             case Answered():
                 by = None if event.by is None else self._text(event.by, 1_000)
                 decision = None if event.approves is None else "approved" if event.approves else "denied"
@@ -375,6 +388,7 @@ class TranscriptFold:
             "turn": self._turn,
             "replaces": replaces,
             "left_out": left_out,
+            "reviewer": self._reviewer,
         }
 
     def _text(self, text: str, limit: int = MAX_TEXT_CHARS) -> str:

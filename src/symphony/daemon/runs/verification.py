@@ -10,7 +10,7 @@ commit and the command.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -86,27 +86,45 @@ class Verifier:
             return replace(found, problem=_uncommitted(delivery))
         if settings.where == "clean":
             async with self.context.workspaces.checkout(workspace, head) as tree:
-                found = await self._check(found, tree, changed, set_up=True)
+                found = await self.check(found, tree, changed, set_up=True)
         else:
-            found = await self._check(found, workspace.path, changed, set_up=False)
+            found = await self.check(found, workspace.path, changed, set_up=False)
         return found if found.passed else await self._compare_with_base(found, workspace)
 
-    async def _check(
-        self, found: Verification, tree: Path, changed: Sequence[str], *, set_up: bool
+    async def check(
+        self,
+        found: Verification,
+        tree: Path,
+        changed: Sequence[str] | None,
+        *,
+        set_up: bool,
+        only: Collection[str] | None = None,
+        objects: Path | None = None,
     ) -> Verification:
-        """The result with the checks in a checkout of its head."""
+        """The result with the checks in a checkout of its head.
+
+        Args:
+            found: says the head.
+            tree: the checkout.
+            changed: the files that the change touches; `None` for all, so that every command runs.
+            set_up: whether `verify.setup` runs first.
+            only: the names of the commands that run; all if `None`.
+            objects: the object store that has the head, if it is not that of the mirror.
+        """
         settings, checks = self.context.settings.verify, list[CheckRun]()
         if set_up and settings.setup is not None:
             setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
             checks.append(await self._run(setup, tree))
         if all(check.passed for check in checks):
             for command in settings.commands:
-                if command.paths and not any(matching(changed, command.paths)):
+                if only is not None and command.title not in only:
+                    continue
+                if changed is not None and command.paths and not any(matching(changed, command.paths)):
                     checks.append(CheckRun(name=command.title, skipped=True))
                 else:
                     checks.append(await self._run(command, tree))
         try:
-            problem = await self.context.workspaces.differs_from(tree, found.head)
+            problem = await self.context.workspaces.differs_from(tree, found.head, objects=objects)
         except (GitError, OSError) as error:
             problem = f"whether they changed the work is unknown: {error}"
         return replace(

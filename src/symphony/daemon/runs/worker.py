@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, assert_never
 
 import anyio
@@ -38,11 +39,12 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs import prompts
 from symphony.daemon.runs.link import DaemonLink, LinkedTools
 from symphony.daemon.runs.progress import ProgressReporter
+from symphony.daemon.runs.reviewer import Reviewer
 from symphony.daemon.runs.session_envelope import SessionEnvelope
 from symphony.daemon.runs.session_library import SessionLibrary
 from symphony.daemon.runs.session_skills import SessionSkills
 from symphony.daemon.runs.tracing import RunTrace
-from symphony.daemon.runs.transcript import Answered, EntryWriter, RunTranscript
+from symphony.daemon.runs.transcript import Answered, EntryWriter, ReviewerBegins, RunTranscript
 from symphony.daemon.runs.verification import Verifier
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import (
@@ -53,8 +55,10 @@ from symphony.domain import (
     Failure,
     FaultPoint,
     PeopleComments,
+    ReviewerVerdict,
     SymphonyError,
     ToolResult,
+    Verification,
     one_line,
 )
 from symphony.library.sync import CollectedSkills, Synced
@@ -606,6 +610,8 @@ class Worker:
         )
         try:
             verification = await verifier.verify(workspace, delivery, self._issue.identifier)
+            if verification.passed and delivery.delivered and delivery.commits:
+                verification = await self._review(workspace, verification)
         except Exception as error:  # noqa: BLE001 - a bug costs one verification, never the daemon
             if not isinstance(error, SymphonyError):
                 return replace(outcome, failure=bugs.contained("verification_crashed", error))
@@ -614,6 +620,52 @@ class Worker:
         fault(FaultPoint.AFTER_VERIFY)
         _log.info("verified", result=verification.status.value, reason=verification.line)
         return replace(outcome, verification=verification)
+
+    async def _review(self, workspace: Workspace, verification: Verification) -> Verification:
+        """The verification with the verdict of the reviewer, if there is one.
+
+        Raises:
+            SymphonyError: the reviewer gave no verdict.
+        """
+        context, name = self._context, self._context.settings.verify.reviewer
+        if name is None:
+            return verification
+        context.fault(FaultPoint.BEFORE_REVIEWER)
+
+        def begin(checkout: Path) -> None:
+            self._transcript.on_event(ReviewerBegins(reviewer=name, checkout=checkout))
+
+        def see(event: AgentEvent | Turn) -> None:
+            if not isinstance(event, Turn):
+                self._progress.on_reviewer_event(event)
+            self._transcript.on_event(event)
+
+        self._progress.on_reviewer(partial(context.cost, name))
+        reviewer = Reviewer(
+            context=context,
+            name=name,
+            run_id=self._run_id,
+            stderr_path=self._state_dir.stderr_log(self._run_id),
+            on_begin=begin,
+            on_spawned=lambda process: self._link.send(frames.Spawned(process=process)),
+            on_event=see,
+        )
+        self._session = None  # what it was writing is no message of the reviewer
+        verdict: ReviewerVerdict | None = None
+        failure: Failure | None = None
+        with self._trace.step(SpanName.CHECK, f"reviewer {name}"):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._progress.run)
+                tasks.start_soon(self._transcript.run)
+                try:
+                    verdict = await reviewer.review(workspace, self._issue, verification.head)
+                except SymphonyError as error:
+                    failure = error.failure
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise SymphonyError(failure)
+        context.fault(FaultPoint.AFTER_REVIEWER)
+        return replace(verification, reviewer=verdict)
 
     def _on_check(self, check: CheckRun) -> None:
         self._transcript.on_event(check)

@@ -13,7 +13,7 @@ from symphony.http.fields import MalformedRecordError, dig, instant, items, requ
 from symphony.services import issues
 from symphony.services.forgejo.profile import SERVICE, api_address
 from symphony.trackers import webhooks
-from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, marked_issue_body
 from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable
 from symphony.trackers.remote import ListingCache, RemoteKind
@@ -346,6 +346,54 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
         answer = yield self.request("/assignees", accept=_NOT_TOLD)
         writers = items(answer.body) if answer.status == _OK else ()
         return found | wanted & {(text(dig(writer, "login")) or "").lower() for writer in writers}
+
+    # --- new issues --------------------------------------------------------------------------------------
+
+    @override
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        login = yield from self._account()
+        moment = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        query = [("state", "all"), ("type", "issues"), ("created_by", login), ("since", moment)]
+        return self.marked_of((yield from self._list(query)), key, login)
+
+    @override
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create an issue with the label of its state; labels must exist, as they are given by their ids."""
+        wanted = list(dict.fromkeys([*new.labels, *self.state_labels(new.state)]))
+        known = (yield from self._known_labels()) if wanted else {}
+        body = {
+            "title": new.title,
+            "body": marked_issue_body(new, key),
+            "labels": [self._label_id(name, known) for name in wanted],
+        }
+        answer = yield self.request("/issues", method="POST", body=body)
+        return self.created_number(answer, "number")
+
+    def _label_id(self, name: str, known: Mapping[str, int]) -> int:
+        for label, label_id in known.items():
+            if label.lower() == name.strip().lower():
+                return label_id
+        raise self.service.not_found(
+            f"label {name!r}", hint="create it in the repository or its organisation"
+        )
+
+    def _known_labels(self) -> Flow[dict[str, int]]:
+        """The labels of the organisation, if there is one, and of the repository."""
+        owner, found = self.settings.repo.partition("/")[0], dict[str, int]()
+        for endpoint, path in (
+            ("/orgs/{}/labels", f"/orgs/{owner}/labels"),
+            ("/repos/{}/labels", f"{self.settings.path}/labels"),
+        ):
+            page = 1
+            while True:
+                query = [("page", str(page)), ("limit", str(PAGE))]
+                answer = yield Request(endpoint=endpoint, path=path, query=query, accept=_NOT_TOLD)
+                labels = label_ids(answer.body) if answer.status == _OK else {}
+                if labels.keys() <= found.keys():
+                    break  # no header announces another page
+                found |= labels
+                page += 1
+        return found
 
     # --- moves and labels ---------------------------------------------------------------------------------
 

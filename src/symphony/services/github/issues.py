@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -30,7 +31,7 @@ from symphony.services.issues import (
     number_of,
 )
 from symphony.trackers import provider
-from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, marked_issue_body
 from symphony.trackers.deciding_labels import graphql_label_request
 from symphony.trackers.fields import Listing
 from symphony.trackers.raw_tools import RestCall, graphql_call
@@ -232,6 +233,11 @@ SET_OPTION = """mutation SymphonyMoveItem($project: ID!, $item: ID!, $field: ID!
   updateProjectV2ItemFieldValue(
     input: {projectId: $project, itemId: $item, fieldId: $field, value: {singleSelectOptionId: $option}}
   ) { projectV2Item { id } }
+}"""
+
+
+ADD_ITEM = """mutation SymphonyAddItem($project: ID!, $issue: ID!) {
+  addProjectV2ItemById(input: {projectId: $project, contentId: $issue}) { item { id } }
 }"""
 
 
@@ -465,6 +471,36 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         answer = yield self.of_issue(issue_id, conditional=True)
         return frozenset(author_keys) & {login_of(answer.body)}
 
+    # --- new issues --------------------------------------------------------------------------------------
+
+    @override
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        login = yield from self._account()
+        query = [("state", "all"), ("creator", login), ("since", _zulu(since))]
+        records = yield from self.linked(self.request("/issues", query=query))
+        return self.marked_of(records, key, login)
+
+    @override
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create an issue with the label of its state; GitHub makes labels that are missing."""
+        labels = list(dict.fromkeys([*new.labels, *self.state_labels(new.state)]))
+        body = {"title": new.title, "body": marked_issue_body(new, key), "labels": labels}
+        answer = yield self.request("/issues", method="POST", body=body)
+        return self.created_number(answer, "number")
+
+    @override
+    def place(self, issue_id: str, state: str) -> Flow[str]:
+        """A project gets the issue first, without which it has no state; to add it again changes nothing."""
+        if not self.settings.uses_project:
+            return (yield from self.move(issue_id, state))
+        options = yield from self._options()
+        node = text(dig((yield self.of_issue(issue_id)).body, "node_id")) or ""
+        data = yield from self._graphql(ADD_ITEM, {"project": options.project_id, "issue": node})
+        if text(dig(data, "addProjectV2ItemById", "item", "id")) is None:
+            raise self.service.malformed("did not carry out SymphonyAddItem")
+        yield from self._set_option(issue_id, state)
+        return (yield from self.issue(issue_id)).state
+
     # --- moves and the raw tool --------------------------------------------------------------------------
 
     @override
@@ -530,6 +566,10 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             return found
         query, variables = found
         return replace(call, body={"query": query, "variables": variables})
+
+
+def _zulu(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _state_of_row(row: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote
 
@@ -18,7 +19,7 @@ from symphony.http import (
 from symphony.http.graphql import graphql, operation
 from symphony.services import issues
 from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
-from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, issue_mark, marked_issue_body
 from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable, matches
 from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall, mark_body
@@ -310,6 +311,31 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         if comment_id is None:
             raise self.service.malformed("answered no note to a note")
         return str(comment_id)
+
+    # --- new issues --------------------------------------------------------------------------------------
+
+    @override
+    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+        me, _ = yield from self._account()
+        query = [("author_id", str(me)), ("created_after", since.isoformat())]
+        records = yield from self._list_issues(query)
+        mark = issue_mark(key)
+        marked = (
+            iid_of(record) for record in records if mark in (fields.text(record.get("description")) or "")
+        )
+        return next(marked, None)
+
+    @override
+    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+        """Create an issue with the label of its state; GitLab makes labels that are missing."""
+        labels = [label.replace(",", " ") for label in (*new.labels, *self.state_labels(new.state))]
+        body = {
+            "title": new.title,
+            "description": without_quick_actions(marked_issue_body(new, key)),
+            "labels": ",".join(dict.fromkeys(labels)),
+        }
+        answer = yield self.request("/issues", method="POST", body=body)
+        return self.created_number(answer, "iid")
 
     # --- moves and the raw tool --------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class Faults(NamedTuple):
     pid_file: Path | None = None
     threads: Path | None = None
     refuses: str | None = None
+    review: str | None = None
 
 
 def read_switches(argv: Sequence[str]) -> Faults:
@@ -64,6 +65,7 @@ def read_switches(argv: Sequence[str]) -> Faults:
         pid_file=given.pid_file,
         threads=given.threads,
         refuses=given.refuses,
+        review=given.review,
     )
 
 
@@ -88,6 +90,12 @@ def _parser() -> argparse.ArgumentParser:
         "--refuses",
         metavar="NAME",
         help="fail each turn with this `codexErrorInfo`, such as usageLimitExceeded",
+    )
+    add(
+        "--review",
+        metavar="COMMAND",
+        help="follow no script, but call `submit_review`: each line `file:line: text` that COMMAND writes is "
+        "a comment, no line is an approval, and after a failure there is no call",
     )
     return parser
 

@@ -18,6 +18,7 @@ from symphony.testing.scripted_agent.turn import (
     StepFailedError,
     do,
     new_id,
+    review,
 )
 
 _APPROVAL_POLICIES = ("untrusted", "on-request", "never")
@@ -238,6 +239,8 @@ class Server:
         turn.say(f"{NO_MODEL} {remark}")
         turn.step_done()
         self._commit_faults(turn)
+        if self._faults.review is not None:
+            review(self._faults.review, turn)
         for step in steps:
             if turn.interrupted.is_set():
                 raise InterruptedTurnError
@@ -246,6 +249,8 @@ class Server:
 
     def _next_steps(self, turn: ScriptedTurn) -> tuple[tuple[script.Step, ...], str]:
         thread = turn.thread
+        if self._faults.review is not None:
+            return (), "It reviews by the command that it was started with."
         if script.parse(turn.prompt) is not None:
             thread.script, thread.turns_done = turn.prompt, 0
         turns = script.parse(thread.script or "")

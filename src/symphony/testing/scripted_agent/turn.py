@@ -419,6 +419,20 @@ def _outcome(turn: ScriptedTurn, argv: Sequence[str], cwd: str) -> tuple[int, st
             return child.returncode, output.decode("utf-8", "replace")
 
 
+def review(command: str, turn: ScriptedTurn) -> None:
+    """Give a verdict by what a shell command writes: see the switch `--review`."""
+    code, written = _run(turn, ["bash", "-c", command])
+    if code != 0:
+        return
+    comments = []
+    for line in written.splitlines():
+        file, _, rest = line.partition(":")
+        number, _, text = rest.partition(":")
+        comments.append({"file": file, "line": int(number), "text": text.strip()})
+    verdict = "request_changes" if comments else "approve"
+    _tool(script.ToolStep("submit_review", {"verdict": verdict, "comments": comments}), turn)
+
+
 def _tool(step: script.ToolStep, turn: ScriptedTurn) -> None:
     item_id = turn.item_id("tool")
     arguments = {

@@ -275,7 +275,8 @@ class Board:
     def create(self, draft: document.IssueDraft, numbers: IssueNumbers | None = None) -> Issue:
         """Write a new issue under the next number; two processes never get the same one.
 
-        `numbers` says which numbers were given out before; without it only the board's folder does.
+        A draft with a `key` is written once: an issue with this key is returned as it is. `numbers` says
+        which numbers were given out before; without it only the board's folder does.
 
         Raises:
             TrackerError: the draft is no sound issue, or the folder cannot be written to.
@@ -295,10 +296,17 @@ class Board:
             with files.locked(self.config.path):
                 files.sweep(self.config.path)
             with numbers.locked():
-                issue_id = self._create_file(data, numbers)
+                issue_id = self._with_key(draft.key) or self._create_file(data, numbers)
         except OSError as error:
             raise unreachable(self.config.path, error) from error
         return self.find(issue_id)
+
+    def _with_key(self, key: str | None) -> str | None:
+        if key is None:
+            return None
+        listing = self.store.listing()
+        scan = self.store.scan(listing, listing.files)
+        return next((issue_id for issue_id, fields in scan.issues.items() if fields.key == key), None)
 
     def _create_file(self, data: bytes, numbers: IssueNumbers) -> str:
         prefix = self.config.prefix

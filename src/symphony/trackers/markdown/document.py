@@ -174,7 +174,8 @@ def timestamp(moment: datetime, *, exact: bool = False) -> str:
 class Fields:
     """What an issue file says. Optional values that cannot be used are `None` or empty.
 
-    `blockers_problem` is set if the blockers cannot be understood: such an issue must not start.
+    `blockers_problem` is set if the blockers cannot be understood: such an issue must not start. `key` is the
+    mark of an issue that the daemon created.
     """
 
     title: str
@@ -187,11 +188,12 @@ class Fields:
     created: datetime | None = None
     updated: datetime | None = None
     description: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueDraft:
-    """A new issue; `priority` is 1 to 4 or `None`."""
+    """A new issue; `priority` is 1 to 4 or `None`, `key` tells it from others that are made only once."""
 
     title: str
     state: str
@@ -199,6 +201,7 @@ class IssueDraft:
     labels: tuple[str, ...] = ()
     priority: int | None = None
     blocked_by: tuple[str, ...] = ()
+    key: str | None = None
 
 
 def parse_issue(data: bytes) -> Fields:
@@ -221,6 +224,7 @@ def parse_issue(data: bytes) -> Fields:
         blockers_problem=problem,
         created=instant(parts.values.get("created")),
         description=description_of(parts.body),
+        key=key if isinstance(key := parts.values.get("key"), str) else None,
     )
 
 
@@ -238,4 +242,6 @@ def render_issue(draft: IssueDraft, created: datetime) -> bytes:
     if draft.blocked_by:
         values["blocked_by"] = quote_list(draft.blocked_by)
     values["created"] = timestamp(created)
+    if draft.key is not None:
+        values["key"] = quote(draft.key)
     return render(values, draft.description)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +23,8 @@ from symphony.domain import (
     ToolSpec,
     normalise_state,
 )
-from symphony.trackers.base import AccountInfo, Comment, TrackerError
-from symphony.trackers.markdown.board import Board
+from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError
+from symphony.trackers.markdown.board import Board, IssueNumbers
 from symphony.trackers.markdown.comments import (
     AGENT,
     MAX_BODY_CHARS,
@@ -33,7 +34,7 @@ from symphony.trackers.markdown.comments import (
     author_name,
 )
 from symphony.trackers.markdown.config import PROVIDER_KEYS, BoardConfig
-from symphony.trackers.markdown.document import timestamp
+from symphony.trackers.markdown.document import IssueDraft, timestamp
 from symphony.trackers.markdown.errors import malformed, missing, printable
 from symphony.trackers.markdown.watch import folder_changes
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
@@ -55,7 +56,11 @@ T = TypeVar("T")
 
 
 class MarkdownTracker:
-    """One board folder. Implements `Tracker` and every capability; needs no credentials."""
+    """One board folder. Implements `Tracker` and every capability; needs no credentials.
+
+    Attributes:
+        numbers: which numbers were given to issues; without it only the board's folder says so.
+    """
 
     def __init__(
         self,
@@ -78,6 +83,7 @@ class MarkdownTracker:
         # worker threads of the whole program.
         self._readers = anyio.CapacityLimiter(_READERS)
         self._writers = anyio.CapacityLimiter(_WRITERS)
+        self.numbers: Callable[[], IssueNumbers] | None = None
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
@@ -276,6 +282,22 @@ class MarkdownTracker:
             return self._board.find(issue_id).state
 
         return await to_thread.run_sync(move, limiter=self._writers)
+
+    def creation_problem(self) -> str | None:
+        """Backlog.md makes its own tasks."""
+        return (
+            None if self.config.layout.can_create else f"{self.config.path} is the board of another program"
+        )
+
+    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+        """Write a file with the key in its front matter, unless a file has it. Raises `TrackerError`."""
+        del since  # all files are looked at
+        draft = IssueDraft(title=new.title, state=new.state, description=new.body, labels=new.labels, key=key)
+
+        def create() -> Issue:
+            return self._board.create(draft, None if self.numbers is None else self.numbers())
+
+        return await to_thread.run_sync(create, limiter=self._writers)
 
     async def account_info(self) -> AccountInfo:
         """The folder and the states of the board. Raises `TrackerError` if the folder cannot be read."""

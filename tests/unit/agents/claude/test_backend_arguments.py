@@ -98,3 +98,11 @@ def test_an_effort_that_the_agent_would_ignore_is_said() -> None:
     assert ClaudeBackend.check_settings(ClaudeSettings(effort="max"), isolated=False).warnings == ()
     (remark,) = ClaudeBackend.check_settings(ClaudeSettings(effort="ultra"), isolated=False).warnings
     assert "low, medium, high, xhigh, max" in remark.hint
+
+
+def test_a_session_that_only_reads_has_no_tool_that_edits_or_commits() -> None:
+    found = words(read_only=True)
+    (forbidden,) = [word for word in found if word.startswith("--disallowedTools=")]
+    assert {"Edit", "Write", "NotebookEdit"} <= set(forbidden.partition("=")[2].split(","))
+    assert not any(word.startswith("--allowedTools") for word in found)
+    assert "--allowedTools=mcp__symphony" in words(read_only=True, server=("relay",))

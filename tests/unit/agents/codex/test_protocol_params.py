@@ -92,3 +92,19 @@ def test_an_envelope_that_codex_would_cut_goes_in_parts_that_no_other_text_share
     assert list(one) == sorted(one)
     assert max(len(part.encode()) for part in one.values()) <= 3_500
     assert one.keys().isdisjoint(other)
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        ({}, {"type": "readOnly"}),
+        ({"turn_sandbox_policy": {"type": "workspaceWrite", "networkAccess": True}}, {"type": "readOnly"}),
+        ({"thread_sandbox": "danger-full-access"}, {"type": "dangerFullAccess"}),
+        ({"turn_sandbox_policy": {"type": "custom"}}, {"type": "custom"}),
+    ],
+)
+def test_a_session_that_only_reads_has_a_sandbox_for_that_where_it_has_one(
+    settings: dict[str, Any], policy: Json
+) -> None:
+    found = protocol.without_writing(CodexSettings(**settings))
+    assert protocol.turn_sandbox(found, Path("/w")) == policy

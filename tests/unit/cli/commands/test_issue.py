@@ -298,9 +298,21 @@ def test_a_workflow_for_another_tracker_has_no_board(folder: Path) -> None:
     for front in ("tracker: {kind: other}", "tracker: 3", "x: y"):
         workflow(folder, front)
         assert "markdown" in refused("list", "--workflow", str(file), code=3)[0]
-        assert run("new", "a").exit_code == 0
+        # the issue goes to the tracker of the workflow, which is unknown in the first one
+        assert run("new", "a").exit_code == (3 if "other" in front else 0)
     file.write_text("no front matter", encoding="utf-8")
     refused("list", "--workflow", str(file), code=3)
+
+
+def test_an_issue_at_another_tracker_is_created_there(folder: Path) -> None:
+    front = f"tracker: {{kind: memory}}\nworkspace: {{root: {json.dumps(str(folder / 'w'))}}}"
+    file = folder.parent.parent / "WORKFLOW.md"
+    file.write_text(f"---\n{front}\n---\nDo it.\n", encoding="utf-8")
+    made = printed("new", "--title", "a", "--body", "b", "--label", "bug", "--json")
+    assert (made["issue_identifier"], made["title"], made["state"]) == ("MEM-1", "a", "Todo")
+    refused("new", "a", "--priority", "1", code=2)
+    refused("new", "a", "--title", "b", code=2)
+    refused("new", code=2)
 
 
 def test_a_provider_that_is_not_a_mapping_means_the_defaults(folder: Path) -> None:

@@ -16,7 +16,20 @@ from symphony.api.models import DroppedSkill, InstructionModule, Instructions, L
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError
 from symphony.daemon.hosts.host_reports import MAX_FRAMES, MAX_LISTED, HostReports
-from symphony.domain import MASK, Blame, Category, Failure, Redaction, Tokens
+from symphony.domain import (
+    MASK,
+    MAX_REMARK_CHARS,
+    MAX_REMARK_PATH_CHARS,
+    MAX_REVIEWER_REMARKS,
+    Blame,
+    Category,
+    Failure,
+    Redaction,
+    ReviewerRemark,
+    ReviewerVerdict,
+    Tokens,
+    Verification,
+)
 from symphony.journal.transcripts import CommandEntry, MessageEntry, PlanEntry, TranscriptPlanStep
 from symphony.library.model import Authorship, Evidence, Resolution, SkillText
 from symphony.library.store import Library
@@ -488,3 +501,37 @@ def test_what_an_ordinary_worker_reports_stays_as_it_is(frame: frames.WorkerFram
 def test_skills_with_problems_pass(tmp_path: Path) -> None:
     frame = frames.SkillProblems(request=1, found=SkillSet(root=tmp_path))
     assert sent(frame) == frame
+
+
+# --- the reviewer ----------------------------------------------------------------------------------------
+
+
+def test_a_verdict_is_bounded_and_masked() -> None:
+    remark = ReviewerRemark(file=f"{SECRET}/a\nb" * 1_000, line=7, text=OUTPUT)
+    verdict = ReviewerVerdict(reviewer=f"critic {SECRET}", approves=False, remarks=(remark,) * 60)
+    made = ended(verification=Verification(head=HEAD, reviewer=verdict)).verification
+    assert made is not None
+    assert made.reviewer is not None
+    assert SECRET not in repr(made)
+    assert len(made.reviewer.remarks) == MAX_REVIEWER_REMARKS
+    assert all(len(each.text) <= MAX_REMARK_CHARS for each in made.reviewer.remarks)
+    assert all(len(each.file) <= MAX_REMARK_PATH_CHARS for each in made.reviewer.remarks)
+    assert not made.reviewer.approves
+    bad = replace(verdict, remarks=(replace(remark, line=0),))
+    with pytest.raises(FrameError):
+        ended(verification=Verification(head=HEAD, reviewer=bad))
+
+
+def test_a_reviewer_uses_a_part_of_the_tokens_of_its_run() -> None:
+    used = Tokens(total_tokens=10)
+    report = reported(changed(STREAMING, total_tokens=10, reviewer_tokens=used))
+    assert report.facts.reviewer_tokens == used
+    for bad in (Tokens(total_tokens=11), Tokens(total_tokens=-1)):
+        with pytest.raises(FrameError):
+            reported(changed(STREAMING, total_tokens=10, reviewer_tokens=bad))
+
+
+def test_a_host_can_say_that_there_was_no_verdict() -> None:
+    told = ended(kind=OutcomeKind.SUCCEEDED, failure=failure(Category.NOT_REVIEWED)).failure
+    assert told is not None
+    assert told.category is Category.NOT_REVIEWED

@@ -18,7 +18,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.daemon.runs.progress import ProgressReporter
-from symphony.domain import MASK, Redaction, Tokens
+from symphony.domain import MASK, Cost, Redaction, Tokens
 from symphony.scheduler import RunReport, RunStage
 from symphony.workspaces import ChangedFiles, Delivery, FileChange
 
@@ -229,3 +229,20 @@ async def test_the_work_on_the_branch_is_reported_when_it_was_counted() -> None:
     files = (FileChange(path="a", insertions=1, deletions=0), FileChange(path="b", insertions=0, deletions=2))
     desk.reporter.on_delivered(Delivery(branch="b", head="h", commits=3, changes=ChangedFiles(files=files)))
     assert (desk.last.facts.commits, desk.last.facts.files_changed) == (3, 2)
+
+
+async def test_what_a_reviewer_uses_counts_and_its_conversation_is_none_of_the_run() -> None:
+    desk = Desk()
+    desk.reporter.on_event(STARTED)
+    desk.reporter.on_event(Usage(absolute=False, tokens=Tokens(total_tokens=100)))
+    desk.reporter.on_reviewer(lambda _, tokens: Cost(cost_usd=tokens.total_tokens / 100))
+    desk.reporter.on_reviewer_event(SessionStarted(session_id="r-1", thread_id="r", turn_id="1"))
+    desk.reporter.on_reviewer_event(Usage(absolute=False, tokens=Tokens(total_tokens=7)))
+    desk.reporter.report_now()
+    facts = desk.last.facts
+    assert (facts.thread_id, facts.session_id, facts.turn_count) == ("t", "t-1", 1)
+    assert (facts.tokens.total_tokens, facts.reviewer_tokens.total_tokens) == (107, 7)
+    assert facts.thread_tokens.total_tokens == 100
+    assert (facts.cost_usd, facts.unpriced_tokens) == (0.07, 100)
+    assert desk.last.event_count == 4
+    assert desk.reporter.facts.tokens.total_tokens == 107

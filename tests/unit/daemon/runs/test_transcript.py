@@ -28,6 +28,7 @@ from symphony.daemon.runs.transcript import (
     MAX_OUTPUT_CHARS,
     MAX_TEXT_CHARS,
     Answered,
+    ReviewerBegins,
     RunTranscript,
     TranscriptFold,
 )
@@ -56,7 +57,7 @@ def folded(*events: object) -> list[TranscriptEntry]:
 
 
 def facts(entries: Sequence[TranscriptEntry]) -> list[tuple[Any, ...]]:
-    shared = {"seq", "at", "turn", "replaces", "left_out"}
+    shared = {"seq", "at", "turn", "replaces", "left_out", "reviewer"}
     names = [[name for name in entry.__struct_fields__ if name not in shared] for entry in entries]
     return [
         (type(entry).__name__.removesuffix("Entry"), entry.replaces, *(getattr(entry, name) for name in own))
@@ -82,6 +83,24 @@ def test_a_turn_has_what_was_sent_and_how_it_ended() -> None:
         ("Turn", None, "started", "Go on.", None, None, None),
         ("Turn", None, "failed", None, None, failure.line, None),
     ]
+
+
+def test_what_follows_the_begin_of_a_review_is_marked_as_the_reviewers(tmp_path: Path) -> None:
+    turn = Turn(number=1, prompt="Do it.", envelope=Envelope(skills="Skills."))
+    change = FileEdit(path=str(tmp_path / "a.py"), change="update")
+    entries = folded(
+        turn,
+        Turn(number=2, prompt="Go on."),
+        Text(message="Done."),
+        ReviewerBegins(reviewer="critic", checkout=tmp_path),
+        Turn(number=1, prompt="Look."),
+        ItemStarted(kind="edit", summary="x", changes=(change,)),
+    )
+    assert [entry.reviewer for entry in entries] == [None, None, None, "critic", "critic"]
+    assert [entry.turn for entry in entries] == [1, 2, 2, 2, 2], "it has no turn of the run"
+    edit = entries[-1]
+    assert isinstance(edit, EditEntry)
+    assert edit.files[0].path == "a.py"
 
 
 @pytest.mark.parametrize("kind", ["fileChange", "edit"])

@@ -1,0 +1,415 @@
+"""Files the issues of `schedules` when they are due (docs/how-to/recurring-issues.md).
+
+    looks at the clock -> asks for the former issue -> records and owes the next one -> the outbox creates it
+
+What is due is decided in `scheduler.schedules`. That a due time is over and that its issue is owed go into
+the journal in one transaction: after a crash both are known or neither. A daemon that is paused or drains
+files nothing; afterwards what passed makes one issue. So does what passed while no daemon ran.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import anyio
+import structlog
+
+from symphony import to_thread
+from symphony.api import models
+from symphony.api.documents import created_document
+from symphony.config import ScheduleSettings, render_scheduled_issue
+from symphony.daemon.clock import monotonic_ms, wall_ms
+from symphony.daemon.context import RuntimeContext, tracker_key
+from symphony.daemon.jobs import JobRunner
+from symphony.daemon.journal_writer import open_journal_writer
+from symphony.daemon.new_issues import KIND, WantedIssue, create_now, first_state, masked_issue, owe_issue
+from symphony.daemon.state_dir import StateDirectory, instance_of
+from symphony.domain import Issue, SymphonyError, moment, next_due_ms, normalise_state, one_line
+from symphony.journal.model import CodecError, SettingRecord, UnusableError, decode, encode
+from symphony.journal.reader import open_reader
+from symphony.observability import bugs
+from symphony.observability.redaction import masked
+from symphony.processes.base import Identity
+from symphony.processes.local import LocalHost
+from symphony.scheduler import (
+    Drain,
+    FiledIssue,
+    Former,
+    Schedule,
+    ScheduleRecord,
+    ScheduleVerdict,
+    State,
+    decide_schedule,
+    present_schedule,
+)
+from symphony.trackers.base import NewIssue
+
+LONGEST_WAIT_S: Final = 15.0
+"""The clock may be set, the settings may change, a pause may end: it is looked at so often."""
+TIMEOUT_S: Final = 60.0
+REFRESH_S: Final = 5.0
+_FRESH_MS: Final = 10_000
+_SETTING: Final = "schedule."
+_log = structlog.get_logger(__name__)
+
+
+class Schedules:
+    """The schedules of one daemon.
+
+    Args:
+        jobs: takes the issues that are wanted.
+        context: the context in force.
+        state: the present state of the scheduler.
+        recovered: the settings that the previous daemon left in the journal.
+        record: puts a setting into the journal; `None` deletes it.
+        wall_ms: the wall clock.
+        on_filed: called after an issue was created.
+        longest_wait_s: how often to look at least.
+    """
+
+    def __init__(
+        self,
+        jobs: Callable[[], JobRunner],
+        *,
+        context: Callable[[], RuntimeContext],
+        state: Callable[[], State | None],
+        recovered: Mapping[str, str],
+        record: Callable[[str, str | None], None],
+        wall_ms: Callable[[], int],
+        on_filed: Callable[[], None] = lambda: None,
+        longest_wait_s: float = LONGEST_WAIT_S,
+    ) -> None:
+        self._jobs = jobs
+        self._context = context
+        self._state = state
+        self._record = record
+        self._wall_ms = wall_ms
+        self._on_filed = on_filed
+        self._longest_wait_s = longest_wait_s
+        self._records = read_records(recovered)
+        self._refreshed_ms = -_FRESH_MS
+
+    async def run(self) -> None:
+        """File what is due, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - a bug costs one look, never the daemon
+                bugs.contained("schedules_crashed", error)
+            await anyio.sleep(self._wait_s())
+
+    async def look(self) -> None:
+        """File what is due now."""
+        state, context = self._state(), self._context()
+        if state is None or state.paused or state.drain is not Drain.NO:
+            return
+        settings = {each.name: each for each in context.settings.schedules}
+        for name, record in self._records.items():
+            if name not in settings and not record.removed:
+                self._keep(name, replace(record, removed=True))
+        for each in settings.values():
+            await self._look_at(each, context)
+
+    def _wait_s(self) -> float:
+        """Until the next time at which something is due, or until the world may have changed."""
+        now_ms, waits_s = self._wall_ms(), [self._longest_wait_s]
+        for each in self._context().settings.schedules:
+            record = self._records.get(each.name)
+            due_ms = None if record is None else next_due_ms(each.cron, each.zone, record.handled_ms)
+            if due_ms is not None and due_ms > now_ms:
+                waits_s.append((due_ms - now_ms) / 1000)
+        return min(waits_s)
+
+    async def _look_at(self, settings: ScheduleSettings, context: RuntimeContext) -> None:
+        name, now_ms = settings.name, self._wall_ms()
+        known = self._records.get(name)
+        record = present_schedule(known, now_ms)
+        if record is not known:
+            self._keep(name, record)
+        former = self._former_without_asking(name, record)
+        decision = decide_schedule(schedule_of(settings), record, now_ms, former)
+        if decision.verdict is ScheduleVerdict.WAIT or (due_ms := decision.due_ms) is None:
+            return
+        try:
+            if record.issue is not None and former is Former.UNKNOWN:
+                record, former = await _ask(context, record, record.issue)
+                decision = decide_schedule(schedule_of(settings), record, now_ms, former)
+            if decision.verdict is ScheduleVerdict.SKIP:
+                _log.info("schedule_skipped", schedule=name, due_at=_shown(due_ms))
+                self._keep(name, decision.record)
+                return
+            new = await new_issue(settings, context, record, state=self._state(), now_ms=now_ms)
+        except (SymphonyError, ValueError, TimeoutError) as error:
+            self._failed(name, record, error, context)
+            return
+        if self._context() is not context:
+            return  # decided by settings that are no longer in force: the next look decides anew
+        text = f"{tracker_key(context)} {name} {due_ms}"
+        key = sha256(f"symphony-schedule {text}".encode()).hexdigest()[:32]
+        # Nothing awaits between these two: they are one transaction of the journal.
+        self._keep(name, decision.record)
+        owe_issue(self._jobs(), context, WantedIssue(schedule=name, key=key, new=new))
+
+    def _former_without_asking(self, name: str, record: ScheduleRecord) -> Former:
+        if self._jobs().is_waiting(f"{KIND}:{name}"):
+            return Former.OPEN  # it is about to be created
+        return Former.OVER if record.issue is None else Former.UNKNOWN
+
+    def _keep(self, name: str, record: ScheduleRecord) -> None:
+        self._records[name] = record
+        self._record(_SETTING + name, encode(record))
+
+    def _failed(self, name: str, record: ScheduleRecord, error: Exception, context: RuntimeContext) -> None:
+        """Try again at the next look; a reason that is known is not told again."""
+        reason = error.failure.line if isinstance(error, SymphonyError) else str(error) or "no answer in time"
+        reason = context.redaction.text(one_line(reason, 500))
+        if reason != record.failure:
+            _log.warning("schedule_failed", schedule=name, reason=reason)
+            self._keep(name, replace(record, failure=reason))
+
+    def created(self, wanted: WantedIssue, issue: Issue) -> None:
+        """The issue that a schedule wanted is at the tracker."""
+        record = self._records.get(wanted.schedule, ScheduleRecord(handled_ms=self._wall_ms()))
+        self._keep(wanted.schedule, replace(record, issue=filed_issue(issue), failure=None))
+        self._on_filed()
+
+    async def file_now(self, settings: ScheduleSettings) -> Issue:
+        """File an issue of a schedule now, also while the former one is open; due times stay as they are.
+
+        Raises:
+            SymphonyError: the tracker did not create it.
+            ValueError: its title or body cannot be rendered; the message says why.
+        """
+        context, now_ms = self._context(), self._wall_ms()
+        record = present_schedule(self._records.get(settings.name), now_ms)
+        new = await new_issue(settings, context, record, state=self._state(), now_ms=now_ms)
+        issue = await create_now(context, new, now=moment(now_ms))
+        record = present_schedule(self._records.get(settings.name), now_ms)
+        self._keep(settings.name, replace(record, issue=filed_issue(issue), failure=None))
+        self._on_filed()
+        return issue
+
+    def records(self) -> tuple[SettingRecord, ...]:
+        """All records, for a journal that is recreated."""
+        return tuple(
+            SettingRecord(name=_SETTING + name, value=encode(record))
+            for name, record in self._records.items()
+        )
+
+    async def refresh(self) -> None:
+        """Ask the tracker for the states of the issues that were filed last; without an answer they stay."""
+        context, now_ms = self._context(), self._wall_ms()
+        if not 0 <= now_ms - self._refreshed_ms < _FRESH_MS:
+            self._refreshed_ms = now_ms
+            for name, record in (await _refreshed(context, self._records)).items():
+                if self._records[name].issue == record.issue or record.issue is None:
+                    continue
+                self._keep(name, replace(self._records[name], issue=record.issue))
+
+    def documents(self) -> tuple[models.Schedule, ...]:
+        """The schedules as the API shows them."""
+        owed = {job.key.removeprefix(f"{KIND}:"): job for job in self._jobs().jobs if job.kind == KIND}
+        failing = {
+            name: replace(record, failure=owed[name].failure) if name in owed else record
+            for name, record in self._records.items()
+        }
+        return schedule_documents(self._context(), failing, now_ms=self._wall_ms())
+
+
+def read_records(settings: Mapping[str, str]) -> dict[str, ScheduleRecord]:
+    """What the journal remembers of schedules, by name; what cannot be read is new."""
+    found = dict[str, ScheduleRecord]()
+    for name, text in settings.items():
+        if name.startswith(_SETTING):
+            try:
+                found[name.removeprefix(_SETTING)] = decode(text, ScheduleRecord)
+            except CodecError:
+                continue
+    return found
+
+
+def schedule_of(settings: ScheduleSettings) -> Schedule:
+    """The part of the settings that decisions depend on."""
+    return Schedule(
+        name=settings.name,
+        cron=settings.cron,
+        zone=settings.zone,
+        skip_while_open=settings.skip_while_open,
+    )
+
+
+def filed_issue(issue: Issue) -> FiledIssue:
+    """What is remembered of an issue that was filed."""
+    return FiledIssue(id=issue.id, identifier=issue.identifier, url=issue.url, state=issue.state)
+
+
+async def new_issue(
+    settings: ScheduleSettings,
+    context: RuntimeContext,
+    record: ScheduleRecord,
+    *,
+    state: State | None,
+    now_ms: int,
+) -> NewIssue:
+    """The next issue of a schedule, with secrets masked.
+
+    Raises:
+        ValueError: its title or body cannot be rendered.
+        SymphonyError: there is no state to begin in.
+    """
+    former = record.issue
+    result = None if state is None or former is None else state.results.get(former.id)
+    previous = None
+    if former is not None:
+        previous = {
+            "identifier": former.identifier,
+            "url": former.url,
+            "state": former.state,
+            "result": None if result is None else result.status.value,
+        }
+
+    def render() -> tuple[str, str]:
+        return render_scheduled_issue(
+            settings,
+            base_dir=context.workflow.path.parent,
+            now=moment(now_ms, settings.zone),
+            previous=previous,
+        )
+
+    title, body = await to_thread.run_sync(render)
+    return masked_issue(
+        context,
+        NewIssue(title=title, body=body, state=first_state(context, settings.state), labels=settings.labels),
+    )
+
+
+async def _ask(
+    context: RuntimeContext, record: ScheduleRecord, issue: FiledIssue
+) -> tuple[ScheduleRecord, Former]:
+    """The record with the present state of the former issue. Raises `SymphonyError` or `TimeoutError`."""
+    with anyio.fail_after(TIMEOUT_S):
+        found = await context.tracker.fetch_issues_by_ids([issue.id])
+    if not found:
+        return replace(record, issue=replace(issue, state=None)), Former.OVER
+    terminal = {normalise_state(state) for state in context.terminal_states}
+    former = Former.OVER if normalise_state(found[0].state) in terminal else Former.OPEN
+    return replace(record, issue=filed_issue(found[0])), former
+
+
+async def _refreshed(
+    context: RuntimeContext, records: Mapping[str, ScheduleRecord]
+) -> dict[str, ScheduleRecord]:
+    """The records with the present states of their issues; as they are if the tracker does not tell soon."""
+    issues = {record.issue.id for record in records.values() if record.issue is not None}
+    try:
+        with anyio.fail_after(REFRESH_S):
+            found = {issue.id: issue for issue in await context.tracker.fetch_issues_by_ids(issues)}
+    except (SymphonyError, TimeoutError):
+        return dict(records)
+    return {
+        name: replace(
+            record,
+            issue=filed_issue(found[record.issue.id])
+            if record.issue.id in found
+            else replace(record.issue, state=None),
+        )
+        if record.issue is not None
+        else record
+        for name, record in records.items()
+    }
+
+
+async def schedules_without_daemon(context: RuntimeContext, journal: Path) -> tuple[models.Schedule, ...]:
+    """The schedules of a workflow by the journal of the last daemon, with secrets masked."""
+
+    def read() -> Mapping[str, str]:
+        try:
+            with open_reader(journal) as reader:
+                return reader.recovered_state().settings
+        except UnusableError:
+            return {}
+
+    records = await _refreshed(context, read_records(await to_thread.run_sync(read)))
+    found = models.Schedules(schedules=schedule_documents(context, records, now_ms=wall_ms()))
+    public: models.Schedules = masked(found, context.redaction.text)
+    return public.schedules
+
+
+def file_without_daemon(
+    state_dir: StateDirectory, workflow: Path, context: RuntimeContext, name: str
+) -> models.CreatedIssue | None:
+    """File an issue of a schedule while no daemon serves; `None` if there is no such schedule. Blocking.
+
+    Raises:
+        SymphonyError: a daemon starts just now, or the tracker did not create it.
+        ValueError: title or body cannot be rendered.
+    """
+    settings = next((each for each in context.settings.schedules if each.name == name), None)
+    if settings is None:
+        return None
+    state_dir.create()
+    identity = LocalHost(instance=instance_of(state_dir.path)).identify(os.getpid())
+    with state_dir.lock(workflow, identity=identity):
+        issue = anyio.run(_file_here, state_dir, identity, context, settings)
+    public: models.CreatedIssue = masked(created_document(issue), context.redaction.text)
+    return public
+
+
+async def _file_here(
+    state_dir: StateDirectory,
+    identity: Identity | None,
+    context: RuntimeContext,
+    settings: ScheduleSettings,
+) -> Issue:
+    def no_jobs() -> JobRunner:
+        raise AssertionError("nothing is owed without a daemon")
+
+    writer = open_journal_writer(
+        state_dir.path, owner=identity, mask=str, now_ms=monotonic_ms, wall_ms=wall_ms
+    )
+    async with writer as journal:
+        schedules = Schedules(
+            no_jobs,
+            context=lambda: context,
+            state=lambda: None,
+            recovered=journal.previous.settings,
+            record=journal.setting_changed,
+            wall_ms=wall_ms,
+        )
+        return await schedules.file_now(settings)
+
+
+def schedule_documents(
+    context: RuntimeContext, records: Mapping[str, ScheduleRecord], *, now_ms: int
+) -> tuple[models.Schedule, ...]:
+    """The schedules of a workflow with what is remembered of them, as the API shows them."""
+    shown = []
+    for settings in context.settings.schedules:
+        record = present_schedule(records.get(settings.name), now_ms)
+        due_ms = next_due_ms(settings.cron, settings.zone, record.handled_ms)
+        issue = record.issue
+        shown.append(
+            models.Schedule(
+                name=settings.name,
+                cron=settings.cron,
+                timezone=settings.timezone,
+                next_at=None if due_ms is None else _shown(due_ms),
+                due=due_ms is not None and due_ms <= now_ms,
+                last_due_at=None if record.due_ms is None else _shown(record.due_ms),
+                skipped=record.skipped,
+                issue_id=None if issue is None else issue.id,
+                issue_identifier=None if issue is None else issue.identifier,
+                issue_url=None if issue is None else issue.url,
+                issue_state=None if issue is None else issue.state,
+                failure=record.failure,
+            )
+        )
+    return tuple(shown)
+
+
+def _shown(wall_ms: int) -> str:
+    return models.utc_text(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=wall_ms))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from msgspec import structs
 from starlette.types import ASGIApp
 
 from harness.chronicle import Chronicle, populated
@@ -14,8 +15,8 @@ from symphony.api.app import create_app
 from symphony.api.documents import feedback_document, issue_document, outbox_document, state_document
 from symphony.api.interface import (
     NEWEST_ENTRIES,
-    BranchDiff,
     ConflictError,
+    DraftEdit,
     Exposition,
     LibraryInUse,
     Operator,
@@ -40,6 +41,9 @@ from symphony.api.models import (
     Prompt,
     Refresh,
     Rehearsal,
+    Review,
+    ReviewGiven,
+    ReviewOutcome,
     Runs,
     Schedule,
     Schedules,
@@ -130,8 +134,13 @@ class FakeOperator:
     ratings: list[tuple[str, Stars, bool]] = field(default_factory=list)
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     records: tuple[RunRecord, ...] = ()
-    diffs: dict[str, BranchDiff] = field(default_factory=dict)
     artifacts: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
+    reviews: dict[str, Review] = field(default_factory=dict)
+    patch_texts: dict[str, str] = field(default_factory=dict)
+    looks: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    contexts: list[int] = field(default_factory=list)
+    edits: list[tuple[str, str, DraftEdit]] = field(default_factory=list)
+    decisions: list[tuple[str, str, ReviewGiven, bool]] = field(default_factory=list)
     settings: tuple[Setting, ...] = (
         Setting(key="tracker.kind", value="markdown", given=True),
         Setting(key="polling.interval_ms", value="30000", given=False),
@@ -324,9 +333,45 @@ class FakeOperator:
         self._try()
         return self.working_diffs.get(identifier)
 
-    async def diff(self, identifier: str) -> BranchDiff | None:
+    async def review(
+        self, identifier: str, reviewer: str | None = None, since: str | None = None
+    ) -> Review | None:
         self._try()
-        return self.diffs.get(identifier)
+        self.looks.append((identifier, reviewer, since))
+        found = self.reviews.get(identifier)
+        return found if found is None or since is None else structs.replace(found, since=since)
+
+    async def patches(self, review: Review, files: Sequence[int], *, context: int) -> Mapping[int, str]:
+        self._try()
+        self.contexts.append(context)
+        paths = {place: review.files[place].path for place in files}
+        return {place: self.patch_texts[path] for place, path in paths.items() if path in self.patch_texts}
+
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+        self._try()
+        self.edits.append((identifier, reviewer, edit))
+        return identifier in self.reviews
+
+    async def decide(
+        self, identifier: str, reviewer: str, given: ReviewGiven, *, with_draft: bool = False
+    ) -> ReviewOutcome | None:
+        self._try()
+        if self.unfit is not None:
+            raise self.unfit
+        self.decisions.append((identifier, reviewer, given, with_draft))
+        if identifier not in self.reviews:
+            return None
+        return ReviewOutcome(
+            issue_identifier=identifier,
+            decision=given.decision,
+            done=True,
+            way=None,
+            base=None,
+            commit=None,
+            state="Todo",
+            message="so it will be",
+            requested_at=HALF_PAST,
+        )
 
     async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
         self._try()

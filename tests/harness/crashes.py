@@ -72,6 +72,8 @@ AFTERWARDS = {
     FaultPoint.AFTER_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is found by its marker and left"),
     FaultPoint.BEFORE_MOVE: Afterwards(does=f"{_GOES_ON}; the move is made if it still fits"),
     FaultPoint.AFTER_MOVE: Afterwards(does=f"{_GOES_ON}; the issue is found where it is to be"),
+    FaultPoint.BEFORE_MERGE: Afterwards(does="the approved work is merged once", sessions=0),
+    FaultPoint.AFTER_MERGE: Afterwards(does="the merge is found there; the issue is moved", sessions=0),
     FaultPoint.BEFORE_NOTIFICATION: Afterwards(does=f"{_GOES_ON}; the target is notified"),
     FaultPoint.AFTER_NOTIFICATION: Afterwards(
         does=f"{_GOES_ON}; the target is notified again", again="a notification, with the same id"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from msgspec import structs
@@ -18,7 +19,7 @@ from typing_extensions import override
 from harness.asking import FakeOperator
 from symphony import to_thread
 from symphony.api import models
-from symphony.api.interface import NEWEST_ENTRIES, BranchDiff, RunQuery, TranscriptQuery
+from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection, Tokens
 from symphony.journal.transcripts import (
@@ -49,25 +50,46 @@ CLAUDE = models.Agent(
 )
 
 
-DIFF = BranchDiff(
-    branch="symphony/WEB-131",
-    text="""\
-diff --git app/audit/cursor.py app/audit/cursor.py
+PATCHES = {
+    "app/audit/cursor.py": """\
+app/audit/cursor.py app/audit/cursor.py
 index 3b18e51..a0423896 100644
 --- app/audit/cursor.py
 +++ app/audit/cursor.py
-@@ -1,3 +1,4 @@ def cursor(event):
- def cursor(event):
---- an old remark
+@@ -12,6 +12,9 @@ class AuditLog:
+     def page(self, after: str | None) -> Page:
+         \"\"\"Entries after a cursor, the oldest first.\"\"\"
+--        # an old remark
+-        return self._query(after, limit=50)
++        # Two events may share a timestamp, so the id decides.
++        return self._query(after, limit=self.limit)
+ def cursor(event: Event) -> str:
 -    return event.at
-+    # Two events may share a timestamp.
++    \"\"\"Where the next page begins.\"\"\"
++    if event.id is None:
++        raise ValueError("the event is not stored yet")
 +    return f"{event.at}/{event.id}"
-diff --git docs/old name.md docs/new name.md
-similarity index 100%
-rename from docs/old name.md
-rename to docs/new name.md""",
-    cut=False,
-)
+@@ -46,3 +50,3 @@ def cursor(event: Event) -> str:
+ LIMITS = {
+-    "page": 50,
++    "page": 100,
+     "export": 10_000,
+""",
+    "web/pager.ts": """\
+web/pager.ts web/pager.ts
+index 1111111..2222222 100644
+--- web/pager.ts
++++ web/pager.ts
+@@ -1,3 +1,4 @@
+ export function next(page: Page): string {
+-  return page.events[page.events.length - 1].at;
++  const last = page.events[page.events.length - 1];
++  return `${last.at}/${last.id}`; // as the server makes it
+ }
+\\ No newline at end of file
+""",
+    "docs/new name.md": "docs/old name.md docs/new name.md\nsimilarity index 100%\n",
+}
 
 
 def ago(**units: float) -> str:
@@ -187,6 +209,81 @@ READY = models.ReadyRow(
         failure=None,
     ),
 )
+
+
+def review_file(path: str, status: str = "modified", **others: Any) -> models.ReviewFile:
+    return models.ReviewFile(
+        **{"path": path, "status": status, "old_path": None, "insertions": 1, "deletions": 1, **others}
+    )
+
+
+def demo_review() -> models.Review:
+    """The change of `READY`, with a comment that is drafted."""
+    return models.Review(
+        generated_at=utc_text(NOW),
+        issue_id="118",
+        issue_identifier="WEB-118",
+        title=READY.title,
+        state=READY.state,
+        status="ready",
+        branch="symphony/WEB-118",
+        start="a" * 40,
+        since="a" * 40,
+        head="c0ffee5a" * 5,
+        looked_at=None,
+        summary=READY.summary,
+        verified=models.Verified(
+            head="c0ffee5a" * 5,
+            passed=True,
+            status="passed",
+            message="tests, lint passed",
+            base=None,
+            checks=(),
+            protected_changes=(),
+            weakened=(),
+        ),
+        pull_request=READY.pull_request,
+        pull_request_url=READY.pull_request_url,
+        rehearsal=None,
+        commits=(
+            models.ReviewCommit(
+                commit="c0ffee5a" * 5, author="Agent", at="2026-03-04T08:50:00Z", subject="Stream the export"
+            ),
+            models.ReviewCommit(
+                commit="b" * 40, author="Agent", at="2026-03-04T08:41:00Z", subject="Make the cursor unique"
+            ),
+        ),
+        files=(
+            review_file("app/audit/cursor.py", insertions=7, deletions=4),
+            review_file("web/pager.ts", insertions=2),
+            review_file("assets/logo.png", "added", insertions=None, deletions=None),
+            review_file(
+                "docs/new name.md", "renamed", old_path="docs/old name.md", insertions=0, deletions=0
+            ),
+            review_file("package-lock.json", insertions=4_310, deletions=1_204),
+            review_file("tests/test_cursor.py", "added", insertions=38, deletions=0, viewed=True),
+        ),
+        files_left_out=0,
+        insertions=4_357,
+        deletions=1_209,
+        approval="merge",
+        command="git -C /srv/web merge symphony/WEB-118",
+        send_back=models.ReviewChoice(allowed=True),
+        approve=models.ReviewChoice(allowed=True),
+        message="The cursor is right now.",
+        comments=(
+            models.ReviewRemark(
+                file="app/audit/cursor.py",
+                line=15,
+                old=False,
+                quote="        return self._query(after, limit=self.limit)",
+                text="Where does the limit come from? A page of 10,000 must not be possible.",
+                head="c0ffee5a" * 5,
+            ),
+        ),
+        others=(),
+        decided=None,
+    )
 
 
 def demo_state() -> models.State:
@@ -663,7 +760,8 @@ class DemoOperator(FakeOperator):
     one: models.Issue = field(default_factory=demo_issue)
     task_document: models.Task | None = None
     transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
-    diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
+    reviews: dict[str, models.Review] = field(default_factory=lambda: {"WEB-118": demo_review()})
+    patch_texts: dict[str, str] = field(default_factory=lambda: dict(PATCHES))
     transcript_file: Path | None = None
     transcript_parts: list[tuple[str, TranscriptQuery]] = field(default_factory=list)
     queries: list[RunQuery] = field(default_factory=list)

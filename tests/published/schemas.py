@@ -66,6 +66,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "schedules": (documents.SchedulesShown,),
     "schedules-run": (documents.IssueCreated,),
     "replay": (documents.Replayed,),
+    "review": (models.Review, models.ReviewOutcome),
     "runs": (models.Runs,),
     "service-status": (documents.ServiceState,),
     "transcript": (documents.TranscriptLine,),

@@ -44,18 +44,19 @@ from symphony.api.http import (
     body_of,
     check_head,
     encoded,
-    form_fields,
     move_target,
     new_issue,
     rating,
     read_body,
     refusal,
+    sent_fields,
     wants_page,
 )
 from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
+from symphony.api.pages.change_routes import ChangePages
 from symphony.api.pages.new_issue import NewIssuePages
 from symphony.api.pages.responding import Content, respond
 from symphony.api.pages.routes import Pages
@@ -67,8 +68,10 @@ from symphony.api.parameters import (
     page_of,
     proposal_id,
     proposal_state,
+    reviewer,
     run_query,
     selection,
+    since,
     transcript_part,
     version_of,
     versions,
@@ -78,6 +81,7 @@ from symphony.domain import SymphonyError
 
 _WEBHOOKS_AT_ONCE: Final = 8
 _ACCESS_REFUSED: Final = frozenset({401, 403})
+_SIGN_IN_LOST: Final = frozenset({"unauthorized", "csrf"})
 _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -154,6 +158,8 @@ class _Answers:
             "task": lambda request, _: ask.task(identifier(request)),
             "prompt": lambda request, _: ask.prompt(identifier(request), request.query_params.get("phase")),
             "explanation": self._explanation,
+            "review": self._review,
+            "decide": self._decide,
             "transcript": lambda request, _: ask.transcript(identifier(request), transcript_part(request)),
             **{verb: partial(self._act, verb) for verb in routes.ON_ISSUE},
             "feedback": self._feedback,
@@ -205,6 +211,16 @@ class _Answers:
     async def _explanation(self, request: Request, _: Document) -> Document | None:
         issue = await self._operator.issue(identifier(request))
         return None if issue is None else explain(issue)
+
+    async def _review(self, request: Request, _: Document) -> Document | None:
+        may_order = self._access.may_order(request)
+        return await self._operator.review(
+            identifier(request), reviewer(request) if may_order else None, since(request)
+        )
+
+    async def _decide(self, request: Request, given: Document) -> Document | None:
+        assert isinstance(given, models.ReviewGiven)  # noqa: S101 - the row says so
+        return await self._operator.decide(identifier(request), f"api:{given.reviewer}", given)
 
     async def _refresh(self, _: Request, __: Document) -> Document:
         return self._operator.refresh()
@@ -272,13 +288,13 @@ async def _answered(row: routes.Resource[Document], ask: Answer, request: Reques
 def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str, Handler]:
     """The pages, their files and their forms, by the names of the rows."""
     pages, skills = Pages(operator), SkillPages(operator, access, notices)
-    forms = Forms(operator, access, notices)
+    forms, change = Forms(operator, access, notices), ChangePages(operator, access, notices)
     new_issue_pages = NewIssuePages(operator, access, notices)
     return {
         "board_page": _page(pages.board),
         "issue_page": _page(pages.issue),
         "prompt_page": _page(pages.prompt),
-        "diff_page": _page(pages.diff),
+        "diff_page": change.show,
         "work_page": _page(pages.work),
         "history_page": _page(pages.history),
         "skills_page": _page(skills.skills),
@@ -301,6 +317,8 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
             f"{verb}_form": partial(forms.act, verb)
             for verb in (*routes.ON_ISSUE, *routes.ON_DAEMON, routes.REFRESH.name)
         },
+        "review_draft_form": change.draft,
+        "review_form": change.decide,
         "library_check_form": skills.check,
         **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
         "library_save_form": skills.save,
@@ -384,7 +402,7 @@ class _AnyMethod:
 async def _on_error(request: Request, error: Exception) -> Response:
     match error:
         case RequestError():
-            return _refused(request, error)
+            return await _refused(request, error, request.app.state.access)
         case HTTPException():
             return refusal(404, "not_found", "there is no such route")
         case ApiError():
@@ -395,27 +413,20 @@ async def _on_error(request: Request, error: Exception) -> Response:
     raise error
 
 
-def _refused(request: Request, error: RequestError) -> Response:
+async def _refused(request: Request, error: RequestError, access: Access) -> Response:
+    path = form_path(request.scope["path"])
+    if (
+        error.code in _SIGN_IN_LOST
+        and request.method == "POST"
+        and path.startswith(f"{routes.ACTIONS_PATH}/")
+    ):
+        fields = await sent_fields(request)
+        if any(map(fields.get, TYPED)):
+            return unsent_page(error, request.scope, fields, csrf=access.csrf(request) or "")
     if error.status_code in _ACCESS_REFUSED and wants_page(request.headers):
         path = request.scope["path"] if request.method == "GET" else "/"
         return refusal_page(error, f"{root_of(request.scope)}{path}")
     return refusal(error.status_code, error.code, error.message, headers=error.headers)
-
-
-async def _unsent(request: Request, error: RequestError) -> Response | None:
-    """The page with what a person typed into a form that is not taken, because the sign-in has ended."""
-    path = form_path(request.scope["path"])
-    if (
-        error.code != "unauthorized"
-        or request.method != "POST"
-        or not path.startswith(f"{routes.ACTIONS_PATH}/")
-    ):
-        return None
-    try:
-        fields = await form_fields(request)
-    except RequestError:
-        return None
-    return unsent_page(error, request.scope, fields) if any(map(fields.get, TYPED)) else None
 
 
 async def _on_crash(_: Request, error: Exception) -> Response:
@@ -466,7 +477,7 @@ class _Guard:
                 self._access.check(HTTPConnection(scope))
             await self._app(scope, receive, send_with_headers)
         except RequestError as error:
-            response = await _unsent(Request(scope, receive), error) or _refused(Request(scope), error)
+            response = await _refused(Request(scope, receive), error, self._access)
             await response(scope, receive, send_with_headers)
         except Exception:  # noqa: BLE001 - starlette raises again what `_on_crash` answered and logged
             if not started:

@@ -59,7 +59,7 @@ _SKIPPED_COOKIE: Final = "symphony_no_feedback"
 _SKIPPED_S: Final = 365 * 86_400
 _MAX_SKIPPED: Final = 200
 _KEY_CHARS: Final = 12
-TYPED: Final = ("text", "comment")
+TYPED: Final = ("title", "text", "message", "comment", "body", "file")
 """Fields with what a person typed."""
 _WITH_TEXT: Final = frozenset({"answer", "comment", "move"})
 _log = structlog.get_logger(__name__)
@@ -165,8 +165,7 @@ class Forms:
     async def act(self, verb: str, request: Request) -> Response:
         """Carry out an operator's action, and go to the page `next`."""
         fields = await form_fields(request)
-        if (unsent := self._unsent(request, fields)) is not None:
-            return unsent
+        self._access.check_form(request, fields.get("csrf", ""))
         try:
             text = fields.get("state" if verb == "move" else "text", "")
             notice = await self._carry_out(verb, fields.get("issue", ""), text)
@@ -209,27 +208,12 @@ class Forms:
     async def feedback(self, request: Request) -> Response:
         """Store feedback: the fields `issue`, `stars`, `comment`, and `learn` if skills may learn from it."""
         fields = await form_fields(request)
-        if (unsent := self._unsent(request, fields)) is not None:
-            return unsent
+        self._access.check_form(request, fields.get("csrf", ""))
         try:
             notice = await self._rate(fields)
         except (ApiError, SymphonyError) as error:
             notice = Notice.of_error(error)
         return self._go_on(fields, notice, typed="comment")
-
-    def _unsent(self, request: Request, fields: Mapping[str, str]) -> Response | None:
-        """The page with what was typed into a form of another sign-in; `None` if it is of this one.
-
-        Raises:
-            RequestError: it is of another one, and nothing was typed.
-        """
-        try:
-            self._access.check_form(request, fields.get("csrf", ""))
-        except RequestError as error:
-            if not any(map(fields.get, TYPED)):
-                raise
-            return unsent_page(error, request.scope, fields, csrf=self._access.csrf(request) or "")
-        return None
 
     def _go_on(self, fields: Mapping[str, str], notice: Notice, *, typed: str) -> Response:
         """Lead to the page `next`, which shows the notice, and what was typed if nothing was done with it."""

@@ -1,6 +1,7 @@
 """Reads requests within limits, and makes responses: JSON, one error envelope, security headers."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
@@ -44,6 +45,8 @@ MAX_EDIT_BYTES: Final = 1_048_576
 """The largest body with a skill of the library."""
 BODY_TIMEOUT_S: Final = 5.0
 _MAX_FIELDS: Final = 32
+_FORM: Final = "symphony.form"
+"""Fields of forms in which people write."""
 _CLOSE: Mapping[str, str] = {"connection": "close"}  # the rest of the body is not read
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -170,6 +173,14 @@ async def form_fields(request: Request) -> Mapping[str, str]:
     return dict(await form_pairs(request, MAX_ANSWER_BYTES, _MAX_FIELDS))
 
 
+async def sent_fields(request: Request) -> Mapping[str, str]:
+    """The fields of a form that is refused, whether they were read before or not; empty if it is none."""
+    if _FORM not in request.scope:
+        with suppress(RequestError):
+            await form_fields(request)
+    return dict(request.scope.get(_FORM, ()))
+
+
 async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tuple[str, str]]:
     """The names and values of a posted form of at most `limit` bytes.
 
@@ -178,11 +189,13 @@ async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tupl
     """
     body = await read_body(request, limit)
     try:
-        return parse_qsl(
+        pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=max_fields
         )
     except ValueError:  # also of bytes that are not UTF-8
         raise RequestError(400, "bad_request", "the body is not a form") from None
+    request.scope[_FORM] = pairs
+    return pairs
 
 
 async def body_of(request: Request, kind: type[_Body]) -> _Body:

@@ -25,10 +25,8 @@ MAX_RUNS = 1_000
 """The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
 """The longest answer to an agent's question, and the longest comment."""
-MAX_DIFF_CHARS = 200 * 1_024
-"""The longest diff that is shown."""
-MAX_DIFF_LINES = 2_000
-"""The most lines of a diff that are shown."""
+MAX_REVIEW_CHARS = 20_000
+"""The longest overall text of a review, and the longest comment on a line."""
 MAX_STATE_CHARS = 255
 """The longest name of a state to move an issue to."""
 
@@ -91,18 +89,23 @@ class LibraryInUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchDiff:
-    """What the branch of an issue changes, as last delivered.
+class DraftEdit:
+    """A change of a person's draft of a review; what is `None` stays as it is.
 
     Attributes:
-        branch: its name.
-        text: a patch whose paths have no prefix; untrusted text.
-        cut: the text ends early, at `MAX_DIFF_CHARS` or `MAX_DIFF_LINES`.
+        head: the commit that was shown.
+        message: the overall text.
+        add: a comment on a line; it replaces an earlier one on the same line.
+        drop: the number of a comment to take out, from 0.
+        path: a file, and `viewed` whether it was read.
     """
 
-    branch: str
-    text: str
-    cut: bool
+    head: str
+    message: str | None = None
+    add: models.ReviewLine | None = None
+    drop: int | None = None
+    path: str | None = None
+    viewed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,11 +229,49 @@ class Operator(Protocol):
         """
         ...
 
-    async def diff(self, identifier: str) -> BranchDiff | None:
-        """What the branch of the issue changes; `None` if it has none, or its workspace is removed.
+    async def review(
+        self, identifier: str, reviewer: str | None = None, since: str | None = None
+    ) -> models.Review | None:
+        """The change of an issue as last delivered; `None` if the issue is not known.
+
+        It counts as shown to `reviewer`. With `since` it is what is new since that commit.
 
         Raises:
+            UnknownError: there is no branch, or no such commit.
             UnavailableError: as `state`, or the branch cannot be read.
+        """
+        ...
+
+    async def patches(
+        self, review: models.Review, files: Sequence[int], *, context: int
+    ) -> Mapping[int, str]:
+        """The patches of some files of a review by their places in it; what is too long is cut or missing.
+
+        Raises:
+            UnavailableError: as `review`.
+        """
+        ...
+
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+        """Change what a person is about to say in a review; false if the issue is not known.
+
+        Raises:
+            ConflictError: there is no such line, or the draft is too long.
+            UnavailableError: as `review`.
+        """
+        ...
+
+    async def decide(
+        self, identifier: str, reviewer: str, given: models.ReviewGiven, *, with_draft: bool = False
+    ) -> models.ReviewOutcome | None:
+        """Send work back or approve it, once; `None` if the issue is not known.
+
+        With `with_draft` the comments of the draft are sent too.
+
+        Raises:
+            ConflictError: it is refused, and nothing is done; the codes are in docs/api.md.
+            UnavailableError: as `review`.
+            SymphonyError: git failed; nothing is done.
         """
         ...
 

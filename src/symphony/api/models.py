@@ -1557,6 +1557,103 @@ class Verb(Document, frozen=True, kw_only=True):
     ] = None
 
 
+class ReviewCommit(Document, frozen=True, kw_only=True):
+    """A commit of a change."""
+
+    commit: str
+    author: Annotated[str, _is("Untrusted text.")]
+    at: Annotated[str, _is("When it was made, as git has it.")]
+    subject: Annotated[str, _is("Untrusted text.")]
+
+
+class ReviewFile(Document, frozen=True, kw_only=True):
+    """A file of a change."""
+
+    path: Annotated[str, _is("Its new name; bytes that are not UTF-8 are escaped.")]
+    old_path: Annotated[str | None, _is("Null if its name did not change.")]
+    status: Annotated[str, _is("added, modified, deleted, renamed, copied or retyped.")]
+    insertions: Annotated[int | None, _is("Null if no lines are compared: it is binary or large.")]
+    deletions: Annotated[int | None, _is("As insertions.")]
+    is_link: Annotated[bool, _is("It is a link to a commit of another repository.")] = False
+    viewed: Annotated[bool, _is("The person who asks has marked it as read.")] = False
+
+
+class ReviewRemark(Document, frozen=True, kw_only=True):
+    """A comment on a line that was not sent yet."""
+
+    file: str
+    line: Positive
+    old: Annotated[bool, _is("A line of the file as it was before the change.")]
+    quote: Annotated[str, _is("The line; untrusted text.")]
+    text: str
+    head: Annotated[str, _is("The commit that the line was shown of.")]
+
+
+class ReviewChoice(Document, frozen=True, kw_only=True):
+    """Whether a decision is possible now."""
+
+    allowed: bool
+    code: Annotated[str | None, _is("Why not; null if it is.")] = None
+    message: str | None = None
+    hint: str | None = None
+
+
+class ReviewDecided(Document, frozen=True, kw_only=True):
+    """A decision on this commit."""
+
+    decision: Annotated[str, _is("send_back or approve.")]
+    mine: Annotated[bool, _is("By the person who asks.")]
+    at: Moment
+
+
+class Review(Document, frozen=True, kw_only=True):
+    """The change of an issue, as last delivered, and what can be decided about it."""
+
+    generated_at: Moment
+    issue_id: IssueId
+    issue_identifier: Identifier
+    title: Title
+    state: TrackerState
+    status: Annotated[str, _is("As in the document of the issue.")]
+    branch: str
+    start: Annotated[str, _is("The commit at which the branch began.")]
+    since: Annotated[str, _is("The commit that is compared with: start, or an earlier head.")]
+    head: Annotated[str, _is("The commit that a decision is about.")]
+    looked_at: Annotated[str | None, _is("The head that the person saw before; null if there is none.")]
+    summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
+    verified: Annotated[Verified | None, _is("Null if this head was not verified.")]
+    pull_request: Annotated[PullRequest | None, _is("Null if none is wanted.")]
+    pull_request_url: str | None
+    rehearsal: Annotated[RehearsedBranch | None, _is("How it merges; null until that is known.")]
+    commits: Annotated[tuple[ReviewCommit, ...], _is("The newest first, at most 100.")]
+    files: Annotated[tuple[ReviewFile, ...], _is("At most 5,000.")]
+    files_left_out: Count
+    insertions: Count
+    deletions: Count
+    approval: Annotated[str, _is("What an approval does: merge, land, open or by_hand.")]
+    command: Annotated[str, _is("The command with which a person merges.")]
+    send_back: ReviewChoice
+    approve: ReviewChoice
+    message: Annotated[str, _is("The overall text that the person has drafted.")]
+    comments: Annotated[tuple[ReviewRemark, ...], _is("What the person has drafted.")]
+    others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]
+    decided: ReviewDecided | None
+
+
+class ReviewOutcome(Document, frozen=True, kw_only=True):
+    """A decision was taken."""
+
+    issue_identifier: Identifier
+    decision: str
+    done: Annotated[bool, _is("False if it is recorded and still being carried out.")]
+    way: Annotated[str | None, _is("Of an approval: merge, land, open or by_hand.")]
+    base: Annotated[str | None, _is("The branch that has the work now; null if nothing was merged.")]
+    commit: Annotated[str | None, _is("The commit that this branch is at.")]
+    state: Annotated[str | None, _is("Where the issue is moved; null if it is not moved.")]
+    message: Annotated[str, _is("What was done, in one line.")]
+    requested_at: Moment
+
+
 class CreatedIssue(Document, frozen=True, kw_only=True):
     """An issue was created at the tracker."""
 
@@ -1668,6 +1765,26 @@ class NewComment(ClosedDocument, frozen=True, kw_only=True):
     """A person's comment on an issue."""
 
     text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 20_000})]
+
+
+class ReviewLine(ClosedDocument, frozen=True, kw_only=True):
+    """A comment on a line of a change."""
+
+    file: Annotated[str, _is("As the review names it.")]
+    line: Positive
+    text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 20_000})]
+    old: Annotated[bool, _is("A line of the file as it was before the change.")] = False
+
+
+class ReviewGiven(ClosedDocument, frozen=True, kw_only=True):
+    """A decision about the commit `head`, which the person saw."""
+
+    decision: Annotated[str, Meta(extra_json_schema={"enum": ["send_back", "approve"]})]
+    head: Annotated[str | None, _is("Null for the commit that this reviewer was shown last.")] = None
+    message: Annotated[str, Meta(extra_json_schema={"maxLength": 20_000})] = ""
+    comments: tuple[ReviewLine, ...] = ()
+    unverified: Annotated[bool, _is("Approve it although it did not pass its verification.")] = False
+    reviewer: Annotated[str, _is("Whose look and draft count; any name.")] = "api"
 
 
 class Move(ClosedDocument, frozen=True, kw_only=True):

@@ -28,6 +28,8 @@ from symphony.workspaces import MAX_BRANCHES
 DEFAULT_PAGE: Final = 200
 """How many entries of a transcript an answer has by default."""
 _MAX_DIGITS: Final = 9
+_MAX_NAME: Final = 100
+_COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -111,6 +113,30 @@ def run_query(request: Request) -> RunQuery:
         outcomes=outcomes,
         limit=int(limit),
     )
+
+
+def reviewer(request: Request) -> str | None:
+    """Whose look at a review it is; `None` if no one is named.
+
+    Raises:
+        RequestError: 400: the name is too long.
+    """
+    name = request.query_params.get("reviewer") or None
+    if name is not None and len(name) > _MAX_NAME:
+        raise RequestError(400, "bad_request", f"reviewer has at most {_MAX_NAME} characters")
+    return name and f"api:{name}"
+
+
+def since(request: Request) -> str | None:
+    """The earlier commit that a change is compared with; `None` for all of the change.
+
+    Raises:
+        RequestError: 400: it is no whole object id.
+    """
+    commit = request.query_params.get("since") or None
+    if commit is not None and not _COMMIT.fullmatch(commit):
+        raise RequestError(400, "bad_request", "since is the whole id of a commit")
+    return commit
 
 
 def number(request: Request, name: str, *, at_most: int) -> int | None:
@@ -246,6 +272,20 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
             "identifier",
             "The issue's identifier, percent-encoded; a slash is %2F. Fixed routes take precedence.",
             {"type": "string", "minLength": 1},
+        ),
+    ),
+    "reviewer": (
+        _query(
+            "reviewer",
+            "Who looks; a later decision of the same reviewer is about the commit that this answer shows.",
+            {"type": "string", "maxLength": _MAX_NAME},
+        ),
+    ),
+    "since_commit": (
+        _query(
+            "since",
+            "What is new since this commit, which was delivered earlier.",
+            {"type": "string", "pattern": f"^({_COMMIT.pattern})?$"},
         ),
     ),
     "phase": (_query("phase", "As if the work were in this phase.", {"type": "string"}),),

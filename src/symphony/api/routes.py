@@ -248,6 +248,23 @@ PROMPT: Final = _get(
     *(400, 404, 409),
     reads=("identifier", "phase"),
 )
+REVIEW: Final = _get(
+    "review",
+    f"{_ISSUE_PATH}/review",
+    "The change of the issue, and what can be decided about it.",
+    models.Review,
+    *(400, 404),
+    reads=("identifier", "reviewer", "since_commit"),
+)
+DECIDE: Final = _post(
+    "decide",
+    f"{_ISSUE_PATH}/review",
+    "Send finished work back with comments, or approve it.",
+    models.ReviewOutcome,
+    *(404, 409),
+    body=models.ReviewGiven,
+    status=200,
+)
 OPEN: Final = _post(
     "open",
     f"{_CONTROL_PATH}/open",
@@ -364,6 +381,8 @@ API: Final[tuple[Resource[Document], ...]] = (
         *(400, 404),
         reads=("identifier", "transcript_part"),
     ),
+    REVIEW,
+    DECIDE,
     *ON_ISSUE.values(),
     FEEDBACK,
     *ON_DAEMON.values(),
@@ -475,6 +494,8 @@ PAGES: Final = (
     _page("sign_in_page", SIGN_IN_PATH, Needs.NOTHING),
     _form("sign_in_form", SIGN_IN_PATH, Needs.SIGN_IN),
     _form("sign_out_form", "/sign-out"),
+    _form("review_draft_form", f"{ACTIONS_PATH}/review-draft"),
+    _form("review_form", f"{ACTIONS_PATH}/review"),
     _form("feedback_form", f"{ACTIONS_PATH}/feedback"),
     _form("skip_feedback_form", f"{ACTIONS_PATH}/skip-feedback"),
     *(_form(f"{verb}_form", f"{ACTIONS_PATH}/{verb}") for verb in (*ON_ISSUE, *ON_DAEMON, REFRESH.name)),

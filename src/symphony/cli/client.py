@@ -33,6 +33,9 @@ from symphony.api.models import (
     Prompt,
     Refresh,
     Rehearsal,
+    Review,
+    ReviewGiven,
+    ReviewOutcome,
     Schedules,
     Stars,
     State,
@@ -140,6 +143,15 @@ class Client:
         """Which branches of these issues merge together, or of all ready ones."""
         query = [("issue", one) for one in identifiers]
         return self._known(self._ask(routes.REHEARSAL, query=query, timeout_s=_PROMPT_S))
+
+    def review(self, identifier: str, *, reviewer: str, since: str | None) -> Review | None:
+        """The change of an issue, which counts as shown; None if there is no such issue, branch or commit."""
+        query = [("reviewer", reviewer)] + ([] if since is None else [("since", since)])
+        return self._ask(routes.REVIEW, identifier, query=query, timeout_s=_PROMPT_S)
+
+    def decide(self, given: ReviewGiven, identifier: str) -> ReviewOutcome | None:
+        """Send work back or approve it; None if the daemon does not know the issue."""
+        return self._ask(routes.DECIDE, identifier, body=msgspec.to_builtins(given), timeout_s=_PROMPT_S)
 
     def create_issue(self, given: NewIssue) -> CreatedIssue:
         """Create an issue at the tracker."""

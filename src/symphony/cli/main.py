@@ -202,6 +202,7 @@ SECTIONS: Final = {
         "runs": ("runs:runs", "List runs with their outcome, tokens and cost."),
         "transcript": ("transcript:transcript", "Show what an agent was sent, said and did."),
         "diff": ("diff:diff", "Show what the branch of an issue changes."),
+        "review": ("review:review", "Look at finished work, send it back, or approve it."),
         "rehearse": ("rehearse:rehearse", "Show which finished branches merge together, and which conflict."),
         "pr": ("pr:pr", "Show the pull request of an issue."),
         "prompt": ("prompt:prompt", "Print what a dispatch of an issue would send."),

@@ -342,6 +342,18 @@ class RehearseSettings(Section):
     timeout_ms: Positive = live(3_600_000, "the longest that this, or `symphony rehearse --verify`, may take")
 
 
+class ReviewSettings(Section):
+    """`review`: what follows when a person approves finished work (docs/how-to/review.md)."""
+
+    merge: Flag = live(
+        False,
+        "whether an [approval](how-to/review.md) merges the commit that was shown into the base branch of "
+        "the local repository of `workspace.repo`: a fast-forward or a merge commit, never with a conflict "
+        "or with uncommitted changes where that branch is checked out; without it, and without `forge`, "
+        "the approval says which command merges",
+    )
+
+
 class BudgetSettings(Section):
     """`agent.budget`: limits per issue and per day, after which a person is asked; `None` for no limit.
 
@@ -1112,6 +1124,7 @@ class Settings(_Given):
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
     forge: ForgeSettings = Field(default_factory=ForgeSettings)
+    review: ReviewSettings = Field(default_factory=ReviewSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     pricing: ForWorkers[Pricing] = live(

@@ -25,11 +25,9 @@ from symphony.api import answers, models
 from symphony.api.documents import created_document, feedback_document
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
-    MAX_DIFF_CHARS,
-    MAX_DIFF_LINES,
     NEWEST_ENTRIES,
-    BranchDiff,
     ConflictError,
+    DraftEdit,
     Exposition,
     LibraryInUse,
     RunQuery,
@@ -52,6 +50,7 @@ from symphony.daemon.moves import move_now
 from symphony.daemon.new_issues import create_given
 from symphony.daemon.notify.observer import NotificationObserver
 from symphony.daemon.rehearsals import Rehearsals
+from symphony.daemon.review_answers import ReviewAnswers
 from symphony.daemon.runs.artifacts import read_artifact
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
@@ -95,14 +94,14 @@ from symphony.scheduler import (
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import CommentCapability, MovingCapability, creation_problem, unique
-from symphony.workspaces import NUMSTAT, FileChange, Patch, parse_numstat
+from symphony.workspaces import NUMSTAT, FileChange, parse_numstat
 
 _DIAGNOSIS_MS: Final = 60_000
 ACTION_TIMEOUT_S: Final = 10.0
 SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
-_MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
+_MAX_PATCH_BYTES: Final = 1_048_576
 WORKING_TIMEOUT_S: Final = 2.0
 _MAX_WORKING_CHARS: Final = 200 * 1_024
 _MAX_WORKING_BYTES: Final = 2 * _MAX_WORKING_CHARS  # more than is shown: a secret that is cut is masked first
@@ -133,6 +132,7 @@ class Parts:
     learner: Learner | None = None
     pull_requests: PullRequests | None = None
     rehearsals: Rehearsals | None = None
+    reviews: ReviewAnswers | None = None
     schedules: Schedules | None = None
 
 
@@ -425,22 +425,26 @@ class ServiceOperator(Observer):
                 self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files
         return files
 
-    async def diff(self, identifier: str) -> BranchDiff | None:
+    async def review(
+        self, identifier: str, reviewer: str | None = None, since: str | None = None
+    ) -> models.Review | None:
         """See `api.interface.Operator`."""
         _, context = self._ready()
-        try:
-            with anyio.fail_after(self._limits.snapshot_s):
-                async with self._previews:
-                    patch = await context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
-                    if patch is None:
-                        return None
-                    return await to_thread.run_sync(_branch_diff, patch, context.redaction)
-        except SymphonyError as error:
-            message = context.redaction.text(error.failure.message)
-            raise UnavailableError("diff_unavailable", message) from error
-        except TimeoutError:
-            message = f"no diff within {self._limits.snapshot_s:g} s: the branch is large or the disk is slow"
-            raise UnavailableError("snapshot_timeout", message) from None
+        async with self._previews:
+            return await self._review_answers().review(context, self._snapshot(), identifier, reviewer, since)
+
+    async def patches(
+        self, review: models.Review, files: Sequence[int], *, context: int
+    ) -> Mapping[int, str]:
+        """See `api.interface.Operator`."""
+        _, in_force = self._ready()
+        async with self._previews:
+            return await self._review_answers().patches(in_force, review, files, lines=context)
+
+    def _review_answers(self) -> ReviewAnswers:
+        if self._parts.reviews is None:
+            raise UnavailableError("snapshot_unavailable", "the daemon is starting")
+        return self._parts.reviews
 
     async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
         """See `api.interface.Operator`."""
@@ -580,6 +584,36 @@ class ServiceOperator(Observer):
             message=_ALREADY[action] if no_change else _effect(action, state, issue_id or ""),
             requested_at=requested_at,
         )
+
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+        """See `api.interface.Operator`."""
+        state, context = self._ready()
+        issue = answers.find_issue(state, identifier)
+        if issue is None:
+            return False
+        await self._review_answers().edit(context, issue.id, issue.identifier, reviewer, edit)
+        return True
+
+    async def decide(
+        self, identifier: str, reviewer: str, given: models.ReviewGiven, *, with_draft: bool = False
+    ) -> models.ReviewOutcome | None:
+        """See `api.interface.Operator`."""
+        state, context = self._ready()
+        issue = answers.find_issue(state, identifier)
+        if issue is None:
+            return None
+        try:
+            return await self._review_answers().decide(
+                context,
+                issue.id,
+                issue.identifier,
+                reviewer,
+                given,
+                with_draft=with_draft,
+                requested_at=utc_text(self._now()),
+            )
+        except SymphonyError as error:
+            raise SymphonyError(context.redaction.failure(error.failure)) from error
 
     async def create_issue(self, given: models.NewIssue) -> models.CreatedIssue:
         """See `api.interface.Operator`."""
@@ -749,13 +783,6 @@ async def _workflow_skills(context: RuntimeContext) -> SkillSet | None:
         LOAD_DEADLINE_S,
         grace_s=_GRACE_S,
     )
-
-
-def _branch_diff(patch: Patch, redaction: Redaction) -> BranchDiff:
-    text = redaction.verbatim(patch.content.decode("utf-8", "replace")).removesuffix("\n")
-    shown = "\n".join(text[:MAX_DIFF_CHARS].split("\n")[:MAX_DIFF_LINES])
-    cut = shown != text or len(patch.content) == _MAX_PATCH_BYTES
-    return BranchDiff(branch=patch.branch, text=shown, cut=cut)
 
 
 def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:

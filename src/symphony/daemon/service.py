@@ -65,6 +65,8 @@ from symphony.daemon.recovery import (
 from symphony.daemon.rehearsals import Rehearsals
 from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
+from symphony.daemon.review_answers import ReviewAnswers
+from symphony.daemon.reviews import Reviews
 from symphony.daemon.runs.tracing import open_traces
 from symphony.daemon.schedules import Schedules
 from symphony.daemon.sd_notify import Notifier
@@ -332,6 +334,8 @@ class Service:
             wall_ms=core.wall_ms,
         )
         self._parts.pull_requests = pull_requests = self._make_pull_requests(journal, lambda: jobs)
+        reviews = self._make_reviews(journal, pull_requests, comment_written, lambda: jobs)
+        self._parts.reviews = ReviewAnswers(reviews)
         self._parts.schedules = schedules = Schedules(
             lambda: jobs,
             context=lambda: core.in_force,
@@ -343,6 +347,7 @@ class Service:
         )
         self._parts.jobs = jobs = JobRunner(
             {
+                "review": reviews,
                 "issue": IssueCreations(on_created=schedules.created),
                 "pull_request": pull_requests.kind,
                 "notification": deliveries,
@@ -373,7 +378,7 @@ class Service:
             wall_ms=core.wall_ms,
             once=self._once,
         )
-        core.observers = (journal, notifications, jobs, pull_requests, *core.observers)
+        core.observers = (journal, notifications, jobs, pull_requests, reviews, *core.observers)
         skill_comments = SkillComments(
             jobs,
             journal.previous.skills_comments,
@@ -385,6 +390,7 @@ class Service:
                 *jobs.jobs,
                 *notifications.records(),
                 *schedules.records(),
+                *reviews.records(),
                 *self._pull_request_records(),
             )
         )
@@ -559,6 +565,29 @@ class Service:
             on_changed=judged,
             post=self.post,
             wall_ms=self._core.wall_ms,
+        )
+
+    def _make_reviews(
+        self,
+        journal: JournalWriter,
+        pull_requests: PullRequests,
+        on_written: Callable[[str, str, str, str], None],
+        jobs: Callable[[], JobRunner],
+    ) -> Reviews:
+        """What keeps drafts of reviews and carries decisions out."""
+        core = self._core
+        return Reviews(
+            jobs=jobs,
+            context=lambda: core.in_force,
+            state=lambda: core.state,
+            recovered=journal.previous.settings,
+            record=journal.setting_changed,
+            on_merged=journal.work_merged,
+            approve_at_forge=pull_requests.approve,
+            pull_is_open=pull_requests.is_open,
+            on_written=on_written,
+            post=self.post,
+            wall_ms=core.wall_ms,
         )
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:

@@ -77,6 +77,8 @@ class FaultPoint(StrEnum):
     AFTER_COMMENT = "after:comment", "the comment is on the issue; its id is not recorded"
     BEFORE_MOVE = "before:move", "the issue was read, and is to be moved"
     AFTER_MOVE = "after:move", "the issue is moved; the move still counts as owed"
+    BEFORE_MERGE = "before:merge", "the journal has an approval; nothing is merged"
+    AFTER_MERGE = "after:merge", "the work is merged; nothing was said and the issue was not moved"
     BEFORE_NOTIFICATION = "before:notification", "a target was not asked yet to take what waits for it"
     AFTER_NOTIFICATION = "after:notification", "the target has it; it still counts as owed"
     JOB_DONE_PUT = "job:done-put", "something owed is done; the journal has not written it"

@@ -149,6 +149,14 @@ from symphony.scheduler.resume import resumable_threads as resumable_threads
 from symphony.scheduler.resume import resume_interrupted as resume_interrupted
 from symphony.scheduler.resume import thread_of as thread_of
 from symphony.scheduler.resume import threads_in_use as threads_in_use
+from symphony.scheduler.review import ApprovalWay as ApprovalWay
+from symphony.scheduler.review import LineComment as LineComment
+from symphony.scheduler.review import ReviewDecision as ReviewDecision
+from symphony.scheduler.review import ReviewFacts as ReviewFacts
+from symphony.scheduler.review import ReviewRefusal as ReviewRefusal
+from symphony.scheduler.review import approval_way as approval_way
+from symphony.scheduler.review import judge_review as judge_review
+from symphony.scheduler.review import review_comment as review_comment
 from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR
 from symphony.scheduler.runs import stopped_by_operator as stopped_by_operator
 from symphony.scheduler.runs import totals_with as totals_with

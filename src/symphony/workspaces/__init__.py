@@ -1,5 +1,8 @@
 """Workspaces: one directory per issue, created, populated from git, checked, delivered and removed."""
 
+from symphony.workspaces.changes import Change as Change
+from symphony.workspaces.changes import ChangedFile as ChangedFile
+from symphony.workspaces.changes import Commit as Commit
 from symphony.workspaces.delivery import TAKEN_FORMAT as TAKEN_FORMAT
 from symphony.workspaces.delivery import BranchLocation as BranchLocation
 from symphony.workspaces.delivery import delivery_failure as delivery_failure
@@ -40,6 +43,9 @@ from symphony.workspaces.layout import resolve_contained as resolve_contained
 from symphony.workspaces.locks import RootLease as RootLease
 from symphony.workspaces.manager import SUBMODULES_HINT as SUBMODULES_HINT
 from symphony.workspaces.manager import WorkspaceManager as WorkspaceManager
+from symphony.workspaces.merging import Merged as Merged
+from symphony.workspaces.merging import MergeRefusal as MergeRefusal
+from symphony.workspaces.merging import MergeRefusedError as MergeRefusedError
 from symphony.workspaces.mirror import Mirror as Mirror
 from symphony.workspaces.mirror import RemoteRefs as RemoteRefs
 from symphony.workspaces.mirror import parse_ls_remote as parse_ls_remote

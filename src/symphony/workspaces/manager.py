@@ -30,6 +30,14 @@ from symphony.domain import (
     plural,
 )
 from symphony.processes.base import Host
+from symphony.workspaces.changes import (
+    MAX_LINE_BYTES,
+    Change,
+    ChangedFile,
+    read_change,
+    read_content,
+    read_patches,
+)
 from symphony.workspaces.delivery import DeliverySource, Publisher, push_failure
 from symphony.workspaces.directories import (
     WorkspaceFinder,
@@ -65,6 +73,7 @@ from symphony.workspaces.git import (
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
+from symphony.workspaces.merging import Merged, MergeRefusal, MergeRefusedError, check_merge, merge
 from symphony.workspaces.mirror import BranchOrigin, Mirror, check_out, create_clone, remove_stored_logins
 from symphony.workspaces.model import (
     MAX_CHANGED,
@@ -112,7 +121,7 @@ SUBMODULES_HINT: Final = (
 _LOCK_WAIT_S: Final = 10.0
 _TRIAL: Final = "trial"
 _SIGNING_TIMEOUT_MS: Final = 15_000
-_SMALL_FILES_ONLY: Final = ("-c", "core.bigFileThreshold=1m")  # git compares no lines of larger files
+_SMALL_FILES_ONLY: Final = ("-c", f"core.bigFileThreshold={MAX_LINE_BYTES}")
 _log = structlog.get_logger(__name__)
 
 
@@ -704,6 +713,74 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: the key of the issue or the root is not usable, or git failed.
         """
+        found = await self._delivered(identifier)
+        if found is None:
+            return None
+        mirror, branch, start, head = found
+        diff = (*_SMALL_FILES_ONLY, "-C", mirror.path, "diff", *PATCH, start, head, "--")
+        try:
+            content = await self._git.isolated(*diff, max_output_bytes=max_bytes)
+        except GitError as error:
+            raise mirror.unreadable(error) from error
+        return Patch(branch=branch, content=content)
+
+    async def change(
+        self, identifier: str, *, since: str | None = None, known: Change | None = None
+    ) -> Change | None:
+        """What the delivered branch of an issue changes since its start, or since an earlier head of it.
+
+        With `known`, that is the answer as long as it is still true.
+
+        Only the mirror is read. `None` if nothing was delivered, the workspace is removed, or the mirror does
+        not have the commit `since`.
+
+        Raises:
+            WorkspaceError: the key of the issue or the root is not usable, or git failed.
+        """
+        found = await self._delivered(identifier)
+        if found is None:
+            return None
+        mirror, branch, start, head = found
+        if known is not None and (known.start, known.since, known.head) == (start, since or start, head):
+            return known
+        try:
+            if since is not None:
+                ask = ("-C", mirror.path, "cat-file", "--batch-check=%(objecttype)")
+                kind = await self._git.isolated(*ask, stdin=f"{since}\n".encode())
+                if kind.strip() != b"commit":
+                    return None
+            return await read_change(
+                self._git, mirror.path, branch=branch, start=start, since=since or start, head=head
+            )
+        except GitError as error:
+            raise mirror.unreadable(error) from error
+
+    async def patches(
+        self, identifier: str, change: Change, files: Sequence[ChangedFile], *, context: int, max_bytes: int
+    ) -> Mapping[ChangedFile, bytes]:
+        """The patches of some files of a change: see `changes.read_patches`. Raises `WorkspaceError`."""
+        found = await self._delivered(identifier)
+        if found is None:
+            return {}
+        try:
+            return await read_patches(
+                self._git, found[0].path, change, files, context=context, max_bytes=max_bytes
+            )
+        except GitError as error:
+            raise found[0].unreadable(error) from error
+
+    async def content(self, identifier: str, object_id: str, *, max_bytes: int) -> bytes:
+        """The first bytes of a file of a change by its object id. Raises `WorkspaceError`."""
+        found = await self._delivered(identifier)
+        if found is None:
+            return b""
+        try:
+            return await read_content(self._git, found[0].path, object_id, max_bytes=max_bytes)
+        except GitError as error:
+            raise found[0].unreadable(error) from error
+
+    async def _delivered(self, identifier: str) -> tuple[Mirror, str, str, str] | None:
+        """The mirror with the delivered branch of an issue, the branch, where it began, and its head."""
         layout = await to_thread.run_sync(self._finder.resolve_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
         record = await to_thread.run_sync(read_record, layout, key)
@@ -717,14 +794,43 @@ class WorkspaceManager:
         if record is None:  # the workspace is on a host, or removed
             base = await to_thread.run_sync(read_ref, mirror.path, f"{REMOTE_BASES}{branch}")
         head = await to_thread.run_sync(read_ref, mirror.path, f"refs/heads/{branch}")
-        if head is None or base is None:
-            return None
-        diff = (*_SMALL_FILES_ONLY, "-C", mirror.path, "diff", *PATCH, base, head, "--")
-        try:
-            content = await self._git.isolated(*diff, max_output_bytes=max_bytes)
-        except GitError as error:
-            raise mirror.unreadable(error) from error
-        return Patch(branch=branch, content=content)
+        return None if head is None or base is None else (mirror, branch, base, head)
+
+    async def merge(self, branch: str, head: str, message: str) -> Merged:
+        """Merge a delivered commit into the base branch of a local repository: see `merging.merge`.
+
+        Raises:
+            MergeRefusedError: nothing was changed, because a person has to decide.
+            WorkspaceError: git failed; a repetition finishes what is begun.
+        """
+        repo, local = self._local_repository()
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        mirror = self._mirror(layout, repo)
+        name, _ = mirror.base(await mirror.look(), self._settings.base_branch)
+        return await merge(mirror, local, name, branch=branch, head=head, message=message)
+
+    async def check_merge(self, branch: str, head: str) -> Merged | None:
+        """How a delivered commit would be merged: `None`, or the merge that is there already.
+
+        Raises:
+            MergeRefusedError, WorkspaceError: as `merge`.
+        """
+        repo, local = self._local_repository()
+        layout = await to_thread.run_sync(self._finder.open_root)
+        mirror = self._mirror(layout, repo)
+        wanted = self._settings.base_branch
+        name, _ = mirror.base(await mirror.look(), wanted)
+        return await check_merge(mirror, layout.staging, local, name, wanted, branch=branch, head=head)
+
+    def _local_repository(self) -> tuple[str, Path]:
+        local = None if self._repo is None else local_repository(self._repo)
+        if self._repo is None or local is None:
+            raise MergeRefusedError.of_code(
+                MergeRefusal.NO_REPOSITORY,
+                "workspace.repo is not a repository on this machine",
+                hint="merge the branch where it is pushed, or set `forge`",
+            )
+        return self._repo, local
 
     async def rehearse(self, branches: Mapping[str, str]) -> Rehearsal | None:
         """Merge delivered branches in this order onto the present base, without a checkout.

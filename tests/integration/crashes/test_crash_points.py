@@ -127,7 +127,11 @@ _SHARE = (
 
 @pytest.mark.parametrize(
     "point",
-    [pytest.param(point, marks=[] if point in _SHARE else pytest.mark.slow) for point in FaultPoint],
+    [
+        pytest.param(point, marks=[] if point in _SHARE else pytest.mark.slow)
+        for point in FaultPoint
+        if point not in {FaultPoint.BEFORE_MERGE, FaultPoint.AFTER_MERGE}  # see test_review_crashes.py
+    ],
 )
 def test_a_daemon_that_dies_there_is_made_up_for(
     project: Project, crash: Run, symphony: Run, point: FaultPoint

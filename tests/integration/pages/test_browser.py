@@ -21,7 +21,8 @@ PATHS = {
     "board": "/",
     "issue": "/issues/WEB-131",
     "ready": "/issues/WEB-118",
-    "diff": "/issues/WEB-131/diff",
+    "change": "/issues/WEB-118/diff",
+    "comment": "/issues/WEB-118/diff?file=0&at=n15",
     "history": "/history",
     "new": "/new",
     "confirm": "/confirm?verb=move&issue=WEB-131&issue=WEB-118",
@@ -34,7 +35,7 @@ PATHS = {
     "proposal": "/skills/proposals/2",
     "system": "/system",
 }
-STILL = ("editor", "assignments", "confirm", "new")
+STILL = ("editor", "assignments", "confirm", "new", "change", "comment")
 PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light", "dark", "phone")} | {
     "proposal-light",
     "skills-light",
@@ -373,3 +374,27 @@ def test_a_page_follows_the_scheduler_within_a_second_and_a_half(browser: Browse
                 late += 1
                 expect(paused).to_have_count(count)
         assert late < 6
+
+
+@pytest.mark.parametrize("scripts", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_person_comments_on_a_line_and_decides(
+    browser: Browser, operator: DemoOperator, address: str, *, scripts: bool
+) -> None:
+    with opened(browser, java_script_enabled=scripts, **PHONE) as page:
+        page.goto(address)
+        page.get_by_role("link", name="Review WEB-118").click()
+        page.get_by_role("link", name="Comment on line 17 before the change").click()
+        page.get_by_role("textbox", name="Comment on line 17 before the change").fill("Keep the type")
+        page.get_by_role("button", name="Keep the comment").click()
+        page.wait_for_url("**/diff?file=0#f0o17")
+        assert operator.edits[-1][2].add is not None
+        page.get_by_role("link", name="All of the change").click()
+        page.get_by_label("What is to be said about all of it").fill("Almost")
+        page.get_by_role("button", name="Send back").click()
+        expect(page.get_by_text("so it will be")).to_be_visible()
+        page.goto(f"{address}/issues/WEB-118/diff")
+        page.locator("summary", has_text="Approve").click()
+        page.get_by_role("button", name="Approve c0ffee5ac0ff").click()
+        expect(page.get_by_text("so it will be")).to_be_visible()
+    assert [given.decision for _, _, given, _ in operator.decisions] == ["send_back", "approve"]
+    assert operator.decisions[0][2].message == "Almost"

@@ -118,11 +118,13 @@ _ELSEWHERE = frozenset(
     {
         FaultPoint.BEFORE_MOVE,
         FaultPoint.AFTER_MOVE,
+        FaultPoint.BEFORE_MERGE,
+        FaultPoint.AFTER_MERGE,
         FaultPoint.BEFORE_NOTIFICATION,
         FaultPoint.AFTER_NOTIFICATION,
     }
 )
-"""The boards of these worlds are moved by agents and people alone, and nobody is notified."""
+"""The boards of these worlds are moved by agents and people alone; nobody is notified or reviews."""
 
 ALL_POINTS: tuple[CrashPoint, ...] = (
     *(point for point in FaultPoint if point not in _JOURNAL | _ELSEWHERE),

@@ -19,7 +19,7 @@ from symphony.api.access import Access
 from symphony.api.documents import verified_document
 from symphony.api.explain import explain
 from symphony.api.forms import local_path
-from symphony.api.interface import BranchDiff, RunQuery, TranscriptQuery, UnavailableError, WorkingDiff
+from symphony.api.interface import RunQuery, TranscriptQuery, UnavailableError, WorkingDiff
 from symphony.api.models import (
     AgentLimit,
     Block,
@@ -611,32 +611,6 @@ async def test_an_unknown_issue_and_a_prompt(client: httpx.AsyncClient) -> None:
     check(await client.get("/issues/WEB-9"), 404)
     check(await client.get("/issues/WEB-9/prompt"), 404)
     assert "Paginate the audit log." in check(await client.get("/issues/WEB-131/prompt")).text
-
-
-async def test_the_diff_of_the_branch(client: httpx.AsyncClient, operator: DemoOperator) -> None:
-    assert "/issues/WEB-131/diff" in {
-        link["href"] for link in check(await client.get("/issues/WEB-131")).all("a")
-    }
-    page = check(await client.get("/issues/WEB-131/diff"))
-    for fact in (
-        "symphony/WEB-131",
-        "2 files",
-        "app/audit/cursor.py+2",
-        "docs/old name.md docs/new name.md",
-    ):
-        assert fact in re.sub(r"\s*\+", "+", page.text)
-    assert len(page.all("details")) == 2
-    kinds = [str(line.get("class")) for line in page.all("span")]
-    assert [kinds.count(f"is-{kind}") for kind in ("added", "removed", "hunk", "same")] == [2, 2, 1, 1]
-    assert "its end is missing" not in page.text
-
-    text = f"diff --git {HOSTILE} {HOSTILE}\n@@ -1 +1 @@\n-{HOSTILE}\n+diff --git a b\n {HOSTILE}"
-    operator.diffs["WEB-131"] = BranchDiff(branch=HOSTILE, text=text, cut=True)
-    page = check(await client.get("/issues/WEB-131/diff"))
-    assert page.text.count(VISIBLE) == 4
-    assert len(page.all("details")) == 1
-    assert "its end is missing" in page.text
-    check(await client.get("/issues/WEB-9/diff"), 404)
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ def _lines(tree: Tree, depth: int = 0) -> Iterator[str]:
 # --- facts -----------------------------------------------------------------------------------------------
 
 
-LATER_SECTIONS = frozenset({"forge", "rehearse", "tracing", "verify"})
+LATER_SECTIONS = frozenset({"forge", "rehearse", "review", "tracing", "verify"})
 """Sections that the program did not have when the facts were recorded."""
 
 LATER_KEYS = frozenset({"carrier", "fetch_stall_timeout_ms", "push_stall_timeout_ms", "ray_labels"})

@@ -46,6 +46,7 @@ DEFAULTS: dict[str, object] = {
     "hooks.before_remove": None,
     "hooks.env": (),
     "hooks.timeout_ms": 60_000,
+    "review.merge": False,
     "verify.commands": (),
     "verify.setup": None,
     "verify.setup_timeout_ms": 600_000,

@@ -12,7 +12,7 @@ from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from symphony.api import answers, models
 from symphony.api.documents import state_document
-from symphony.api.interface import MAX_DIFF_CHARS, MAX_DIFF_LINES, UnavailableError
+from symphony.api.interface import UnavailableError
 from symphony.api.models import utc_text
 from symphony.daemon import operator as module
 from symphony.daemon.context import RuntimeContext
@@ -270,31 +270,6 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
             group.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
         assert begun == 2
-
-
-async def test_a_diff_is_bounded_and_without_secrets(tmp_path: Path) -> None:
-    workspaces, desk = FakeWorkspaces(), Desk(tmp_path)
-    desk.context = make_context(tmp_path, FakeTracker(), workspaces)
-    assert await desk.operator.diff("SYM-1") is None
-    half = len(SECRET) // 2
-    for content, chars, lines, cut in (
-        (f"+{SECRET}\n".encode(), 0, 1, False),
-        (b"x" * (MAX_DIFF_CHARS - half) + SECRET.encode() + b"y" * 100, MAX_DIFF_CHARS, 1, True),
-        (b"+\n" * 2_000, 2 * MAX_DIFF_LINES - 1, MAX_DIFF_LINES, False),
-        (b"+\n" * 2_001, 2 * MAX_DIFF_LINES - 1, MAX_DIFF_LINES, True),
-        (b"\xff" * 2_000_000, MAX_DIFF_CHARS, 1, True),
-    ):
-        workspaces.found_patch = Patch(branch="symphony/SYM-1", content=content)
-        diff = await desk.operator.diff("SYM-1")
-        assert diff is not None
-        assert (len(diff.text.split("\n")), diff.cut) == (lines, cut)
-        assert len(diff.text) == chars or not chars
-        assert SECRET[:half] not in diff.text
-    workspaces.found_patch = SymphonyError(make_failure(f"no {SECRET}"))
-    with pytest.raises(UnavailableError) as failed:
-        await desk.operator.diff("SYM-1")
-    assert failed.value.code == "diff_unavailable"
-    assert SECRET not in failed.value.message
 
 
 async def test_what_a_workspace_has_changed_is_read_once_for_all_who_look(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ opens does not need the memory.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from symphony.api.formatting import (
     button_words,
@@ -96,6 +96,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         ago=_ago,
+        code=_code,
         anchor=lambda text: quote(text, safe=""),
         buttons=button_words,
         duration=duration,
@@ -119,6 +120,16 @@ def _environment() -> Environment:
         asset_path=asset_path, icon_path=icon_path, actions=ACTIONS, moment_mark=MOMENT_MARK
     )
     return environment
+
+
+def _code(segments: Iterable[tuple[str, str]]) -> Markup:
+    """The pieces of a line of code, each in an element of its classes."""
+    return Markup("").join(
+        Markup('<span class="{}">{}</span>').format(classes, visible(text))
+        if classes
+        else escape(visible(text))
+        for classes, text in segments
+    )
 
 
 def _finalized(value: Any) -> Any:

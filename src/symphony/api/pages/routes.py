@@ -36,7 +36,6 @@ from symphony.api.pages.views import (
     WAITING_SHOWN,
     board_view,
     confirm_view,
-    diff_view,
     history_view,
     issue_view,
     needing,
@@ -160,21 +159,6 @@ class Pages:
             section="Board",
             twin=f"/api/v1/{quote(name, safe='')}/prompt",
             view=lambda: prompt,
-        )
-
-    async def diff(self, request: Request) -> Content:
-        """What the branch of the issue changes."""
-        name = identifier(request)
-        diff = await self._operator.diff(name)
-        if diff is None:
-            raise RequestError(404, "no_branch", "The issue has no branch, or its workspace is removed.")
-        return Content(
-            template="diff.html",
-            title=f"Diff of {name}",
-            section="Board",
-            view=lambda: diff_view(name, diff),
-            scope=f"issue:{name}",
-            pause_ms=SLOW_MS,
         )
 
     async def history(self, request: Request) -> Content:

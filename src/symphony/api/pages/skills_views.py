@@ -10,7 +10,6 @@ from msgspec import structs
 from symphony.api import models
 from symphony.api.conditions import Condition
 from symphony.api.library import PAGE_ROWS, Overview
-from symphony.api.pages.views import DiffLine
 from symphony.domain import natural_order
 from symphony.library.model import Origin, SkillHead
 
@@ -20,6 +19,14 @@ MAX_CHOICES: Final = 50
 """How many skills a picker lists besides the chosen ones."""
 _MAX_TARGETS: Final = 200
 _LINE_KINDS: Final = {"+": "added", "-": "removed", "@": "hunk"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """A line of a diff; `kind` is `hunk`, `added`, `removed` or `same`."""
+
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

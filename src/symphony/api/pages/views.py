@@ -22,7 +22,6 @@ from symphony.api.interface import (
     NEWEST_ENTRIES,
     RUN_OUTCOMES,
     RUN_SUMS,
-    BranchDiff,
     RunQuery,
     TranscriptQuery,
 )
@@ -91,7 +90,6 @@ _STATUS: Final = {
     "ready": "Ready for review",
     "ended": "Ended",
 }
-_LINE_KINDS: Final = {"+": "added", "-": "removed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -601,64 +599,6 @@ def _entry(entry: transcripts.TranscriptEntry, place: str | None) -> EntryView:
         output=output,
         last_lines="\n".join(lines[-_LAST_LINES:]) if len(lines) > _LAST_LINES else "",
         place=place,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffLine:
-    """A line of a diff; `kind` is `head`, `hunk`, `added`, `removed` or `same`."""
-
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDiff:
-    """What a diff says about one file; `name` is its path, or both paths of a renamed file."""
-
-    name: str
-    lines: tuple[DiffLine, ...]
-    added: int
-    removed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffView:
-    """The page of what a branch changes; `cut` says that not all of it is shown."""
-
-    issue_identifier: str
-    branch: str
-    files: tuple[FileDiff, ...]
-    cut: bool
-
-
-def diff_view(identifier: str, diff: BranchDiff) -> DiffView:
-    """The page of what the branch of an issue changes."""
-    # No line of a file begins so: in a patch, each has a sign before it.
-    parts = f"\n{diff.text}".split("\ndiff --git ")[1:]
-    return DiffView(
-        issue_identifier=identifier,
-        branch=diff.branch,
-        files=tuple(_file_diff(part) for part in parts),
-        cut=diff.cut,
-    )
-
-
-def _file_diff(part: str) -> FileDiff:
-    header, *rest = part.split("\n")
-    path = header[: len(header) // 2]
-    lines, kind = list[DiffLine](), "head"
-    for line in rest:
-        if line.startswith("@@"):
-            kind = "hunk"
-        elif kind != "head":
-            kind = _LINE_KINDS.get(line[:1], "same")
-        lines.append(DiffLine(kind=kind, text=line))
-    return FileDiff(
-        name=path if header == f"{path} {path}" else header,
-        lines=tuple(lines),
-        added=sum(line.kind == "added" for line in lines),
-        removed=sum(line.kind == "removed" for line in lines),
     )
 
 

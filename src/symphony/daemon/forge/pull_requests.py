@@ -20,6 +20,7 @@ from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Command,
     Event,
+    IssueResult,
     Recovered,
     ResultStatus,
     SettingsChanged,
@@ -147,6 +148,22 @@ class PullRequests:
             key: replace(record, failure=record.failure or failure) if record.is_open else record
             for key, record in records.items()
         }
+
+    def is_open(self, issue_id: str) -> bool:
+        """Whether the pull request of an issue is open, as far as known."""
+        record = self._records.all().get(issue_id)
+        return record is not None and record.is_open
+
+    def approve(self, result: IssueResult) -> None:
+        """A person approved this work: open its pull request, or have it merged by the rules of `land`."""
+        settings = self._context().settings.forge
+        record = self._records.all().get(result.issue.id)
+        if record is None or not record.is_open:
+            record = self._opener.want(result, settings)
+            owe_write(self._jobs(), record, Step.OPEN, about=record.head)
+        elif settings.land != "never":
+            owe_write(self._jobs(), record, Step.LAND, about=record.head)
+        self.look_soon(by_person=True)
 
     def records(self) -> tuple[PullRequestRecord, ...]:
         """All of them, the oldest first; also for a journal that is recreated."""

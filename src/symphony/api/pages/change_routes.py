@@ -1,0 +1,157 @@
+"""The page of a change and the forms on it: comments on lines, marks of files that were read, decisions.
+
+What is typed is kept as a draft of this browser, which a cookie of its own names. A draft is kept before a
+decision is tried, so that a refusal loses nothing.
+"""
+
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from symphony.api import models
+from symphony.api.access import Access, Caller
+from symphony.api.forms import Notice, Notices, local_path, see_other
+from symphony.api.http import RequestError, form_fields
+from symphony.api.interface import MAX_REVIEW_CHARS, ApiError, ConflictError, DraftEdit, Operator
+from symphony.api.pages.change_views import CONTEXT, MORE_CONTEXT, Asked, change_view, wanted_files
+from symphony.api.pages.responding import SLOW_MS, Content, respond
+from symphony.api.parameters import identifier, number, since
+from symphony.domain import MAX_COUNT, SymphonyError
+
+REVIEWER_COOKIE: Final = "symphony_reviewer"
+_REVIEWER: Final = re.compile("[A-Za-z0-9_-]{8,64}")
+_AT: Final = re.compile("[no][1-9][0-9]{0,8}")
+_YEAR_S: Final = 365 * 86_400
+
+
+class ChangePages:
+    """The handlers of the page and its forms."""
+
+    def __init__(self, operator: Operator, access: Access, notices: Notices) -> None:
+        self._operator = operator
+        self._access = access
+        self._notices = notices
+
+    async def show(self, request: Request) -> Response:
+        """The page. A browser that has no name yet gets one, for its drafts."""
+        named = _reviewer(request)
+        name = named or secrets.token_urlsafe(12)
+
+        async def read(request: Request) -> Content:
+            return await self._content(request, name)
+
+        response = await respond(request, read)
+        if named is None:
+            response.set_cookie(REVIEWER_COOKIE, name, max_age=_YEAR_S, httponly=True, samesite="strict")
+        return response
+
+    async def _content(self, request: Request, reviewer: str) -> Content:
+        name, asked = identifier(request), _asked(request)
+        may_decide = self._access.csrf(request) is not None
+        looks = reviewer if self._access.caller(request) is not Caller.ANYBODY else None
+        review = await self._operator.review(name, looks, asked.since)
+        if review is None:
+            raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
+        patches = await self._operator.patches(review, wanted_files(review, asked), context=asked.context)
+        path = f"/issues/{quote(name, safe='')}/diff"
+        return Content(
+            template="change.html",
+            title=f"Change of {name}",
+            section="Board",
+            twin=f"/api/v1/{quote(name, safe='')}/review",
+            now=review.generated_at,
+            view=lambda: change_view(review, asked, patches, path, may_decide=may_decide),
+            scope=f"issue:{name}",
+            pause_ms=SLOW_MS,
+            still=review.status == "ready",
+        )
+
+    async def draft(self, request: Request) -> Response:
+        """Keep a comment on a line, take one out, or mark a file as read."""
+        fields = await form_fields(request)
+        self._access.check_form(request, fields.get("csrf", ""))
+        notice: Notice | None = None
+        try:
+            await self._edit(request, fields, _edit(fields))
+        except (ApiError, SymphonyError) as error:
+            notice = Notice.of_error(error)
+        back = local_path(fields.get("next", ""))
+        return see_other(back, notice=None if notice is None else self._notices.put(notice))
+
+    async def decide(self, request: Request) -> Response:
+        """Keep the overall text, then send back or approve if that is what the button says."""
+        fields = await form_fields(request)
+        self._access.check_form(request, fields.get("csrf", ""))
+        name, head, back = fields.get("issue", ""), fields.get("head", ""), local_path(fields.get("next", ""))
+        decision, message = fields.get("decision", ""), fields.get("message", "")
+        try:
+            await self._edit(request, fields, DraftEdit(head=head, message=message))
+            if decision not in {"send_back", "approve"}:
+                return see_other(back, notice=self._notices.put(Notice(ok=True, message="the draft is kept")))
+            given = models.ReviewGiven(
+                decision=decision, head=head, message=message, unverified="unverified" in fields
+            )
+            done = await self._operator.decide(name, _reviewer(request) or "", given, with_draft=True)
+            notice = Notice(ok=False, message="the daemon does not know this issue any more")
+            if done is not None:
+                notice = Notice(ok=True, message=done.message)
+                back = f"/issues/{quote(name, safe='')}"
+        except (ApiError, SymphonyError) as error:
+            notice = Notice.of_error(error)
+            if isinstance(error, ConflictError) and error.code == "head_moved":
+                back = f"/issues/{quote(name, safe='')}/diff?{urlencode({'since': head})}"
+        return see_other(back, notice=self._notices.put(notice))
+
+    async def _edit(self, request: Request, fields: Mapping[str, str], edit: DraftEdit) -> None:
+        reviewer = _reviewer(request)
+        if reviewer is None:
+            raise ConflictError(
+                "no_reviewer", "this browser keeps no cookie for its draft", hint="allow cookies of this site"
+            )
+        if not await self._operator.draft(fields.get("issue", ""), reviewer, edit):
+            raise ConflictError("gone", "the daemon does not know this issue any more")
+
+
+def _reviewer(request: Request) -> str | None:
+    name = request.cookies.get(REVIEWER_COOKIE, "")
+    return name if _REVIEWER.fullmatch(name) else None
+
+
+def _asked(request: Request) -> Asked:
+    """What the address asks for. Raises `RequestError`."""
+    at, context = request.query_params.get("at", ""), CONTEXT
+    if at and not _AT.fullmatch(at):
+        raise RequestError(400, "bad_request", "at is n or o and the number of a line")
+    with suppress(ValueError):
+        context = int(request.query_params.get("context", str(CONTEXT))[:9])
+    return Asked(
+        since=since(request),
+        part=max(number(request, "part", at_most=MAX_COUNT) or 1, 1),
+        file=number(request, "file", at_most=MAX_COUNT),
+        context=context if context in MORE_CONTEXT else CONTEXT,
+        at=at,
+    )
+
+
+def _edit(fields: Mapping[str, str]) -> DraftEdit:
+    """What a small form of the page changes. Raises `ConflictError`."""
+    head, drop, path, line = (fields.get(name, "") for name in ("head", "drop", "path", "line"))
+    if drop:
+        return DraftEdit(head=head, drop=int(drop) if drop.isdecimal() and len(drop) < len("1000") else None)
+    if "viewed" in fields:
+        return DraftEdit(head=head, path=path, viewed=fields["viewed"] == "1")
+    text = fields.get("text", "")
+    if len(text) > MAX_REVIEW_CHARS:
+        raise ConflictError("too_long", f"a comment has at most {MAX_REVIEW_CHARS} characters")
+    if not _AT.fullmatch(line):
+        raise ConflictError("no_such_line", "no line is named")
+    return DraftEdit(
+        head=head,
+        add=models.ReviewLine(file=path, line=int(line[1:]), text=text, old=line[0] == "o"),
+    )

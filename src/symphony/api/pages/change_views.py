@@ -1,0 +1,298 @@
+"""What the page of a change shows: the files of one part of it, and the review that is being written."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+from urllib.parse import urlencode
+
+from msgspec import structs
+
+from symphony.api import models
+from symphony.api.pages.lines import FilePatch, Line, Segment, coloured, parse_patch, with_changed_words
+
+FILES_SHOWN: Final = 50
+"""How many files stand on one page."""
+LINES_OPEN: Final = 1_500
+"""How many changed lines of all files are unfolded."""
+FILE_LINES_OPEN: Final = 400
+"""Files with more changed lines are folded; a page of their own has them."""
+MAX_ROWS: Final = 6_000
+"""The most lines that one page has."""
+CONTEXT: Final = 3
+MORE_CONTEXT: Final = (20, 200, 100_000)
+"""How many lines around a change there are on demand."""
+_MAX_LINE_CHARS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the address of the page asks for.
+
+    Attributes:
+        since: an earlier head that is compared with.
+        part: which files, from 1.
+        file: the place of the only file to show.
+        context: how many lines around its changes.
+        at: the line that is commented on: `n` or `o` and its number, of `file`.
+    """
+
+    since: str | None = None
+    part: int = 1
+    file: int | None = None
+    context: int = CONTEXT
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """A drafted comment with its number in the draft."""
+
+    number: int
+    shown: models.ReviewRemark
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of a file.
+
+    Attributes:
+        line: of the file; `None` for a gap.
+        gap: lines that are hidden here; 0 if that is not known.
+        heading: what the lines below belong to.
+        more: the page that shows hidden lines.
+        comment_on: the page with a form for a comment on the line.
+        anchor: the id of the row.
+        is_open: the form is here.
+        remarks: drafted comments on the line.
+    """
+
+    line: Line | None = None
+    gap: int = 0
+    heading: str = ""
+    more: str | None = None
+    comment_on: str | None = None
+    anchor: str = ""
+    is_open: bool = False
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileView:
+    """A file of the page.
+
+    Attributes:
+        place: in the change, from 0.
+        file: the document.
+        rows: its lines; none if it is folded or has none.
+        note: why there are no lines, or what else is to be known.
+        alone: the page with this file alone.
+        cut: there are more lines than are shown.
+    """
+
+    place: int
+    file: models.ReviewFile
+    rows: tuple[Row, ...]
+    note: str | None
+    alone: str
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeView:
+    """The page of a change.
+
+    Attributes:
+        review: the document, without what other pages of it do not need.
+        files: those of this part.
+        count: how many files there are.
+        first, last: the numbers of those of this part.
+        earlier, later: pages with other parts.
+        whole: the page with all of the change; `None` if this is it.
+        news: the page with what is new since the person last looked; `None` if nothing is.
+        remarks: what is drafted.
+        path: of this page, to come back to.
+        may_decide: whether this browser may order something.
+        text: what was written on the line that is commented on.
+    """
+
+    review: models.Review
+    files: tuple[FileView, ...]
+    count: int
+    first: int
+    last: int
+    earlier: str | None
+    later: str | None
+    whole: str | None
+    news: str | None
+    remarks: tuple[Remark, ...]
+    path: str
+    may_decide: bool
+    text: str
+
+
+def wanted_files(review: models.Review, asked: Asked) -> tuple[int, ...]:
+    """The places of the files whose lines the page shows."""
+    if asked.file is not None:
+        return tuple(place for place in _part(review, asked) if _has_lines(review.files[place]))
+    left, found = LINES_OPEN, list[int]()
+    for place in _part(review, asked):
+        file = review.files[place]
+        size = (file.insertions or 0) + (file.deletions or 0)
+        if _has_lines(file) and not file.viewed and size <= min(left, FILE_LINES_OPEN):
+            found.append(place)
+            left -= size
+    return tuple(found)
+
+
+def change_view(
+    review: models.Review, asked: Asked, patches: Mapping[int, str], path: str, *, may_decide: bool
+) -> ChangeView:
+    """The page of a change at that path; `patches` are those of `wanted_files`."""
+    remarks = tuple(
+        Remark(number=number, shown=one, stale=one.head != review.head)
+        for number, one in enumerate(review.comments)
+    )
+    places, left = _part(review, asked), MAX_ROWS
+    files = list[FileView]()
+    # Comments belong to the whole change: a line that is old to a later head may not be there any more.
+    may_comment = may_decide and asked.since is None
+    for place in places:
+        view = _file(review, asked, place, patches.get(place), path, remarks, left, may_comment=may_comment)
+        left -= len(view.rows)
+        files.append(view)
+    draft = _find_remark(remarks, review, asked)
+    return ChangeView(
+        review=structs.replace(review, generated_at=""),
+        files=tuple(files),
+        count=len(review.files) + review.files_left_out,
+        first=places.start + 1 if places else 0,
+        last=places.stop,
+        earlier=_to(path, asked, part=asked.part - 1) if asked.file is None and asked.part > 1 else None,
+        later=_to(path, asked, part=asked.part + 1)
+        if asked.file is None and places.stop < len(review.files)
+        else None,
+        whole=path if asked.file is not None or asked.since is not None else None,
+        news=f"{path}?{urlencode({'since': review.looked_at})}"
+        if review.looked_at and asked.since is None
+        else None,
+        remarks=remarks,
+        path=_to(path, replace(asked, at="")),
+        may_decide=may_decide,
+        text="" if draft is None else draft.shown.text,
+    )
+
+
+def _part(review: models.Review, asked: Asked) -> range:
+    if asked.file is not None:
+        return range(asked.file, min(asked.file + 1, len(review.files)))
+    first = min((asked.part - 1) * FILES_SHOWN, len(review.files))
+    return range(first, min(first + FILES_SHOWN, len(review.files)))
+
+
+def _has_lines(file: models.ReviewFile) -> bool:
+    return file.insertions is not None and not file.is_link
+
+
+def _to(path: str, asked: Asked, **changes: int | str | None) -> str:
+    """The address of a part of the page; it leads to the file that it is about."""
+    asked = replace(asked, **changes)  # type: ignore[arg-type]  # the fields of `Asked`
+    pairs = [("since", asked.since)] if asked.since else []
+    if asked.file is not None:
+        pairs.append(("file", str(asked.file)))
+        pairs += [("context", str(asked.context))] if asked.context != CONTEXT else []
+    elif asked.part != 1:
+        pairs.append(("part", str(asked.part)))
+    pairs += [("at", asked.at)] if asked.at else []
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def _file(
+    review: models.Review,
+    asked: Asked,
+    place: int,
+    text: str | None,
+    path: str,
+    remarks: tuple[Remark, ...],
+    room: int,
+    *,
+    may_comment: bool,
+) -> FileView:
+    file = review.files[place]
+    alone = _to(path, replace(asked, at=""), file=place)
+    patch = FilePatch(hunks=(), modes=None) if text is None else parse_patch(text)
+    patch = coloured(with_changed_words(patch), file.path)
+    own = [one for one in remarks if one.shown.file in {file.path, file.old_path}]
+    asks = replace(asked, at="", file=place)
+    rows = islice(_rows(patch, asks, path, own, asked.at, may_comment=may_comment), room + 1)
+    found = tuple(rows)
+    return FileView(
+        place=place,
+        file=file,
+        rows=found[:room],
+        note=_note(file, patch, is_shown=text is not None),
+        alone=alone,
+        cut=len(found) > room,
+    )
+
+
+def _note(file: models.ReviewFile, patch: FilePatch, *, is_shown: bool) -> str | None:
+    if file.is_link:
+        return "a link to a commit of another repository"
+    if file.insertions is None:
+        return "binary or larger than 1 MiB: its lines are not compared"
+    if patch.modes is not None:
+        return patch.modes
+    if is_shown and not patch.hunks:
+        return "no line of it changes" if file.status in {"renamed", "copied", "modified"} else "it is empty"
+    return None
+
+
+def _rows(
+    patch: FilePatch, asks: Asked, path: str, remarks: list[Remark], at: str, *, may_comment: bool
+) -> Iterator[Row]:
+    wider = next((size for size in MORE_CONTEXT if size > asks.context), None)
+    more = None if wider is None else _to(path, asks, context=wider)
+    for hunk in patch.hunks:
+        if hunk.before or hunk.heading:
+            yield Row(gap=hunk.before, heading=hunk.heading, more=more if hunk.before else None)
+        for line in hunk.lines:
+            side, number = ("o", line.old) if line.new is None else ("n", line.new)
+            name = f"{side}{number}"
+            yield Row(
+                line=replace(line, segments=tuple(_shortened(line.segments))),
+                anchor=f"f{asks.file}{name}",
+                comment_on=f"{_to(path, asks, at=name)}#at" if may_comment else None,
+                is_open=may_comment and at == name,
+                remarks=tuple(
+                    one for one in remarks if one.shown.line == number and one.shown.old is (side == "o")
+                ),
+            )
+    if patch.hunks and more is not None:
+        yield Row(more=more)
+
+
+def _shortened(segments: Iterable[Segment]) -> Iterator[Segment]:
+    left = _MAX_LINE_CHARS
+    for classes, text in segments:
+        if len(text) > left:
+            yield classes, f"{text[:left]}…"
+            return
+        left -= len(text)
+        yield classes, text
+
+
+def _find_remark(remarks: tuple[Remark, ...], review: models.Review, asked: Asked) -> Remark | None:
+    if asked.file is None or asked.file >= len(review.files):
+        return None
+    file = review.files[asked.file]
+    return next(
+        (
+            one
+            for one in remarks
+            if one.shown.file in {file.path, file.old_path}
+            and asked.at == f"{'o' if one.shown.old else 'n'}{one.shown.line}"
+        ),
+        None,
+    )

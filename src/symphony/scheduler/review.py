@@ -1,0 +1,241 @@
+"""What a person may decide about finished work, and the comment that sends it back. Pure.
+
+A decision names the commit that was shown. It is refused as soon as the branch is at another one: nothing is
+merged, and nothing is sent back, that was not seen. The order is: is there work to review, was it decided
+already, was this commit shown, and only then what the decision itself needs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from symphony.domain import fence, one_line, plain_text
+from symphony.scheduler.messages import DeliveredBranch, IssueResult, ResultStatus
+from symphony.scheduler.verification import is_verified
+
+MAX_REVIEW_CHARS: Final = 30_000
+"""The longest comment that sends work back: no tracker cuts it."""
+_SHORT: Final = 12
+
+
+class ReviewDecision(StrEnum):
+    """What a person decides."""
+
+    SEND_BACK = "send_back"
+    APPROVE = "approve"
+
+
+class ApprovalWay(StrEnum):
+    """What an approval does.
+
+    `MERGE` merges into the base branch of the local repository, `LAND` asks the forge by the rules of
+    `forge.land`, `OPEN` opens the pull request. With `BY_HAND` a person merges, and the approval of merged
+    work only moves the issue.
+    """
+
+    MERGE = "merge"
+    LAND = "land"
+    OPEN = "open"
+    BY_HAND = "by_hand"
+
+
+class ReviewCode(StrEnum):
+    """Why a decision is refused."""
+
+    NOT_READY = "not_ready"
+    DECIDED = "decided"
+    NOT_SHOWN = "not_shown"
+    HEAD_MOVED = "head_moved"
+    NOTHING_SAID = "nothing_said"
+    TOO_LONG = "too_long"
+    NO_COMMENTS = "no_comments"
+    UNVERIFIED = "unverified"
+    NOT_PUSHED = "not_pushed"
+    NOT_MERGED = "not_merged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewRefusal:
+    """Why a decision is refused: a stable code, a message and what to do instead."""
+
+    code: ReviewCode
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewFacts:
+    """What a decision depends on.
+
+    Attributes:
+        result: of the issue; `None` without any.
+        shown: the commit that the person saw; `None` if none was shown.
+        decided: what another decision on this work is that is carried out; `None` without one.
+        comment: the comment that is to be written; empty if nothing was said.
+        has_comments: whether the tracker has comments.
+        verifies: whether the settings have commands of verification.
+        accepts_unverified: the person knows that this commit did not pass its verification.
+        way: what an approval does.
+        merged: whether the base has the commit already.
+        command: the command with which a person merges.
+    """
+
+    result: IssueResult | None
+    shown: str | None
+    decided: ReviewDecision | None = None
+    comment: str = ""
+    has_comments: bool = True
+    verifies: bool = False
+    accepts_unverified: bool = False
+    way: ApprovalWay = ApprovalWay.BY_HAND
+    merged: bool = False
+    command: str = ""
+
+
+def approval_way(*, watches: bool, pull_is_open: bool, merges: bool) -> ApprovalWay:
+    """What an approval does: a forge that is watched comes first, then the setting `review.merge`."""
+    if watches:
+        return ApprovalWay.LAND if pull_is_open else ApprovalWay.OPEN
+    return ApprovalWay.MERGE if merges else ApprovalWay.BY_HAND
+
+
+def judge_review(facts: ReviewFacts, decision: ReviewDecision) -> ReviewRefusal | None:
+    """Why a decision is refused; `None` if it may be carried out."""
+    result, delivered = facts.result, None if facts.result is None else facts.result.delivered
+    if result is None or delivered is None or result.status is not ResultStatus.READY:
+        return ReviewRefusal(
+            code=ReviewCode.NOT_READY,
+            message="no finished work of this issue waits for a review",
+            hint="`symphony explain` says how the issue is",
+        )
+    refusal = _judge_shown(facts, delivered) or _judge_comment(facts)
+    if refusal is not None:
+        return refusal
+    return (_judge_approval if decision is ReviewDecision.APPROVE else _judge_send_back)(facts, result)
+
+
+def _judge_shown(facts: ReviewFacts, delivered: DeliveredBranch) -> ReviewRefusal | None:
+    if facts.decided is not None:
+        done = "approved" if facts.decided is ReviewDecision.APPROVE else "sent back"
+        return ReviewRefusal(
+            code=ReviewCode.DECIDED,
+            message=f"this work was {done} already",
+            hint="`symphony outbox list` shows what is still being carried out",
+        )
+    if facts.shown is None:
+        return ReviewRefusal(
+            code=ReviewCode.NOT_SHOWN,
+            message=f"{delivered.branch} at {delivered.head[:_SHORT]} was not shown yet",
+            hint="look at it first: symphony review ISSUE, or name the commit with --head",
+        )
+    if facts.shown != delivered.head:
+        return ReviewRefusal(
+            code=ReviewCode.HEAD_MOVED,
+            message=f"{delivered.branch} is at {delivered.head[:_SHORT]} now, and {facts.shown[:_SHORT]}"
+            " was shown",
+            hint="look at what is new, and decide again",
+        )
+    return None
+
+
+def _judge_comment(facts: ReviewFacts) -> ReviewRefusal | None:
+    if len(facts.comment) > MAX_REVIEW_CHARS:
+        return ReviewRefusal(
+            code=ReviewCode.TOO_LONG,
+            message=f"the comment would have {len(facts.comment):,} characters; {MAX_REVIEW_CHARS:,} fit",
+        )
+    if facts.comment and not facts.has_comments:
+        return ReviewRefusal(
+            code=ReviewCode.NO_COMMENTS,
+            message="the tracker has no comments, so that nothing can be said to the agent there",
+        )
+    return None
+
+
+def _judge_send_back(facts: ReviewFacts, _: IssueResult) -> ReviewRefusal | None:
+    if facts.comment:
+        return None
+    return ReviewRefusal(
+        code=ReviewCode.NOTHING_SAID,
+        message="nothing says what is to be done",
+        hint="comment on a line, or write what is to be changed",
+    )
+
+
+def _judge_approval(facts: ReviewFacts, result: IssueResult) -> ReviewRefusal | None:
+    assert result.delivered is not None  # noqa: S101 - see `judge_review`
+    by_forge = facts.way in {ApprovalWay.LAND, ApprovalWay.OPEN}
+    if facts.verifies and not is_verified(result, result.delivered.head):
+        if by_forge:
+            return ReviewRefusal(
+                code=ReviewCode.UNVERIFIED,
+                message="this commit did not pass its verification, which pull requests need",
+                hint="send it back",
+            )
+        if not facts.accepts_unverified:
+            return ReviewRefusal(
+                code=ReviewCode.UNVERIFIED,
+                message="this commit did not pass its verification",
+                hint="send it back, or approve it as unverified (--unverified)",
+            )
+    if by_forge and not result.delivered.pushed:
+        return ReviewRefusal(
+            code=ReviewCode.NOT_PUSHED,
+            message=f"{result.delivered.branch} is not pushed to origin, as a pull request needs",
+            hint="see workspace.push, and `symphony outbox list`",
+        )
+    if facts.way is ApprovalWay.BY_HAND and not facts.merged:
+        return ReviewRefusal(
+            code=ReviewCode.NOT_MERGED,
+            message="the base branch does not have this commit yet",
+            hint=f"merge it, and approve it then: {facts.command}; or set review.merge: true",
+        )
+    return None
+
+
+# --- what the agent is told ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineComment:
+    """A remark on a line.
+
+    Attributes:
+        path: of the file, as it is shown.
+        line: its number, from 1.
+        old: whether it is a line of the file as it was before the change.
+        quote: the line itself; untrusted text.
+        text: what the person says.
+        head: the commit that the line was shown of.
+    """
+
+    path: str
+    line: int
+    old: bool
+    quote: str
+    text: str
+    head: str
+
+    @property
+    def place(self) -> str:
+        """`FILE:LINE`, for people."""
+        return f"{self.path}:{self.line}{' (before the change)' if self.old else ''}"
+
+
+def review_comment(
+    head: str, message: str, comments: Sequence[LineComment], *, sends_back: bool = True
+) -> str:
+    """The comment on the issue, as Markdown; empty if nothing was said. Quoted lines are fenced data."""
+    said = plain_text(message).strip()
+    if not said and not comments:
+        return ""
+    parts = [f"Review of `{head[:_SHORT]}`{': please change this.' if sends_back else ': approved.'}"]
+    if said:
+        parts.append(said)
+    for comment in comments:
+        stale = "" if comment.head == head else f" at {comment.head[:_SHORT]}"
+        quoted = plain_text(comment.quote)
+        parts.append(fence(f"{one_line(comment.place)}{stale}\n{quoted}"))
+        parts.append(plain_text(comment.text).strip())
+    return "\n\n".join(parts)

@@ -1,0 +1,180 @@
+"""Finished work is sent back or approved: by the command line, on a daemon in this process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from anyio import to_thread
+
+from harness.project import Project
+from harness.serving import Served, serving
+from symphony.api import models
+from symphony.cli.client import Client, RefusedError, connect
+from symphony.scheduler import ResultStatus, RunEnded
+
+pytestmark = pytest.mark.asyncio
+REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
+WORK: list[dict[str, Any]] = [
+    {"write": "app.py", "text": "def run():\n    return 1\n"},
+    {"commit": "Begin the app"},
+    REVIEW,
+]
+
+
+def client(project: Project) -> Client:
+    found = connect(project.repo / "WORKFLOW.md", project.env())
+    assert found is not None
+    return found
+
+
+async def look(project: Project, reviewer: str = "lea", since: str | None = None) -> models.Review:
+    """The review, which `reviewer` has seen then."""
+    shown = await to_thread.run_sync(
+        lambda: client(project).review("SYM-1", reviewer=reviewer, since=since), abandon_on_cancel=True
+    )
+    assert shown is not None
+    return shown
+
+
+async def decide(project: Project, decision: str, **given: Any) -> models.ReviewOutcome:
+    wanted = models.ReviewGiven(decision=decision, **{"reviewer": "lea", **given})
+    done = await to_thread.run_sync(lambda: client(project).decide(wanted, "SYM-1"), abandon_on_cancel=True)
+    assert done is not None
+    return done
+
+
+async def refusal(project: Project, decision: str, **given: Any) -> str | None:
+    """The code with which a decision is refused."""
+    with pytest.raises(RefusedError) as refused:
+        await decide(project, decision, **given)
+    return refused.value.reason
+
+
+def on_line(file: str, line: int, text: str, *, old: bool = False) -> models.ReviewLine:
+    return models.ReviewLine(file=file, line=line, text=text, old=old)
+
+
+@asynccontextmanager
+async def ready(project: Project, *turns: list[dict[str, Any]], **sections: Any) -> AsyncIterator[Served]:
+    """A daemon whose only issue waits for a review."""
+
+    def prepare() -> None:
+        project.workflow(agent={"skills": {"enabled": False}}, **sections)
+        project.issue("SYM-1", *(turns or (WORK,)))
+
+    await to_thread.run_sync(prepare)
+    async with serving(project) as served:
+        await until_ready(served)
+        yield served
+
+
+async def until_ready(served: Served) -> None:
+    def holds() -> bool:
+        results = served.watcher.states[-1].results.values() if served.watcher.states else ()
+        return any(result.status is ResultStatus.READY for result in results)
+
+    await served.watcher.until(holds)
+
+
+async def git(project: Project, *arguments: str) -> str:
+    return await to_thread.run_sync(partial(project.git, *arguments))
+
+
+async def test_work_that_is_sent_back_comes_with_the_remarks_to_the_next_session(project: Project) -> None:
+    async with ready(project) as served:
+        shown = await look(project)
+        assert [(file.path, file.insertions) for file in shown.files] == [("app.py", 2)]
+        assert (shown.approval, shown.send_back.allowed, shown.approve.allowed) == ("by_hand", True, True)
+        assert await refusal(project, "send_back") == "nothing_said"
+        assert await refusal(project, "approve") == "not_merged"
+        assert await refusal(project, "send_back", comments=(on_line("app.py", 3, "x"),)) == "no_such_line"
+
+        given = {"message": "Almost", "comments": (on_line("app.py", 2, "Return two"),)}
+        done = await decide(project, "send_back", **given)
+        assert (done.decision, done.done, done.state) == ("send_back", True, "Todo")
+        await served.watcher.until_seen(RunEnded, 2)
+        (said,) = await to_thread.run_sync(partial(project.comments, "SYM-1", kind="person"))
+    for part in ("Almost", "app.py:2", "    return 1", "Return two", shown.head[:12]):
+        assert part in said
+    prompts = [path.read_text() for path in (project.state_dir / "transcripts").glob("*.jsonl")]
+    assert sum("Return two" in text for text in prompts) == 1, "the second session alone is told"
+
+
+async def test_an_approval_merges_what_was_shown_and_closes_the_issue(project: Project) -> None:
+    async with ready(project, review={"merge": True}) as served:
+        assert await refusal(project, "approve") == "not_shown"
+        shown = await look(project)
+        done = await decide(project, "approve")
+        assert (done.way, done.base, done.state) == ("merge", "main", "Done")
+        assert await git(project, "rev-parse", "main") == done.commit == shown.head
+        assert (project.repo / "app.py").read_text() == "def run():\n    return 1\n"
+        assert await git(project, "status", "--porcelain", "--untracked-files=no") == ""
+        await served.watcher.until(lambda: status(served) is ResultStatus.ENDED)
+        assert await refusal(project, "approve") == "not_ready"
+
+
+def status(served: Served) -> ResultStatus:
+    return served.watcher.states[-1].results["SYM-1"].status
+
+
+async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(project: Project) -> None:
+    more: list[dict[str, Any]] = [{"write": "more.py", "text": "x = 1\n"}, {"commit": "Go on"}, REVIEW]
+    async with ready(project, WORK, review={"merge": True}) as served:
+        seen = await look(project)
+        await to_thread.run_sync(partial(project.issue, "SYM-1", more))
+        await served.watcher.until_seen(RunEnded, 2)
+        await until_ready(served)
+        assert await refusal(project, "approve") == "head_moved"
+        assert await refusal(project, "send_back", message="x") == "head_moved"
+        assert await git(project, "rev-list", "--count", "main") == "1"
+        now = await look(project)
+        assert (now.looked_at, now.head != seen.head) == (seen.head, True)
+        news = await look(project, since=seen.head)
+        assert [file.path for file in news.files] == ["more.py"]
+        assert (await decide(project, "approve")).commit == now.head
+
+
+async def test_of_two_people_the_second_is_told(project: Project) -> None:
+    async with ready(project, tracker={"active_states": ["Todo"], "terminal_states": ["Done"]}):
+        for reviewer in ("lea", "max"):
+            await look(project, reviewer)
+        done = await decide(project, "send_back", message="Once more")
+        assert done.done
+        code = await refusal(project, "send_back", reviewer="max", message="No, this")
+        assert code in {"decided", "not_ready"}
+        comments = await to_thread.run_sync(partial(project.comments, "SYM-1", kind="person"))
+        assert len(comments) == 1
+
+
+async def test_a_dirty_checkout_refuses_the_approval_and_keeps_the_issue(project: Project) -> None:
+    async with ready(project, review={"merge": True}) as served:
+        await look(project)
+        readme = project.repo / "README.md"
+        await to_thread.run_sync(readme.write_text, "not committed\n")
+        assert await refusal(project, "approve", message="Good") == "dirty"
+        assert (status(served), readme.read_text()) == (ResultStatus.READY, "not committed\n")
+        await git(project, "checkout", "README.md")
+        assert (await decide(project, "approve", message="Good")).done
+        (said,) = await to_thread.run_sync(partial(project.comments, "SYM-1", kind="person"))
+        assert "approved" in said
+
+
+async def test_work_that_a_person_merged_is_recognised(project: Project) -> None:
+    async with ready(project) as served:
+        shown = await look(project)
+        assert shown.command.endswith("merge symphony/SYM-1")
+        await git(project, "merge", "--quiet", "symphony/SYM-1")
+        done = await decide(project, "approve")
+        assert (done.way, done.base, done.state) == ("by_hand", "main", "Done")
+        await served.watcher.until(lambda: status(served) is ResultStatus.ENDED)
+
+
+async def test_work_that_did_not_pass_is_approved_only_as_such(project: Project) -> None:
+    verify = {"commands": ["test -e nothing"]}  # it fails on the base, too
+    async with ready(project, verify=verify, review={"merge": True}):
+        shown = await look(project)
+        assert (shown.verified is not None and shown.verified.status) == "base_failed"
+        assert await refusal(project, "approve") == "unverified"
+        assert (await decide(project, "approve", unverified=True)).way == "merge"

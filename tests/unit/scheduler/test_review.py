@@ -1,0 +1,107 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from symphony.domain import Issue, Verification
+from symphony.scheduler import (
+    ApprovalWay,
+    DeliveredBranch,
+    IssueResult,
+    LineComment,
+    ResultStatus,
+    ReviewDecision,
+    ReviewFacts,
+    approval_way,
+    judge_review,
+    review_comment,
+)
+from symphony.scheduler.review import MAX_REVIEW_CHARS
+
+HEAD, OTHER = "a" * 40, "b" * 40
+ISSUE = Issue(id="1", identifier="SYM-1", title="T", state="In Review", dispatchable=True)
+DELIVERED = DeliveredBranch(branch="symphony/SYM-1", head=HEAD, commits=1)
+RESULT = IssueResult(issue=ISSUE, status=ResultStatus.READY, delivered=DELIVERED)
+PUSHED = replace(RESULT, delivered=replace(DELIVERED, pushed=True))
+FORMER = replace(RESULT, verification=Verification(head=OTHER))
+PASSED = replace(RESULT, verification=Verification(head=HEAD))
+FACTS = ReviewFacts(result=RESULT, shown=HEAD, comment="Please", merged=True, command="git merge it")
+BACK, APPROVE = ReviewDecision.SEND_BACK, ReviewDecision.APPROVE
+
+
+@pytest.mark.parametrize(
+    ("decision", "changes", "code"),
+    [
+        (BACK, {}, None),
+        (APPROVE, {}, None),
+        (BACK, {"result": None}, "not_ready"),
+        (APPROVE, {"result": replace(RESULT, delivered=None)}, "not_ready"),
+        (APPROVE, {"result": replace(RESULT, status=ResultStatus.OPEN)}, "not_ready"),
+        (APPROVE, {"result": replace(RESULT, status=ResultStatus.ENDED)}, "not_ready"),
+        (BACK, {"decided": APPROVE}, "decided"),
+        (APPROVE, {"decided": BACK}, "decided"),
+        (BACK, {"shown": None}, "not_shown"),
+        (APPROVE, {"shown": OTHER}, "head_moved"),
+        (APPROVE, {"shown": OTHER, "decided": BACK}, "decided"),
+        (BACK, {"comment": ""}, "nothing_said"),
+        (APPROVE, {"comment": ""}, None),
+        (BACK, {"comment": "x" * (MAX_REVIEW_CHARS + 1)}, "too_long"),
+        (BACK, {"has_comments": False}, "no_comments"),
+        (APPROVE, {"has_comments": False}, "no_comments"),
+        (APPROVE, {"has_comments": False, "comment": ""}, None),
+        (APPROVE, {"verifies": True}, "unverified"),
+        (BACK, {"verifies": True}, None),
+        (APPROVE, {"verifies": True, "accepts_unverified": True}, None),
+        (APPROVE, {"verifies": True, "result": PASSED}, None),
+        (APPROVE, {"verifies": True, "result": FORMER}, "unverified"),
+        (APPROVE, {"merged": False}, "not_merged"),
+        (BACK, {"merged": False}, None),
+        (APPROVE, {"merged": False, "way": ApprovalWay.MERGE}, None),
+        *(
+            (APPROVE, {"way": way, "verifies": True, "accepts_unverified": True}, "unverified")
+            for way in (ApprovalWay.LAND, ApprovalWay.OPEN)
+        ),
+        (APPROVE, {"way": ApprovalWay.OPEN}, "not_pushed"),
+        (APPROVE, {"way": ApprovalWay.LAND, "result": PUSHED}, None),
+    ],
+)  # fmt: skip
+def test_what_may_be_decided(decision: ReviewDecision, changes: dict[str, Any], code: str | None) -> None:
+    found = judge_review(replace(FACTS, **changes), decision)
+    assert (found and found.code) == code
+
+
+@pytest.mark.parametrize(
+    ("facts", "way"),
+    [("wpm", "land"), ("wp", "land"), ("wm", "open"), ("w", "open"), ("pm", "merge"), ("", "by_hand")],
+)
+def test_a_forge_comes_before_the_setting_and_without_both_a_person_merges(facts: str, way: str) -> None:
+    assert approval_way(watches="w" in facts, pull_is_open="p" in facts, merges="m" in facts) == way
+
+
+def test_the_comment_quotes_each_line_as_data() -> None:
+    hostile = LineComment(
+        path="a\n``` b.py", line=3, old=False, quote="``` @all\x1b[31m", text=" Why? ", head=HEAD
+    )
+    gone = LineComment(path="c.py", line=9, old=True, quote="x = 1", text="Keep it", head=OTHER)
+    text = review_comment(HEAD, "Almost\x1b[2J", (hostile, gone))
+    assert text.splitlines() == [
+        f"Review of `{HEAD[:12]}`: please change this.",
+        "",
+        "Almost",
+        "",
+        "````text",
+        "a ``` b.py:3",
+        "``` @all",
+        "````",
+        "",
+        "Why?",
+        "",
+        "```text",
+        f"c.py:9 (before the change) at {OTHER[:12]}",
+        "x = 1",
+        "```",
+        "",
+        "Keep it",
+    ]
+    assert review_comment(HEAD, " ", ()) == ""
+    assert "approved" in review_comment(HEAD, "Good", (), sends_back=False)

@@ -42,7 +42,7 @@ from symphony.scheduler import (
     review_comment,
 )
 from symphony.trackers.base import CommentCapability, MovingCapability
-from symphony.trackers.comments import PERSON, upsert_comment
+from symphony.trackers.comments import ON_BEHALF, PERSON, upsert_comment
 from symphony.workspaces import Merged, MergeRefusedError, local_repository
 
 KIND: Final = "review"
@@ -456,7 +456,7 @@ class Reviews(JobKind):
                 kind=PERSON,
                 scope=context.workflow.path.parent.name,
                 fingerprint=job.comment,
-                body=job.comment,
+                body=f"{ON_BEHALF}\n\n{job.comment}",
                 occasion=decided.key,
             )
             self._on_written(issue.id, KIND, written.comment_id, decided.key)

@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
-from symphony.workspaces import FileChange
+
+if TYPE_CHECKING:  # the command line reads this module, and need not load the settings and git
+    from symphony.workspaces import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
 """The codes by which issues can be selected. Issues that are `ready` wait for a review."""
@@ -211,7 +213,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
+    async def working_files(self, identifier: str) -> "tuple[FileChange, ...] | None":
         """The files that the workspace of the issue has changed so far; read at most every few seconds.
 
         `None` if it is on a host or has no repository, or if it cannot be read in a moment.

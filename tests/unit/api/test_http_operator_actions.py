@@ -85,6 +85,7 @@ async def test_an_order_is_taken_and_says_what_happens_now(
         "changed": True,
         "message": "so it will be",
         "requested_at": "2026-03-01T12:30:00Z",
+        "before": None,
     }
 
 

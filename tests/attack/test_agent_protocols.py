@@ -44,7 +44,7 @@ from symphony.agents.events import (
     Text,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
     describe_event,
 )
 from symphony.agents.json_fields import MAX_DEPTH
@@ -333,7 +333,7 @@ async def test_a_line_without_end_is_dropped_and_the_turn_goes_on(kind: str) -> 
 
 
 def test_words_that_nobody_takes_are_bounded_and_tokens_are_not_lost() -> None:
-    queue, usage = EventQueue(), Usage(absolute=False, tokens=Tokens(1, 1, 2))
+    queue, usage = EventQueue(), UsageUpdate(absolute=False, tokens=Tokens(1, 1, 2))
     for _ in range(1_000):
         queue.emit(Text(message="x" * 100_000))
         queue.emit(usage)

@@ -32,7 +32,7 @@ WELL_MADE: Mapping[str, str] = {
     "head": "a" * 40,
     "thread_id": "0199a213-81c0-7800-8aa1-bbab2a035a53",
 }
-OF_THE_AGENT = frames.ToolCall | frames.SkillsCollected
+OF_THE_AGENT = frames.ToolCallAsked | frames.SkillsCollected
 """Their texts are arguments of a tool and files of a skill, which others judge."""
 
 
@@ -128,7 +128,7 @@ def assert_believable(found: Any) -> None:
             assert report.facts.branch in {None, "symphony/SYM-1"}
             assert report.facts.workspace_path in {None, "/home/agent/work/workspaces/SYM-1"}
             assert report.facts.turn_count in {0, 1}
-        case frames.Ended(outcome=outcome):
+        case frames.RunOutcome(outcome=outcome):
             assert outcome.delivered is None or outcome.delivered.branch == "symphony/SYM-1"
             assert not outcome.commented
         case frames.Logged(fields=said):
@@ -172,5 +172,5 @@ def test_any_honest_report_passes_with_its_numbers(rounds: Rounds) -> None:
         )
         assert sent(frames.Report(report=report)) == frames.Report(report=report)
         delivered = DeliveredBranch(branch="symphony/SYM-1", head=random.randbytes(20).hex())
-        ended = frames.Ended(outcome=Outcome(kind=OutcomeKind.SUCCEEDED, delivered=delivered))
+        ended = frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.SUCCEEDED, delivered=delivered))
         assert sent(ended) == ended

@@ -17,7 +17,7 @@ from harness.chronicle import Chronicle
 from harness.memory_agents import KINDS, saying, turn
 from harness.scheduling import make_issue, make_settings
 from symphony.agents.event_queue import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, MAX_TOKENS_PER_TURN, EventQueue
-from symphony.agents.events import TurnEnd, Usage
+from symphony.agents.events import TurnEnd, UsageUpdate
 from symphony.agents.run_stats import RunStats
 from symphony.domain import MAX_COUNT, Redaction, Tokens
 from symphony.journal.model import column
@@ -94,7 +94,7 @@ async def test_what_is_no_count_adds_nothing(kind: str, tokens: object) -> None:
 def test_one_turn_uses_no_more_however_often_it_reports() -> None:
     queue, progress = EventQueue(), RunStats()
     half = MAX_TOKENS_PER_TURN // 2 + 1
-    usage = Usage(absolute=False, tokens=Tokens(half, 0, half))
+    usage = UsageUpdate(absolute=False, tokens=Tokens(half, 0, half))
     for _ in range(3):
         for _ in range(5):
             queue.emit(usage)
@@ -106,7 +106,7 @@ def test_one_turn_uses_no_more_however_often_it_reports() -> None:
 
 def test_the_totals_of_a_resumed_thread_count_from_where_it_was() -> None:
     before = 5 * MAX_TOKENS_PER_TURN
-    usage = Usage(absolute=True, tokens=Tokens(before + 7, 0, before + 7))
+    usage = UsageUpdate(absolute=True, tokens=Tokens(before + 7, 0, before + 7))
     resumed, fresh = EventQueue(), EventQueue()
     resumed.resume_from(Thread(thread_id="t", tokens=Tokens(before, 0, before)))
     resumed.emit(usage)

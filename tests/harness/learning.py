@@ -17,7 +17,7 @@ from typing_extensions import override
 from harness.binding import FakeTracker, make_context
 from harness.chronicle import populated
 from symphony.agents.base import AgentBackend, Capabilities, SessionRequest, Turn
-from symphony.agents.events import AgentEvent, SessionStarted, TurnEnd, TurnStatus, Usage
+from symphony.agents.events import AgentEvent, SessionStarted, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.run_stats import unpriced
 from symphony.daemon.learning.learning_runs import SKILLS, Learner
 from symphony.daemon.state_dir import StateDirectory, library_key
@@ -99,7 +99,7 @@ class Agent:
     async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         self.turns.append(turn)
         yield SessionStarted(session_id=f"s-{turn.number}", thread_id="thread-1", turn_id=str(turn.number))
-        yield Usage(tokens=Tokens(input_tokens=90, output_tokens=10, total_tokens=100), absolute=False)
+        yield UsageUpdate(tokens=Tokens(input_tokens=90, output_tokens=10, total_tokens=100), absolute=False)
         yield await to_thread.run_sync(self.act, self.requests[-1].cwd, turn)
 
     async def stop(self) -> tuple[AgentEvent, ...]:

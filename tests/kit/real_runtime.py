@@ -45,7 +45,7 @@ from symphony.agents.events import (
     SessionStarted,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.comments import CommentWriter, PeopleCommentReader, SkillComments
@@ -824,10 +824,10 @@ class _Session:
         )
         return TurnEnd(status=TurnStatus.FAILED, failure=failure)
 
-    def _use(self, tokens: int) -> Usage:
+    def _use(self, tokens: int) -> UsageUpdate:
         self._world.used[self._process.issue_id] += tokens
         total = self._world.threads[self.thread_id] = self._world.threads[self.thread_id] + tokens
-        return Usage(absolute=True, tokens=Tokens(total, 0, total))
+        return UsageUpdate(absolute=True, tokens=Tokens(total, 0, total))
 
     async def stop(self) -> tuple[AgentEvent, ...]:
         """End, when the script pleases; an agent of a daemon that is dead is ended by the next one."""

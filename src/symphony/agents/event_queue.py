@@ -59,7 +59,7 @@ class EventBounds:
     def check(self, event: events.AgentEvent) -> events.AgentEvent | None:
         """Return the event with its texts cut to their bounds; None if it reports something impossible."""
         match event:
-            case events.Usage():
+            case events.UsageUpdate():
                 return event if self._is_plausible(event) else None
             case events.RateLimits(payload=payload):
                 if nests_deeper(payload, MAX_PAYLOAD_DEPTH):
@@ -86,7 +86,7 @@ class EventBounds:
         }
         return replace(event, **cut) if cut else event
 
-    def _is_plausible(self, usage: events.Usage) -> bool:
+    def _is_plausible(self, usage: events.UsageUpdate) -> bool:
         """Whether one turn can have used what this turn reported so far, this report included."""
         counts = usage.tokens
         if not all(0 <= count <= MAX_COUNT for count in counts.counts().values()):
@@ -124,7 +124,7 @@ class EventQueue:
         self._events: deque[events.AgentEvent] = deque()
         self._chars = 0
         self._activity = 0
-        self._late_usage: events.Usage | None = None
+        self._late_usage: events.UsageUpdate | None = None
 
     def __bool__(self) -> bool:
         return bool(self._events)
@@ -152,7 +152,7 @@ class EventQueue:
         if ends or (len(self._events) < self._max_events and self._chars < MAX_QUEUED_CHARS):
             self._events.append(event)
             self._chars += event_size(event)
-        elif isinstance(event, events.Usage):
+        elif isinstance(event, events.UsageUpdate):
             self._activity += self._late_usage is not None
             self._late_usage = _merged(self._late_usage, event)
         else:
@@ -192,7 +192,7 @@ class EventQueue:
             self._late_usage = None
 
 
-def _merged(earlier: events.Usage | None, later: events.Usage) -> events.Usage:
+def _merged(earlier: events.UsageUpdate | None, later: events.UsageUpdate) -> events.UsageUpdate:
     """Two reports as one: absolute totals replace each other, other counts are added up."""
     if earlier is None or later.absolute:
         return later

@@ -194,7 +194,7 @@ class InputRequired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class UsageUpdate:
     """Tokens used. `absolute` counts are totals of the thread since its start; others are to be added up.
 
     `model` is the one that used them, None for the model of the session.
@@ -213,7 +213,7 @@ class RateLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class LogNotice:
     """Anything else worth a log line; `level` is `info`, `warning` or `error`."""
 
     level: str
@@ -251,9 +251,9 @@ AgentEvent = (
     | ApprovalAnswered
     | ContextCompacted
     | InputRequired
-    | Usage
+    | UsageUpdate
     | RateLimits
-    | Notice
+    | LogNotice
     | Malformed
     | TurnEnd
 )
@@ -304,9 +304,17 @@ def event_name(event: AgentEvent) -> str:  # noqa: C901 - one case per event
             name = "tool_call_completed" if event.success else "tool_call_failed"
         case Malformed():
             name = "malformed"
-        case Text() | Reasoning() | PlanUpdated() | ItemStarted() | ItemFinished() | Usage() | RateLimits():
+        case (
+            Text()
+            | Reasoning()
+            | PlanUpdated()
+            | ItemStarted()
+            | ItemFinished()
+            | UsageUpdate()
+            | RateLimits()
+        ):
             name = "notification"
-        case Notice() | Activity() | ContextCompacted():
+        case LogNotice() | Activity() | ContextCompacted():
             name = "other_message"
         case _:
             assert_never(event)
@@ -319,7 +327,7 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
     The text is masked before it is cut, so that a cut never hides the shape of a secret.
     """
     match event:
-        case Text() | Notice():
+        case Text() | LogNotice():
             words = event.message
         case Reasoning():
             words = "reasoning completed"
@@ -345,7 +353,7 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
             words = "turn started"
         case Activity():
             words = plural(event.count, "message")
-        case Usage():
+        case UsageUpdate():
             used = event.tokens
             words = f"{used.total_tokens} tokens ({used.input_tokens} in, {used.output_tokens} out)"
         case RateLimits():

@@ -14,7 +14,7 @@ from symphony.agents.events import (
     SessionStarted,
     Text,
     TurnEnd,
-    Usage,
+    UsageUpdate,
     describe_event,
     event_name,
 )
@@ -63,11 +63,11 @@ class RunStats:
             case Activity():
                 self._events += event.count
                 return
-            case Usage(absolute=True):
+            case UsageUpdate(absolute=True):
                 rise = event.tokens.above(self._thread_tokens)
                 self._thread_tokens = self._thread_tokens.plus(rise)
                 self._count(rise, event.model)
-            case Usage():
+            case UsageUpdate():
                 self._count(event.tokens, event.model)
             case TurnEnd(cost_usd=float(usd)):
                 self._set_turn_cost(Cost(cost_usd=usd))
@@ -90,7 +90,7 @@ class RunStats:
                 pass
         self._events += 1
         self._last_event = event
-        if not isinstance(event, Usage | RateLimits | Reasoning | PlanUpdated):
+        if not isinstance(event, UsageUpdate | RateLimits | Reasoning | PlanUpdated):
             self._last_described = event
 
     def _count(self, tokens: Tokens, model: str | None) -> None:

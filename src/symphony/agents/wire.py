@@ -1,6 +1,6 @@
 """The streams that agents speak on: bounded lines, JSON-RPC messages, and a process that carries them.
 
-`Lines` and `JsonRpcCodec` do no I/O and have no clock: the same bytes give the same messages, however cut
+`LineSplitter` and `JsonRpcCodec` do no I/O and have no clock: the same bytes give the same messages, however cut
 into pieces. `MessageStream` reads a process only when a caller asks for it, so the consumer of the messages
 sets the pace of the agent.
 """
@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from symphony.agents.base import AgentError
-from symphony.agents.events import AgentEvent, Malformed, Notice, redact
+from symphony.agents.events import AgentEvent, LogNotice, Malformed, redact
 from symphony.agents.json_fields import decode_object
 from symphony.agents.process import AgentProcess
 from symphony.domain import DECODE_ERRORS, Blame, Category, Failure
@@ -43,7 +43,7 @@ class MalformedLine(msgspec.Struct, frozen=True):
     excerpt: str
 
 
-class Lines:
+class LineSplitter:
     """Splits a stream into lines. A line above the limit becomes a `MalformedLine`."""
 
     def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
@@ -106,7 +106,7 @@ def line_event(line: PlainLine | MalformedLine) -> AgentEvent:
     if isinstance(line, MalformedLine):
         return Malformed(excerpt=redact(line.excerpt))
     level = "warning" if _LOOKS_BAD.search(line.text) else "info"
-    return Notice(level=level, message=redact(line.text))
+    return LogNotice(level=level, message=redact(line.text))
 
 
 def encode_line(message: Mapping[str, Any]) -> bytes:
@@ -223,7 +223,7 @@ class JsonRpcCodec:
     def __init__(
         self, *, max_line_bytes: int = MAX_LINE_BYTES, versioned: bool = False, kept: str | None = None
     ) -> None:
-        self._lines = Lines(max_line_bytes=max_line_bytes)
+        self._lines = LineSplitter(max_line_bytes=max_line_bytes)
         self._kept = kept
         self._version: Mapping[str, Any] = {"jsonrpc": "2.0"} if versioned else {}
         self._last_id = 0

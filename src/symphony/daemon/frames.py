@@ -1,7 +1,7 @@
 """The frames between the daemon and a worker, and their codec, which does no input or output.
 
-    daemon -> worker    Start, Continue, Finish, Stop, Hurry, Answer, Ping
-    worker -> daemon    Hello, Spawned, Report, Request, Withdraw, ..., Ended, Ping
+    daemon -> worker    Start, Continue, Finish, Stop, Hurry, RequestAnswered, Ping
+    worker -> daemon    Hello, Spawned, Report, Request, Withdraw, ..., RunOutcome, Ping
 
 A worker in this process takes and gives the frames themselves. On a byte stream, each direction begins with a
 line that names the version of the format. Each frame follows as its length in four bytes, big-endian, and a
@@ -119,7 +119,7 @@ class Hurry(Frame, frozen=True, kw_only=True):
     """Give what is left of the run little time."""
 
 
-class Answer(Frame, frozen=True, kw_only=True):
+class RequestAnswered(Frame, frozen=True, kw_only=True):
     """The answer to a request: a failure if it failed.
 
     Else `result` for a tool call, what people wrote (`comments`), and what was made of skills that were
@@ -201,7 +201,7 @@ class TurnFinished(Frame, frozen=True, kw_only=True):
     changed: tuple[str, ...] = ()
 
 
-class ToolCall(Frame, frozen=True, kw_only=True):
+class ToolCallAsked(Frame, frozen=True, kw_only=True):
     """The agent calls a tool of the tracker, in the session of this id."""
 
     request: Number
@@ -223,7 +223,7 @@ class CommentsAsked(Frame, frozen=True, kw_only=True):
     request: Number
 
 
-class SkillProblems(Frame, frozen=True, kw_only=True):
+class SkillsLoaded(Frame, frozen=True, kw_only=True):
     """Loaded skills, whose problems may be worth a comment on the issue."""
 
     request: Number
@@ -251,15 +251,15 @@ class Withdraw(Frame, frozen=True, kw_only=True):
     request: Number
 
 
-class Ended(Frame, frozen=True, kw_only=True):
+class RunOutcome(Frame, frozen=True, kw_only=True):
     """The last frame: the run is over, and its processes are gone."""
 
     outcome: Outcome
 
 
-DaemonFrame = Ping | Start | Continue | Finish | Stop | Hurry | Answer
-Request = ToolCall | CommentsAsked | ConversationOpened | SkillProblems | SkillsCollected | ArtifactFound
-"""Is answered by exactly one `Answer` with its number, unless it is withdrawn."""
+DaemonFrame = Ping | Start | Continue | Finish | Stop | Hurry | RequestAnswered
+Request = ToolCallAsked | CommentsAsked | ConversationOpened | SkillsLoaded | SkillsCollected | ArtifactFound
+"""Is answered by exactly one `RequestAnswered` with its number, unless it is withdrawn."""
 WorkerFrame = (
     Hello
     | Ping
@@ -274,7 +274,7 @@ WorkerFrame = (
     | TurnFinished
     | Request
     | Withdraw
-    | Ended
+    | RunOutcome
 )
 AnyFrame = DaemonFrame | WorkerFrame
 

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class MoveJob:
     """What one move has to do: `MoveIssue` for the journal. `seen` is the state that it was decided in."""
 
     issue_id: str
@@ -56,7 +56,7 @@ class Moves(JobKind):
         if job.receiver != tracker_key(context):
             return False
         blocked = state.blocked.get(job.issue_id)
-        match decode(job.payload, Move).reason:
+        match decode(job.payload, MoveJob).reason:
             case MoveReason.START:
                 return job.issue_id in state.running
             case MoveReason.BLOCK:
@@ -74,7 +74,7 @@ class Moves(JobKind):
         Raises:
             TrackerError: it was not moved.
         """
-        context, move = attempt.context, decode(attempt.job.payload, Move)
+        context, move = attempt.context, decode(attempt.job.payload, MoveJob)
         fields = {"issue_id": move.issue_id, "issue_identifier": move.issue_identifier, "state": move.state}
         found = await context.tracker.fetch_issues_by_ids([move.issue_id])
         if not found or not attempt.still_owed() or not _fits(move, found[0].state, attempt):
@@ -88,7 +88,7 @@ class Moves(JobKind):
             self._on_moved_back()
 
 
-def _fits(move: Move, before: str, attempt: Attempt) -> bool:
+def _fits(move: MoveJob, before: str, attempt: Attempt) -> bool:
     """Whether an issue in the state `before` is to be moved."""
     now = normalise_state(before)
     if now == normalise_state(move.state) or now not in move.only_from:
@@ -101,7 +101,7 @@ def _fits(move: Move, before: str, attempt: Attempt) -> bool:
 def owe_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> None:
     """Owe a move to the tracker; it replaces an earlier one of the issue that was not made."""
     issue = command.issue
-    move = Move(
+    move = MoveJob(
         issue_id=issue.id,
         issue_identifier=issue.identifier,
         state=command.state,

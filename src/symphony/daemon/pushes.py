@@ -19,7 +19,7 @@ _RECEIVER: Final = "origin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
+class PushJob:
     """What one push has to do: `PushBranch` for the journal."""
 
     branch: str
@@ -45,7 +45,7 @@ class Pushes(JobKind):
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the branch is not where it should be, and nothing newer was delivered."""
         delivered = _delivered(state, job.issue_id)
-        head = decode(job.payload, Push).head
+        head = decode(job.payload, PushJob).head
         return delivered is not None and delivered.is_owed and delivered.head == head
 
     @override
@@ -55,7 +55,7 @@ class Pushes(JobKind):
         Raises:
             SymphonyError: it is not there yet.
         """
-        context, push, issue_id = attempt.context, decode(attempt.job.payload, Push), attempt.job.issue_id
+        context, push, issue_id = attempt.context, decode(attempt.job.payload, PushJob), attempt.job.issue_id
         state = self._state()
         delivered = None if state is None else _delivered(state, issue_id)
         placed, pushed = None, None
@@ -88,5 +88,5 @@ def owe_push(jobs: JobRunner, command: PushBranch) -> None:
         receiver=_RECEIVER,
         issue_id=command.issue.id,
         issue_identifier=command.issue.identifier,
-        payload=encode(Push(branch=command.branch, head=command.head)),
+        payload=encode(PushJob(branch=command.branch, head=command.head)),
     )

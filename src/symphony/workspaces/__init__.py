@@ -78,7 +78,7 @@ from symphony.workspaces.rehearsal import Conflict as Conflict
 from symphony.workspaces.rehearsal import ConflictKind as ConflictKind
 from symphony.workspaces.rehearsal import Fate as Fate
 from symphony.workspaces.rehearsal import FileConflict as FileConflict
-from symphony.workspaces.rehearsal import Lines as Lines
+from symphony.workspaces.rehearsal import LineSpan as LineSpan
 from symphony.workspaces.rehearsal import Rehearsal as Rehearsal
 from symphony.workspaces.remote import LFS_OBJECTS as LFS_OBJECTS
 from symphony.workspaces.remote import BranchBase as BranchBase

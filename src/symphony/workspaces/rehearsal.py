@@ -85,7 +85,7 @@ _KINDS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
+class LineSpan:
     """Consecutive lines of a file, from 1; both ends included."""
 
     first: int
@@ -104,7 +104,7 @@ class FileConflict:
 
     path: str
     kind: ConflictKind
-    lines: tuple[Lines, ...] = ()
+    lines: tuple[LineSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +273,9 @@ def overlapping(changed: Mapping[str, frozenset[bytes]]) -> list[tuple[str, str]
     return [(names_of[a], names_of[b]) for a, b in sorted(pairs)]
 
 
-def conflict_lines(merged: bytes, own: bytes, labels: tuple[str, str], *, theirs: bool) -> tuple[Lines, ...]:
+def conflict_lines(
+    merged: bytes, own: bytes, labels: tuple[str, str], *, theirs: bool
+) -> tuple[LineSpan, ...]:
     """Where the conflicts of a merged file are in one of the two versions.
 
     Args:
@@ -303,7 +305,7 @@ def conflict_lines(merged: bytes, own: bytes, labels: tuple[str, str], *, theirs
     if place_of is None:
         return ()
     return tuple(
-        Lines(
+        LineSpan(
             first=place_of[first] + 1,
             last=max(place_of[first], place_of[last - 1] if last > first else 0) + 1,
         )
@@ -622,7 +624,7 @@ class _TemporaryRepository:
         output = await self._run(*_MERGE, stdin=_pairs(pairs))
         return await to_thread.run_sync(parse_merges, output, pairs)
 
-    async def _lines(self, merges: Iterable[Merge]) -> dict[tuple[str, bytes, int], tuple[Lines, ...]]:
+    async def _lines(self, merges: Iterable[Merge]) -> dict[tuple[str, bytes, int], tuple[LineSpan, ...]]:
         """Where the conflicts of the first files of each merge are, by tree, path and stage."""
         wanted = {
             (merge.tree, path): (merge, file)
@@ -634,7 +636,7 @@ class _TemporaryRepository:
         names += [file.stages[stage].encode() for _, file in wanted.values() for stage in (2, 3)]
         blobs = await self._blobs(list(dict.fromkeys(names)))
 
-        def find() -> dict[tuple[str, bytes, int], tuple[Lines, ...]]:
+        def find() -> dict[tuple[str, bytes, int], tuple[LineSpan, ...]]:
             found = {}
             for (tree, path), (merge, file) in wanted.items():
                 content = blobs.get(b"%s:%s" % (tree.encode(), path))
@@ -679,7 +681,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> bytes:
 def _conflict(
     others: tuple[str, ...],
     merge: Merge,
-    lines: Mapping[tuple[str, bytes, int], tuple[Lines, ...]],
+    lines: Mapping[tuple[str, bytes, int], tuple[LineSpan, ...]],
     *,
     theirs: bool,
 ) -> Conflict:

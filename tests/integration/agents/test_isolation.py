@@ -21,7 +21,7 @@ from harness.shell import word
 from integration.agents.conftest import Bench, RealBench
 from kit.model_server import edit_and_commit, say, shell
 from symphony.agents.base import AgentError, BackendContext, Turn
-from symphony.agents.events import Text, TurnEnd, TurnStatus, Usage
+from symphony.agents.events import Text, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.folders import CLAUDE_FOLDERS, CODEX_FOLDERS, claude_project, located
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
@@ -194,7 +194,7 @@ async def test_a_session_works_inside_and_is_stopped_like_any_other(bench: Bench
                 break
         left = await session.stop()
     assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
-    assert any(isinstance(event, Usage) for event in left)
+    assert any(isinstance(event, UsageUpdate) for event in left)
     assert git(bench.workspace, "log", "-1", "--format=%s") == "inside"
     assert bench.living() == ()
 

@@ -30,7 +30,7 @@ from symphony.agents.events import (
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.domain import Category
 from symphony.scheduler import Thread
@@ -126,7 +126,9 @@ async def test_tokens_are_told_as_the_profile_says(real: Make, driven: Driven) -
     async with bench.session() as session:
         events = await bench.turn(session, "[[work]] please")
     told = [
-        (event.tokens.input_tokens, event.tokens.total_tokens) for event in events if isinstance(event, Usage)
+        (event.tokens.input_tokens, event.tokens.total_tokens)
+        for event in events
+        if isinstance(event, UsageUpdate)
     ]
     calls = 1 if PROFILES[driven.profile].usage == "last_call" else 3
     assert told == [(100 * calls, 110 * calls)]

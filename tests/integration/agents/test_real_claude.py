@@ -22,13 +22,13 @@ from symphony.agents.events import (
     ContextCompacted,
     InputRequired,
     ItemFinished,
-    Notice,
+    LogNotice,
     SessionStarted,
     Text,
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.folders import claude_project
 from symphony.agents.isolation import Isolation
@@ -117,7 +117,7 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(rea
     assert system_text(first).count(ENVELOPE) == 1
     assert first.body["model"] == "claude-sonnet-4-5"
     assert ENVELOPE not in json.dumps(first.body["messages"])
-    used = [event for event in events if isinstance(event, Usage)]
+    used = [event for event in events if isinstance(event, UsageUpdate)]
     stats = RunStats()
     for event in events:
         stats.add(event)
@@ -158,7 +158,7 @@ async def test_a_resumed_conversation_goes_on_and_is_told_the_new_envelope(real:
         (again, *rest) = await bench.turn(session, "[[two]]")
     assert isinstance(again, SessionStarted)
     assert again.thread_id == began.thread_id
-    assert sum(event.tokens.total_tokens for event in rest if isinstance(event, Usage)) == 110
+    assert sum(event.tokens.total_tokens for event in rest if isinstance(event, UsageUpdate)) == 110
     last = server.requests[-1]
     assert system_text(last).count("NEW ENVELOPE") == 1
     assert "OLD ENVELOPE" not in json.dumps(last.body)
@@ -309,7 +309,7 @@ async def test_a_refused_key_is_not_tried_for_ever(real: Make) -> None:
     async with bench.session() as session:
         events = await bench.turn(session, "[[auth]]")
     assert failure_of(events)[0] is Category.AGENT_AUTH
-    tried = [event for event in events if isinstance(event, Notice) and "retry" in event.message]
+    tried = [event for event in events if isinstance(event, LogNotice) and "retry" in event.message]
     assert len(tried) == 4
 
 

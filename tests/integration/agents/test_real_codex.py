@@ -40,7 +40,7 @@ from symphony.agents.events import (
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.run_stats import RunStats
 from symphony.domain import Category, Tokens
@@ -147,7 +147,7 @@ async def test_totals_are_absolute_over_turns_and_limits_are_reported(real: Make
     async with bench.session(bench.command) as session:
         first = await bench.turn(session, "[[one]]")
         second = await bench.turn(session, "[[two]]")
-    totals = [event.tokens for event in (*first, *second) if isinstance(event, Usage)]
+    totals = [event.tokens for event in (*first, *second) if isinstance(event, UsageUpdate)]
     assert totals == [Tokens(100, 10, 110, 60, 0, 2), Tokens(200, 20, 220, 120, 0, 4)]
     assert Text(message="First.") in first
     limits = [event.payload for event in first if isinstance(event, RateLimits)]
@@ -373,7 +373,7 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
     async with bench.session(bench.command) as session:
         before = await _until_it_hangs(session)
         await bench.host.end(bench.living(), grace_ms=0)
-    mark = [event for event in before if isinstance(event, Usage)][-1]
+    mark = [event for event in before if isinstance(event, UsageUpdate)][-1]
     started = next(event for event in before if isinstance(event, SessionStarted))
     thread = Thread(thread_id=started.thread_id, tokens=mark.tokens)
     bench.envelope = f"{ENVELOPE}\n- part — when parting"
@@ -382,7 +382,7 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
         after = await bench.turn(session, "[[on]] go on")
     assert after[-1] == COMPLETED
     assert next(event for event in after if isinstance(event, SessionStarted)).thread_id == thread.thread_id
-    totals = [event.tokens.total_tokens for event in after if isinstance(event, Usage)]
+    totals = [event.tokens.total_tokens for event in after if isinstance(event, UsageUpdate)]
     assert totals[0] == mark.tokens.total_tokens, "the old totals are told once more"
     assert totals[-1] == mark.tokens.total_tokens + 110, "and one answer of the model is added"
     progress = RunStats()
@@ -403,7 +403,7 @@ async def _until_it_hangs(session: CodexSession) -> list[AgentEvent]:
     events: list[AgentEvent] = []
     async for event in session.run_turn(Turn(prompt="[[work]] please", title="MT-1: try")):
         events.append(event)
-        if isinstance(event, Usage):
+        if isinstance(event, UsageUpdate):
             return events
     raise AssertionError(events)
 

@@ -13,7 +13,7 @@ from integration.agents.conftest import RealBench
 from kit.model_server import HttpError, say, shell, tool
 from symphony.agents.base import BackendContext
 from symphony.agents.codex.backend import CodexBackend
-from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, TurnEnd, TurnStatus
+from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, LogNotice, TurnEnd, TurnStatus
 from symphony.config import CodexSettings
 from symphony.domain import Blame
 
@@ -110,7 +110,7 @@ async def test_an_unknown_model_is_noted_before_and_named_when_it_fails(real: Ma
     assert ended.failure is not None
     assert (ended.failure.blame, ended.failure.retryable) == (Blame.CONFIG, False)
     assert "codex.model" in str(ended.failure.hint)
-    assert any(isinstance(event, Notice) and "no-such-model" in event.message for event in events)
+    assert any(isinstance(event, LogNotice) and "no-such-model" in event.message for event in events)
     assert bench.server.requests[-1].body["reasoning"]["effort"] == "high"
 
 

@@ -23,14 +23,14 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
+    LogNotice,
     Malformed,
-    Notice,
     SessionStarted,
     Text,
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.isolation import Isolation
 from symphony.agents.run_stats import RunStats
@@ -107,7 +107,7 @@ async def test_tokens_count_per_turn_and_fold_into_a_sum(bench: AcpBench) -> Non
         for text in ("one", "two"):
             for event in await bench.turn(session, bench.script({"say": text * 100})):
                 progress.add(event)
-                used += [event.tokens.total_tokens] if isinstance(event, Usage) else []
+                used += [event.tokens.total_tokens] if isinstance(event, UsageUpdate) else []
     assert len(used) == 2
     seen = progress.snapshot()
     assert seen.facts.tokens.total_tokens == sum(used) > 0
@@ -126,7 +126,7 @@ async def test_tokens_are_found_where_the_workflow_says(
 ) -> None:
     async with bench.session(command=scripted_acp(*switches), **settings) as session:
         events = await bench.turn(session, bench.script({"say": "x"}))
-    assert [event.absolute for event in events if isinstance(event, Usage)] == [False]
+    assert [event.absolute for event in events if isinstance(event, UsageUpdate)] == [False]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_an_agent_may_tell_no_tokens(
 ) -> None:
     async with bench.session(command=scripted_acp(*switches), **settings) as session:
         events = await bench.turn(session, bench.script({"say": "x"}))
-    assert not any(isinstance(event, Usage) for event in events)
+    assert not any(isinstance(event, UsageUpdate) for event in events)
     assert events[-1] == COMPLETED
 
 
@@ -293,7 +293,7 @@ async def test_an_agent_that_was_updated_meanwhile_is_noticed(bench: AcpBench) -
     await version.write_text("1.1", "utf-8")
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, bench.script({"say": "x"}))
-    assert any(isinstance(event, Notice) and "1.1 now; " in event.message for event in events)
+    assert any(isinstance(event, LogNotice) and "1.1 now; " in event.message for event in events)
 
 
 @pytest.mark.parametrize("method", ["initialize", "thread/start"])
@@ -320,7 +320,7 @@ async def test_garbage_is_told_and_the_turn_goes_on(bench: AcpBench) -> None:
     async with bench.session(command=scripted_acp("--garbage", "--split-lines")) as session:
         events = await bench.turn(session, bench.script({"say": "grüße, 世界"}))
     assert any(isinstance(event, Malformed) for event in events)
-    assert Notice(level="info", message="this line is no protocol") in events
+    assert LogNotice(level="info", message="this line is no protocol") in events
     assert any(isinstance(event, Text) and event.message == "grüße, 世界" for event in events)
     assert events[-1] == COMPLETED
 
@@ -335,7 +335,7 @@ async def test_huge_lines_are_read_or_malformed(bench: AcpBench) -> None:
 async def test_a_request_that_nobody_knows_is_refused(bench: AcpBench) -> None:
     async with bench.session(command=scripted_acp("--unknown-request")) as session:
         events = await bench.turn(session, bench.script({"say": "hi"}))
-    assert any(isinstance(event, Notice) and event.message.endswith("was refused") for event in events)
+    assert any(isinstance(event, LogNotice) and event.message.endswith("was refused") for event in events)
     assert events[-1] == COMPLETED
 
 
@@ -391,7 +391,7 @@ async def test_stopping_a_turn_cancels_it_and_leaves_nothing(bench: AcpBench) ->
             await anyio.sleep(0.01)
         left = await session.stop()
     assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
-    assert any(isinstance(event, Usage) for event in left)
+    assert any(isinstance(event, UsageUpdate) for event in left)
     assert bench.living() == ()
 
 

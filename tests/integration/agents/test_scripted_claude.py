@@ -19,14 +19,14 @@ from symphony.agents.events import (
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
+    LogNotice,
     Malformed,
-    Notice,
     SessionStarted,
     Text,
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.isolation import Isolation
 from symphony.agents.run_stats import RunStats
@@ -81,7 +81,7 @@ async def test_two_turns_run_on_one_process_and_each_token_counts_once(make: Mak
     told = progress.snapshot()
     assert told.facts.turn_count == 2
     assert told.facts.tokens.total_tokens == sum(
-        event.tokens.total_tokens for event in of(Usage, (*first, *second))
+        event.tokens.total_tokens for event in of(UsageUpdate, (*first, *second))
     )
     assert told.facts.tokens.total_tokens > 100, "the envelope counts"
     assert [event.cost_usd > 0 for event in of(TurnEnd, (*first, *second))] == [True, True]
@@ -114,7 +114,7 @@ async def test_a_request_that_nobody_knows_is_refused_and_the_turn_goes_on(make:
     async with bench.session() as session:
         events = await bench.turn(session, bench.script({"say": "after"}))
     assert "unsupported request scripted/unknownRequest was refused" in [
-        event.message for event in of(Notice, events)
+        event.message for event in of(LogNotice, events)
     ]
     assert events[-1] == COMPLETED
 
@@ -218,7 +218,7 @@ async def test_a_resumed_conversation_goes_on_with_its_script_and_the_new_envelo
     assert isinstance(again, SessionStarted)
     assert again.thread_id == began.thread_id
     assert rest[-1] == COMPLETED, "the skill is listed in what the agent was told anew"
-    assert 0 < sum(event.tokens.total_tokens for event in of(Usage, rest)) < 120
+    assert 0 < sum(event.tokens.total_tokens for event in of(UsageUpdate, rest)) < 120
 
 
 async def test_a_conversation_that_is_lost_is_begun_anew_with_its_tools(make: Make) -> None:

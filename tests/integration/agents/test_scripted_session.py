@@ -14,14 +14,14 @@ from symphony.agents.events import (
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
+    LogNotice,
     Malformed,
-    Notice,
     SessionStarted,
     Text,
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.run_stats import RunStats
 from symphony.domain import Category
@@ -39,7 +39,7 @@ COMPLETED = TurnEnd(status=TurnStatus.COMPLETED)
 
 
 def tokens_of(events: Sequence[AgentEvent]) -> int:
-    return max(event.tokens.total_tokens for event in events if isinstance(event, Usage))
+    return max(event.tokens.total_tokens for event in events if isinstance(event, UsageUpdate))
 
 
 @pytest.mark.conformance("A-4", "A-16")
@@ -75,7 +75,7 @@ async def test_garbage_lines_are_events_and_the_turn_goes_on(bench: Bench) -> No
         events = await bench.turn(session, bench.script({"say": "hi"}))
     assert events[-1] == COMPLETED
     assert any(isinstance(event, Malformed) for event in events)
-    assert Notice(level="info", message="this line is no protocol") in events
+    assert LogNotice(level="info", message="this line is no protocol") in events
 
 
 @pytest.mark.conformance("A-7")
@@ -117,7 +117,7 @@ async def test_a_flood_on_stderr_holds_nothing_up(bench: Bench) -> None:
 async def test_a_request_that_nobody_knows_is_refused_and_the_turn_goes_on(bench: Bench) -> None:
     async with bench.session(bench.scripted("--unknown-request")) as session:
         events = await bench.turn(session, bench.script({"say": "hi"}))
-    assert any(isinstance(event, Notice) and event.message.endswith("was refused") for event in events)
+    assert any(isinstance(event, LogNotice) and event.message.endswith("was refused") for event in events)
     assert events[-1] == COMPLETED
 
 

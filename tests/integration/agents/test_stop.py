@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from symphony.agents.base import Turn
-from symphony.agents.events import SessionStarted, Text, TurnEnd, TurnStatus, Usage
+from symphony.agents.events import SessionStarted, Text, TurnEnd, TurnStatus, UsageUpdate
 
 if TYPE_CHECKING:
     from integration.agents.conftest import Bench
@@ -29,7 +29,7 @@ async def test_stop_interrupts_the_turn_and_returns_the_final_totals(bench: Benc
         await begin(session, bench.script({"say": "working"}, {"sleep_ms": 60_000}), "working")
         left = await session.stop()
     assert [event.status for event in left if isinstance(event, TurnEnd)] == [TurnStatus.INTERRUPTED]
-    assert any(isinstance(event, Usage) for event in left)
+    assert any(isinstance(event, UsageUpdate) for event in left)
     assert bench.living() == ()
 
 
@@ -103,4 +103,4 @@ async def test_what_was_written_before_the_stop_is_not_lost(bench: Bench) -> Non
         left = await session.stop()
     said = [event.message for event in left if isinstance(event, Text)]
     assert said
-    assert any(isinstance(event, Usage) for event in left)
+    assert any(isinstance(event, UsageUpdate) for event in left)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker, watch
-from symphony.trackers.markdown.board import Board, Snapshot
+from symphony.trackers.markdown.board import Board, BoardIssues
 
 pytestmark = pytest.mark.asyncio
 
@@ -90,7 +90,7 @@ async def test_the_longer_a_board_takes_to_read_the_longer_hints_rest(
         takes_s = 0.0
 
         @override
-        def all(self) -> Snapshot:
+        def all(self) -> BoardIssues:
             nonlocal now_s
             now_s += self.takes_s
             return super().all()

@@ -9,15 +9,15 @@ from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest, Turn
-from symphony.agents.events import AgentEvent, RateLimits, SessionStarted, Text, Usage
+from symphony.agents.events import AgentEvent, RateLimits, SessionStarted, Text, UsageUpdate
 from symphony.domain import Tokens
 from symphony.scheduler import RunEnded, StopReason, StopRun
 
 pytestmark = pytest.mark.asyncio
 
 
-def used(total: int) -> Usage:
-    return Usage(absolute=True, tokens=Tokens(total - 1, 1, total))
+def used(total: int) -> UsageUpdate:
+    return UsageUpdate(absolute=True, tokens=Tokens(total - 1, 1, total))
 
 
 class Talker(NoOwnSkills):

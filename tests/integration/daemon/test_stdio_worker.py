@@ -31,14 +31,14 @@ from symphony.config import Workflow, load_workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
     MAX_FRAME_BYTES,
-    Answer,
     AnyFrame,
     CommentsAsked,
-    Ended,
     FrameDecoder,
     FrameEncoder,
     Hello,
     Ping,
+    RequestAnswered,
+    RunOutcome,
     Site,
     Spawned,
     Start,
@@ -279,7 +279,7 @@ async def test_a_run_that_fits_into_no_frame_costs_one_attempt(hosts: Hosts) -> 
     worker.on_frame(start(bytes(MAX_FRAME_BYTES)))
     await worker.run()
     (ended,) = sent
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, RunOutcome)
     assert ended.outcome.failure is not None
     assert "larger than the limit" in ended.outcome.failure.message
 
@@ -291,10 +291,12 @@ async def test_a_worker_that_takes_frames_too_slowly_ends_and_none_are_kept_for_
         tasks.start_soon(worker.run)
         await worker.until_ready()
         for number in range(1_000):
-            worker.on_frame(Answer(request=number, result=ToolResult(success=True, text="a" * 1_000)))
+            worker.on_frame(
+                RequestAnswered(request=number, result=ToolResult(success=True, text="a" * 1_000))
+            )
         assert not sent
     (ended,) = sent
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, RunOutcome)
     assert ended.outcome.failure is not None
     assert ended.outcome.failure.category is Category.WORKER_LOST
     assert "too slow" in ended.outcome.failure.message
@@ -316,7 +318,7 @@ async def test_a_worker_that_is_told_to_stop_and_goes_on_is_cut_off(
         tasks.start_soon(worker.run)
         await worker.until_ready()
         worker.on_frame(Stop())
-    (ended,) = (frame for frame in sent if isinstance(frame, Ended))
+    (ended,) = (frame for frame in sent if isinstance(frame, RunOutcome))
     assert ended.outcome.kind is kind
     assert worker.reported_end is (kind is OutcomeKind.CANCELED)
 
@@ -373,7 +375,7 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
         )
         asked = await worker.until(CommentsAsked, keeps_alive=True)
         assert isinstance(asked, CommentsAsked)
-        await worker.send(Answer(request=asked.request))
+        await worker.send(RequestAnswered(request=asked.request))
         await worker.until(Spawned, keeps_alive=True)
         await to_thread.run_sync(until_alive, worker.run_id)
         yield worker
@@ -386,8 +388,8 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
 @pytest.mark.slow
 async def test_a_worker_that_hears_nothing_for_its_lease_ends_its_agent(hosts: Hosts) -> None:
     async with alone(hosts, lease_ms=LEASE_MS) as worker:
-        ended = await worker.until(Ended)
-        assert isinstance(ended, Ended)
+        ended = await worker.until(RunOutcome)
+        assert isinstance(ended, RunOutcome)
         assert ended.outcome.kind is OutcomeKind.CANCELED
         with anyio.fail_after(DEADLINE_S):
             await worker.child.wait()

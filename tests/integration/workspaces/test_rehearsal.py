@@ -15,7 +15,7 @@ from symphony.workspaces import (
     Conflict,
     ConflictKind,
     Fate,
-    Lines,
+    LineSpan,
     Rehearsal,
     WorkspaceError,
     WorkspaceManager,
@@ -134,12 +134,12 @@ async def test_a_conflict_names_the_other_branch_the_file_and_the_lines_of_each_
     assert (in_a.path, in_a.kind, in_a.lines) == (
         "src/a.py",
         ConflictKind.CONTENT,
-        (Lines(first=10, last=10),),
+        (LineSpan(first=10, last=10),),
     )
     assert (in_b.path, in_b.kind, in_b.lines) == (
         "src/a.py",
         ConflictKind.CONTENT,
-        (Lines(first=12, last=13),),
+        (LineSpan(first=12, last=13),),
     )
     assert found.tree == stage.git(stage.repo, "rev-parse", f"{first.head}^{{tree}}")
 
@@ -160,7 +160,7 @@ async def test_a_branch_behind_a_base_that_moved_conflicts_with_the_base(stage: 
 
     assert [branch.fate for branch in found.branches] == [Fate.CONFLICTS, Fate.MERGES]
     assert only_conflict(found.branches[0]).others == ()
-    assert only_conflict(found.branches[0]).files[0].lines == (Lines(first=10, last=10),)
+    assert only_conflict(found.branches[0]).files[0].lines == (LineSpan(first=10, last=10),)
 
 
 async def test_branches_that_conflict_only_together_are_all_named(stage: Stage) -> None:
@@ -373,7 +373,7 @@ async def test_file_names_of_any_bytes_are_told_with_their_lines(
     found = await stage.rehearse("A", "B")
 
     (file,) = only_conflict(found.branches[1]).files
-    assert (file.path, file.lines) == (shown, (Lines(first=5, last=5),))
+    assert (file.path, file.lines) == (shown, (LineSpan(first=5, last=5),))
 
 
 async def test_nothing_is_left_in_the_mirror_the_root_or_the_repository(stage: Stage) -> None:

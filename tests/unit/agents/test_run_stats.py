@@ -10,15 +10,15 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
+    LogNotice,
     Malformed,
-    Notice,
     RateLimits,
     SessionStarted,
     Text,
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
     describe_event,
     event_name,
 )
@@ -38,8 +38,8 @@ def collected(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunRe
     return progress.snapshot()
 
 
-def usage(given: int, taken: int, *, absolute: bool = True) -> Usage:
-    return Usage(absolute=absolute, tokens=Tokens(given, taken, given + taken))
+def usage(given: int, taken: int, *, absolute: bool = True) -> UsageUpdate:
+    return UsageUpdate(absolute=absolute, tokens=Tokens(given, taken, given + taken))
 
 
 def tokens(given: int, taken: int) -> Tokens:
@@ -140,7 +140,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
         (InputRequired(reason="may I?", approval=True), "approval_required", "may I?"),
         (usage(1, 2), "notification", "3 tokens (1 in, 2 out)"),
         (RateLimits(payload={}), "notification", "rate limits updated"),
-        (Notice(level="info", message="n"), "other_message", "n"),
+        (LogNotice(level="info", message="n"), "other_message", "n"),
         (ContextCompacted(), "other_message", "the conversation was compacted"),
         (Malformed(excerpt="{x"), "malformed", "malformed message: {x"),
         (TurnEnd(status=TurnStatus.COMPLETED), "turn_completed", "turn completed"),
@@ -193,8 +193,8 @@ def ended(cost_usd: float | None = None) -> TurnEnd:
     return TurnEnd(status=TurnStatus.COMPLETED, cost_usd=cost_usd)
 
 
-def used(count: int, model: str | None = None) -> Usage:
-    return Usage(absolute=False, tokens=Tokens(count, 0, count), model=model)
+def used(count: int, model: str | None = None) -> UsageUpdate:
+    return UsageUpdate(absolute=False, tokens=Tokens(count, 0, count), model=model)
 
 
 def test_the_report_of_the_agent_replaces_the_estimate_of_its_turn() -> None:

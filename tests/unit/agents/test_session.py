@@ -27,14 +27,14 @@ from symphony.agents.events import (
     Activity,
     AgentEvent,
     ContextCompacted,
+    LogNotice,
     Malformed,
-    Notice,
     SessionStarted,
     Text,
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.run_stats import RunStats
@@ -365,7 +365,7 @@ async def test_an_agent_that_was_replaced_since_the_check_is_noticed(
     session, _ = await open_session(replaced("1.2.3"), tmp_path, checked_version=checked)
     await session.start()
     events = await turn_of(session)
-    assert [event.message for event in events if isinstance(event, Notice)] == told
+    assert [event.message for event in events if isinstance(event, LogNotice)] == told
     assert events[-1] == COMPLETED
 
 
@@ -392,7 +392,7 @@ async def test_a_thread_is_gone_on_with_and_told_the_envelope_of_now_once(tmp_pa
     assert session.resume_refused is None
     first = await turn_of(session)
     assert first[0] == SessionStarted(session_id="th-tu", thread_id="th", turn_id="tu")
-    assert any(isinstance(event, Usage) and event.tokens.total_tokens == 9 for event in first), (
+    assert any(isinstance(event, UsageUpdate) and event.tokens.total_tokens == 9 for event in first), (
         "the replay is told"
     )
     await turn_of(session)
@@ -448,7 +448,7 @@ async def test_chatter_does_not_extend_the_deadline_of_a_request(tmp_path: Path)
                 await session.start()
             tasks.cancel_scope.cancel()
     assert caught.value.failure.category is Category.RESPONSE_TIMEOUT
-    assert Notice(level="warning", message="still here") in await session.stop()
+    assert LogNotice(level="warning", message="still here") in await session.stop()
 
 
 async def test_what_comes_before_an_answer_is_kept_for_the_turn(tmp_path: Path) -> None:
@@ -460,7 +460,7 @@ async def test_what_comes_before_an_answer_is_kept_for_the_turn(tmp_path: Path) 
     await session.start()
     events = await turn_of(session)
     assert isinstance(events[0], SessionStarted)
-    assert events[1:] == [Notice(level="warning", message="early"), COMPLETED]
+    assert events[1:] == [LogNotice(level="warning", message="early"), COMPLETED]
 
 
 async def test_an_end_that_comes_before_the_answer_still_ends_the_turn(tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ async def test_the_end_of_another_thread_or_turn_is_not_our_end(tmp_path: Path) 
     await session.start()
     events = await turn_of(session)
     assert [event for event in events if isinstance(event, TurnEnd)] == [COMPLETED]
-    assert len([event for event in events if isinstance(event, Usage)]) == 1
+    assert len([event for event in events if isinstance(event, UsageUpdate)]) == 1
 
 
 async def test_an_end_between_turns_does_not_end_the_next_one(tmp_path: Path) -> None:
@@ -493,7 +493,7 @@ async def test_an_end_between_turns_does_not_end_the_next_one(tmp_path: Path) ->
     await session.start()
     child.say(ended(turn="older"))
     child.agent = well_behaved(told("warning", message="in the turn"), ended())
-    assert Notice(level="warning", message="in the turn") in await turn_of(session)
+    assert LogNotice(level="warning", message="in the turn") in await turn_of(session)
 
 
 async def test_a_final_error_without_an_end_ends_the_turn_after_a_requests_time(tmp_path: Path) -> None:
@@ -722,8 +722,8 @@ async def test_stop_interrupts_refuses_requests_and_returns_what_was_unseen(tmp_
     turn = session.run_turn(Turn(prompt="go"))
     await anext(aiter(turn))
     left = await session.stop()
-    assert Usage(absolute=True, tokens=Tokens(0, 0, 77)) in left
-    assert Notice(level="info", message="not json") in left
+    assert UsageUpdate(absolute=True, tokens=Tokens(0, 0, 77)) in left
+    assert LogNotice(level="info", message="not json") in left
     assert isinstance(left[-1], TurnEnd)
     assert child.sent[-1]["error"]["message"] == "the session is being stopped"
     assert await session.stop() == ()
@@ -760,7 +760,7 @@ async def test_last_words_after_stdin_closed_are_heard(tmp_path: Path) -> None:
     )
     left = await session.stop()
     assert any(isinstance(event, Malformed) for event in left)
-    assert Notice(level="warning", message="end") in left
+    assert LogNotice(level="warning", message="end") in left
 
 
 async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(tmp_path: Path) -> None:

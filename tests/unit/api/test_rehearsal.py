@@ -8,7 +8,15 @@ from symphony.api.history import utc_now
 from symphony.api.models import Rehearsal as Document
 from symphony.api.rehearsal import rehearsal_document
 from symphony.domain import Issue
-from symphony.workspaces import BranchRehearsal, Conflict, ConflictKind, Fate, FileConflict, Lines, Rehearsal
+from symphony.workspaces import (
+    BranchRehearsal,
+    Conflict,
+    ConflictKind,
+    Fate,
+    FileConflict,
+    LineSpan,
+    Rehearsal,
+)
 
 ISSUES: Mapping[str, Issue] = {
     f"id-{name}": Issue(id=f"id-{name}", identifier=name, title="", state="Done", dispatchable=False)
@@ -26,14 +34,14 @@ def branch(fate: Fate, *conflicts: Conflict) -> BranchRehearsal:
     return BranchRehearsal(branch="symphony/x", head="c" * 40, fate=fate, conflicts=conflicts)
 
 
-def message(path: str, kind: ConflictKind, *lines: Lines, others: tuple[str, ...] = ("id-SYM-1",)) -> str:
+def message(path: str, kind: ConflictKind, *lines: LineSpan, others: tuple[str, ...] = ("id-SYM-1",)) -> str:
     files = (FileConflict(path=path, kind=kind, lines=lines),)
     conflict = Conflict(others=others, files=files)
     return document(branch(Fate.MERGES), branch(Fate.CONFLICTS, conflict)).branches[1].message
 
 
 def test_a_conflict_names_issue_file_and_lines() -> None:
-    lines = (Lines(first=3, last=3), Lines(first=8, last=10))
+    lines = (LineSpan(first=3, last=3), LineSpan(first=8, last=10))
     assert message("src/a.py", ConflictKind.CONTENT, *lines) == (
         "conflicts with SYM-1 in src/a.py (lines 3, 8-10)"
     )

@@ -13,12 +13,10 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.frames import (
     MAX_FRAME_BYTES,
-    Answer,
     AnyFrame,
     ArtifactFound,
     Continue,
     ConversationOpened,
-    Ended,
     Finish,
     FrameDecoder,
     FrameEncoder,
@@ -28,13 +26,15 @@ from symphony.daemon.frames import (
     Hurry,
     Ping,
     Report,
-    SkillProblems,
+    RequestAnswered,
+    RunOutcome,
     SkillsChanged,
     SkillsCollected,
+    SkillsLoaded,
     Spawned,
     Start,
     Stop,
-    ToolCall,
+    ToolCallAsked,
     ToolFinished,
     TranscriptIncomplete,
     TurnFinished,
@@ -78,8 +78,8 @@ FRAMES: tuple[AnyFrame, ...] = (
     Stop(),
     Hurry(),
     Ping(),
-    Answer(request=1, result=ToolResult(success=True, text="{}")),
-    Answer(request=2, failure=make_failure()),
+    RequestAnswered(request=1, result=ToolResult(success=True, text="{}")),
+    RequestAnswered(request=2, failure=make_failure()),
     Spawned(process=Identity(boot_id="b", pid=1, started=1.25)),
     Report(
         report=RunReport(
@@ -89,7 +89,7 @@ FRAMES: tuple[AnyFrame, ...] = (
         )
     ),
     SkillsChanged(skills=Skills(listed=(ListedSkill(name="a", path="a/SKILL.md", sha256=None),))),
-    SkillProblems(request=3, found=SkillSet(root=Path("/w/SYM-7"))),
+    SkillsLoaded(request=3, found=SkillSet(root=Path("/w/SYM-7"))),
     SkillsCollected(
         request=6,
         collected=CollectedSkills(
@@ -98,14 +98,14 @@ FRAMES: tuple[AnyFrame, ...] = (
         ),
     ),
     ArtifactFound(request=7, name="reports/a.xml", data=b"\xff"),
-    Answer(request=6, synced=Synced(created=("a",), proposals=(1,))),
+    RequestAnswered(request=6, synced=Synced(created=("a",), proposals=(1,))),
     ConversationOpened(request=4, thread_id="t"),
-    ToolCall(request=5, name="comment", arguments={"body": "x", "n": 1.5}, session_id="t-1"),
+    ToolCallAsked(request=5, name="comment", arguments={"body": "x", "n": 1.5}, session_id="t-1"),
     ToolFinished(success=False),
     TranscriptIncomplete(reason="disk full"),
     TurnFinished(turn=1, trace=None),
     Withdraw(request=5),
-    Ended(
+    RunOutcome(
         outcome=Outcome(
             kind=OutcomeKind.SUCCEEDED,
             progress=True,
@@ -210,8 +210,8 @@ def test_a_frame_of_another_shape_is_malformed() -> None:
 
 
 def test_a_value_without_a_form_is_refused_and_a_read_only_view_is_not() -> None:
-    call = ToolCall(request=1, name="x", arguments=MappingProxyType({"a": 1}), session_id="s")
-    assert decoded(encoded(call)) == [ToolCall(request=1, name="x", arguments={"a": 1}, session_id="s")]
+    call = ToolCallAsked(request=1, name="x", arguments=MappingProxyType({"a": 1}), session_id="s")
+    assert decoded(encoded(call)) == [ToolCallAsked(request=1, name="x", arguments={"a": 1}, session_id="s")]
     with pytest.raises(FrameError) as caught:
-        encoded(ToolCall(request=1, name="x", arguments={"a": 10**30}, session_id="s"))
+        encoded(ToolCallAsked(request=1, name="x", arguments={"a": 10**30}, session_id="s"))
     assert caught.value.problem is FrameProblem.MALFORMED

@@ -4,7 +4,7 @@ import pytest
 
 from symphony.workspaces.rehearsal import (
     ConflictKind,
-    Lines,
+    LineSpan,
     conflict_lines,
     overlapping,
     parse_changed,
@@ -117,19 +117,19 @@ def test_lines_count_in_each_version_also_behind_what_only_the_other_has() -> No
     text = merged(b"new in ours\na\nb\n", b"x\n|y\nz\n", b"c\n", b"|p\n", b"d\n")
     ours, theirs = b"new in ours\na\nb\nx\nc\nd\n", b"a\nb\ny\nz\nc\np\nd\n"
     assert conflict_lines(text, ours, LABELS, theirs=False) == (
-        Lines(first=4, last=4),
-        Lines(first=6, last=6),
+        LineSpan(first=4, last=4),
+        LineSpan(first=6, last=6),
     )
     assert conflict_lines(text, theirs, LABELS, theirs=True) == (
-        Lines(first=3, last=4),
-        Lines(first=6, last=6),
+        LineSpan(first=3, last=4),
+        LineSpan(first=6, last=6),
     )
 
 
 def test_markers_that_a_file_has_itself_are_lines_of_it() -> None:
     own = b"<<<<<<< HEAD\na\n=======\nb\n>>>>>>> x\n"
     assert conflict_lines(merged(own, b"x\n|y\n"), own + b"y\n", LABELS, theirs=True) == (
-        Lines(first=6, last=6),
+        LineSpan(first=6, last=6),
     )
 
 

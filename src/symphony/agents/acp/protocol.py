@@ -25,7 +25,7 @@ from symphony.agents.events import (
     Text,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
     line_changes,
     redact,
 )
@@ -249,7 +249,7 @@ _THOUGHTS: Final = ("thoughtTokens",)
 _TOTAL: Final = ("totalTokens", "total_tokens")
 
 
-def usage_in(result: Json, path: Sequence[str]) -> Usage | None:
+def usage_in(result: Json, path: Sequence[str]) -> UsageUpdate | None:
     """Return the token counts in the answer to a prompt; None if it reports none.
 
     Cached tokens are reported besides the input and belong to it. Thoughts may be reported besides the
@@ -265,7 +265,7 @@ def usage_in(result: Json, path: Sequence[str]) -> Usage | None:
     if given is None and taken is None:
         if total is None:
             return None
-        return Usage(absolute=False, tokens=Tokens(total_tokens=total))
+        return UsageUpdate(absolute=False, tokens=Tokens(total_tokens=total))
     read, written, thoughts = (count_in(node, keys) or 0 for keys in (_CACHE_READ, _CACHE_WRITE, _THOUGHTS))
     given, taken = (given or 0) + read + written, taken or 0
     taken += thoughts if total == given + taken + thoughts else 0
@@ -277,7 +277,7 @@ def usage_in(result: Json, path: Sequence[str]) -> Usage | None:
         cache_write_tokens=written,
         reasoning_tokens=min(thoughts, taken),
     )
-    return Usage(absolute=False, tokens=tokens)
+    return UsageUpdate(absolute=False, tokens=tokens)
 
 
 # --- updates -----------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
     InputRequired,
+    LogNotice,
     Malformed,
-    Notice,
     SessionStarted,
     Text,
     TurnEnd,
@@ -92,7 +92,7 @@ class AcpSession(StreamSession[wire.Message]):
         if checked is not None and (checked.name, checked.version) != (agent.name, agent.version):
             text = f"the agent is {agent.name} {agent.version} now; "
             text += f"{checked.name} {checked.version} was checked"
-            self._events.emit(Notice(level="warning", message=text))
+            self._events.emit(LogNotice(level="warning", message=text))
         opened = await self._open_session(agent)
         await select(self._call, self._settings, opened, model_in_command=bool(self._profile.model_argument))
         by_protocol = self._profile.system_text != "prompt"
@@ -193,7 +193,7 @@ class AcpSession(StreamSession[wire.Message]):
             self._emit(usage)
         if result.get("stopReason") == "max_turn_requests":
             text = "the agent paused after its limit of requests for a turn"
-            self._emit(Notice(level="warning", message=text))
+            self._emit(LogNotice(level="warning", message=text))
         ended = protocol.turn_end(result.get("stopReason"))
         unused = usage is None or usage.tokens.total_tokens == 0
         if self._profile.errors_as_messages and unused and ended.status is TurnStatus.COMPLETED:
@@ -486,7 +486,7 @@ def decide(
             return wire.RequestAnswer(result={"action": "decline"}, event=event)
         case method:
             text = redact(f"unsupported request {method}", 200)
-            notice = Notice(level="warning", message=f"{text} was refused")
+            notice = LogNotice(level="warning", message=f"{text} was refused")
             expected = method.startswith(_NOT_OFFERED)
             return wire.RequestAnswer(error=(wire.METHOD_NOT_FOUND, text), event=None if expected else notice)
 

@@ -178,7 +178,7 @@ class ClaudeCodec:
     """Both directions of one stream. Events stay undecoded, and pieces of messages are only counted."""
 
     def __init__(self) -> None:
-        self._lines = wire.Lines()
+        self._lines = wire.LineSplitter()
         self._last_id = 0
 
     def request(self, subtype: str, **fields: Any) -> tuple[str, bytes]:
@@ -358,11 +358,11 @@ class TokenCounter:
         self._streams: dict[str, Json] = {}
         self._cost_usd = 0.0
 
-    def message(self, message: Json) -> events.Usage | None:
+    def message(self, message: Json) -> events.UsageUpdate | None:
         """Count a message of the model, which comes once for each block of its content."""
         return self._count(message, object_in(message, "usage"))
 
-    def streamed(self, event: Json, caller: str) -> events.Usage | None:
+    def streamed(self, event: Json, caller: str) -> events.UsageUpdate | None:
         """Count what the end of a message's stream adds to its estimate.
 
         `caller` is the tool call whose sub-agent the message is of; empty for the agent itself.
@@ -376,7 +376,7 @@ class TokenCounter:
             return self._count(self._streams[caller], object_in(event, "usage"))
         return None
 
-    def _count(self, message: Json, usage: Json) -> events.Usage | None:
+    def _count(self, message: Json, usage: Json) -> events.UsageUpdate | None:
         """Count by how much the usage of a message exceeds what was counted of it."""
         message_id = str(message.get("id"))[:MAX_ID_CHARS]
         before = self._messages.pop(message_id, NO_TOKENS)
@@ -385,7 +385,7 @@ class TokenCounter:
         model = text_in(message, "model")[:MAX_ID_CHARS]
         return self._report(new, model=None if model == _NO_MODEL else model or None)
 
-    def result(self, result: Json) -> events.Usage | None:
+    def result(self, result: Json) -> events.UsageUpdate | None:
         """Count what the end of a turn adds."""
         models, totals = object_in(result, "modelUsage"), NO_TOKENS
         for name in models:
@@ -412,13 +412,15 @@ class TokenCounter:
         cost, self._cost_usd = total - self._cost_usd, float(total)
         return cost
 
-    def _report(self, new: Tokens, *, model: str | None = None) -> events.Usage | None:
+    def _report(self, new: Tokens, *, model: str | None = None) -> events.UsageUpdate | None:
         total = new.input_tokens + new.output_tokens  # not that of `new`: an estimate may exceed one count
         if total == 0:
             return None
         if fits_one_turn(total):  # else it will be refused, and must not hide what follows
             self._reported = self._reported.plus(new)
-        return events.Usage(absolute=False, tokens=structs.replace(new, total_tokens=total), model=model)
+        return events.UsageUpdate(
+            absolute=False, tokens=structs.replace(new, total_tokens=total), model=model
+        )
 
 
 def _tokens(usage: Json, keys: tuple[str, ...]) -> Tokens:
@@ -607,7 +609,9 @@ class Translator:
                 and not self._warned
             ):
                 self._warned = True
-                yield events.Notice(level="warning", message=f"the agent has no tools of Symphony: {status}")
+                yield events.LogNotice(
+                    level="warning", message=f"the agent has no tools of Symphony: {status}"
+                )
 
     def _result(self, body: Json) -> Iterator[events.AgentEvent]:
         usage, cost = self._tokens.result(body), self._tokens.cost_usd(body)
@@ -641,7 +645,7 @@ def _api_retry(body: Json) -> Iterator[events.AgentEvent]:
     tries = (
         f"{events.redact(str(body.get('attempt')), 10)} of {events.redact(str(body.get('max_retries')), 10)}"
     )
-    yield events.Notice(level="warning", message=f"the model could not be asked: {reason}; retry {tries}")
+    yield events.LogNotice(level="warning", message=f"the model could not be asked: {reason}; retry {tries}")
 
 
 def _compacted(body: Json) -> Iterator[events.AgentEvent]:

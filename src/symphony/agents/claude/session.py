@@ -18,7 +18,7 @@ from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
-    Notice,
+    LogNotice,
     SessionStarted,
     TurnEnd,
     redact,
@@ -267,7 +267,7 @@ def decide(
     if body.get("subtype") == "can_use_tool":
         return _tool_permission(body, on_approval, decisions)
     text = redact(f"unsupported request {body.get('subtype')}", 200)
-    return ControlAnswer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
+    return ControlAnswer(error=text, event=LogNotice(level="warning", message=f"{text} was refused"))
 
 
 def _tool_permission(

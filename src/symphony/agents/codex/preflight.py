@@ -22,7 +22,7 @@ from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import protocol
 from symphony.agents.codex.session import ANSWERED, REFUSED
 from symphony.agents.environment import temp_directory
-from symphony.agents.events import Notice, redact
+from symphony.agents.events import LogNotice, redact
 from symphony.agents.json_fields import Json, objects_in, text_in
 from symphony.agents.preflight import preflight_failure, scratch_directory
 from symphony.agents.process import AgentProcess
@@ -197,7 +197,7 @@ class _Check:
         if isinstance(message, wire.ServerRequest):
             await self._connection.refuse(message, "only a check is running")
         elif isinstance(message, wire.ServerNotification):
-            notices = [event for event in protocol.translate(message).events if isinstance(event, Notice)]
+            notices = [event for event in protocol.translate(message).events if isinstance(event, LogNotice)]
             self._notices.extend(notice.message for notice in notices if notice.level != "info")
 
 

@@ -27,8 +27,8 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
+    LogNotice,
     Malformed,
-    Notice,
     PlanStep,
     PlanUpdated,
     RateLimits,
@@ -36,7 +36,7 @@ from symphony.agents.events import (
     Text,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
     redact,
 )
 from symphony.agents.json_fields import Json, as_text, count_in, decode_object, object_in, objects_in, text_in
@@ -381,7 +381,7 @@ _LIMIT_WINDOWS: Final = ("primary", "secondary", "credits")
 _MAX_SEARCH_DEPTH: Final = 8
 
 
-def usage_of(counts: object) -> Usage | None:
+def usage_of(counts: object) -> UsageUpdate | None:
     """Return absolute totals from a map of counts; None if it names neither input, output nor total."""
     if not isinstance(counts, Mapping):
         return None
@@ -397,10 +397,10 @@ def usage_of(counts: object) -> Usage | None:
         cache_write_tokens=count_in(counts, _CACHE_WRITE) or 0,
         reasoning_tokens=count_in(counts, _REASONING) or 0,
     )
-    return Usage(absolute=True, tokens=tokens)
+    return UsageUpdate(absolute=True, tokens=tokens)
 
 
-def total_usage_in(params: Json) -> Usage | None:
+def total_usage_in(params: Json) -> UsageUpdate | None:
     """Return the totals of the thread in a notification. The usage of the last call alone is ignored."""
     for path in _TOTAL_PATHS:
         node: object = params
@@ -724,21 +724,21 @@ def _requires_input(params: Json) -> bool:
 def _error(params: Json) -> Translation:
     error = object_in(params, "error")
     fatal = params.get("willRetry") is not True
-    notice = Notice(level="error" if fatal else "warning", message=describe_error(error))
+    notice = LogNotice(level="error" if fatal else "warning", message=describe_error(error))
     return _translation(params, notice, error=turn_failure(error), fatal=fatal)
 
 
 def _notice(level: str, *keys: str) -> _Handler:
     def handle(params: Json) -> Translation:
         text = redact(": ".join(value for key in keys if (value := text_in(params, key))))
-        return _translation(params, Notice(level=level, message=text) if text else None)
+        return _translation(params, LogNotice(level=level, message=text) if text else None)
 
     return handle
 
 
 def _rerouted(params: Json) -> Translation:
     models = f"model rerouted from {params.get('fromModel')} to {params.get('toModel')}"
-    return _translation(params, Notice(level="warning", message=redact(models)))
+    return _translation(params, LogNotice(level="warning", message=redact(models)))
 
 
 def _compacted(params: Json) -> Translation:

@@ -21,7 +21,7 @@ from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
     InputRequired,
-    Notice,
+    LogNotice,
     SessionStarted,
     ToolCalled,
     TurnEnd,
@@ -96,7 +96,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         _, version = protocol.parse_user_agent(text_in(greeting, "userAgent"))
         if self._checked_version is not None and version not in {None, self._checked_version}:
             text = f"the agent is now version {version}; {self._checked_version} was checked at the start"
-            self._events.emit(Notice(level="warning", message=text))
+            self._events.emit(LogNotice(level="warning", message=text))
         await self._connection.notify("initialized")
         briefing = await self._request.briefing(self._listed_skills)
         self._envelope = briefing.envelope
@@ -377,7 +377,7 @@ def decide(request: wire.ServerRequest, policy: Policy) -> wire.RequestAnswer | 
         return handler(params, policy)
     text = redact(f"unsupported request {request.method}", 200)
     return wire.RequestAnswer(
-        error=(wire.METHOD_NOT_FOUND, text), event=Notice(level="warning", message=f"{text} was refused")
+        error=(wire.METHOD_NOT_FOUND, text), event=LogNotice(level="warning", message=f"{text} was refused")
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from symphony.agents.command.profiles import CommandProfile, FailurePattern
 from symphony.agents.events import Activity, AgentEvent, Text, TurnEnd, TurnStatus, redact
-from symphony.agents.wire import Lines, MalformedLine
+from symphony.agents.wire import LineSplitter, MalformedLine
 from symphony.domain import Blame, Category, Failure, mask_credentials, plain_text
 
 _MAX_LINE_BYTES: Final = 262_144
@@ -23,7 +23,7 @@ class TurnOutput:
 
     def __init__(self, profile: CommandProfile) -> None:
         self._profile = profile
-        self._lines = Lines(max_line_bytes=_MAX_LINE_BYTES)
+        self._lines = LineSplitter(max_line_bytes=_MAX_LINE_BYTES)
         self._last_line = ""
         self._failure: tuple[FailurePattern, str] | None = None
 

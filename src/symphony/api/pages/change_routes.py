@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -80,7 +81,7 @@ class ChangePages:
         try:
             await self._edit(request, fields, _edit(fields))
         except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+            notice = replace(Notice.of_error(error), unsent=fields.get("text", "").replace("\r\n", "\n"))
         back = local_path(fields.get("next", ""))
         return see_other(back, notice=None if notice is None else self._notices.put(notice))
 

@@ -18,7 +18,7 @@ from symphony.api.history import utc_now
 from symphony.api.http import PAGE_HEADERS, RequestError
 from symphony.api.interface import UnavailableError, UnknownError
 from symphony.api.models import utc_text
-from symphony.api.pages.views import SECTIONS, Frame, Problem
+from symphony.api.pages.views import SECTIONS, PageFrame, Problem
 from symphony.domain import SymphonyError
 from symphony.library.model import LibraryError
 
@@ -102,7 +102,7 @@ def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus
 
     access: Access = request.app.state.access
     theme, query = request.cookies.get(THEME_COOKIE, ""), request.url.query
-    frame = Frame(
+    frame = PageFrame(
         twin=f"{content.twin}?{query}" if content.twin and query else content.twin,
         theme=theme if theme in THEMES else "auto",
         path=f"{request.scope['path']}?{query}" if query else request.scope["path"],

@@ -93,7 +93,7 @@ _STATUS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class PageFrame:
     """What is around the content of a page, as the request has it.
 
     Attributes:
@@ -139,7 +139,7 @@ class ReasonLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class BoardView:
     """The board.
 
     Attributes:
@@ -216,7 +216,7 @@ def board_view(
     proposals: Sequence[models.LibraryProposal] = (),
     *,
     selecting: bool = False,
-) -> Board:
+) -> BoardView:
     """The board of a state whose rows `only` has selected.
 
     Args:
@@ -234,7 +234,7 @@ def board_view(
     if only.states or only.codes:
         runs, changes = [], []
     may_show_more = state.waiting_left_out and shown < MAX_WAITING_SHOWN
-    return Board(
+    return BoardView(
         tone=tone,
         health=health,
         next_request_at=state.tracker.asks_next_at,

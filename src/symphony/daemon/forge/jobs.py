@@ -15,7 +15,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.opening import Opener, forge_name
 from symphony.daemon.forge.records import STEP_S, PullRequestRecords
 from symphony.daemon.forge.watching import Watcher
-from symphony.daemon.forge.writes import ForgeWrite, Step
+from symphony.daemon.forge.writes import ForgeStep, ForgeWrite
 from symphony.daemon.jobs import Attempt, JobKind
 from symphony.domain import PullState
 from symphony.journal.jobs import Job
@@ -61,13 +61,13 @@ class ForgeJobs(JobKind):
         if record is None or not settings.watches or job.receiver != forge_name(settings):
             return False
         match write.step:
-            case Step.OPEN:
+            case ForgeStep.OPEN:
                 return result is not None and self._opener.is_wanted(result, settings)
-            case Step.LAND | Step.DISARM:
+            case ForgeStep.LAND | ForgeStep.DISARM:
                 return record.is_open
-            case Step.REPLY:
+            case ForgeStep.REPLY:
                 return write.thread in self._watcher.unsent(job.issue_id)
-            case Step.END:
+            case ForgeStep.END:
                 is_merged = record.pull is not None and record.pull.state is PullState.MERGED
                 return is_merged and record.code != "merged"
 
@@ -90,13 +90,13 @@ class ForgeJobs(JobKind):
     async def _take(self, issue_id: str, write: ForgeWrite, settings: ForgeSettings, tries: int) -> None:
         forge = self._connect(settings)
         match write.step:
-            case Step.OPEN:
+            case ForgeStep.OPEN:
                 await self._opener.go_on(issue_id, settings, forge)
-            case Step.LAND:
+            case ForgeStep.LAND:
                 await self._watcher.land(forge, issue_id, settings)
-            case Step.DISARM:
+            case ForgeStep.DISARM:
                 await self._watcher.disarm(forge, issue_id)
-            case Step.REPLY:
+            case ForgeStep.REPLY:
                 await self._watcher.reply(forge, issue_id, write.thread)
-            case Step.END:
+            case ForgeStep.END:
                 await self._watcher.end(forge, issue_id, settings, tries)

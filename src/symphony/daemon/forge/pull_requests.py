@@ -13,7 +13,7 @@ from symphony.daemon.forge.jobs import ForgeJobs
 from symphony.daemon.forge.opening import Opener
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.forge.watching import Watcher
-from symphony.daemon.forge.writes import KIND, Step, owe_write
+from symphony.daemon.forge.writes import KIND, ForgeStep, owe_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
 from symphony.journal.model import PullRequestRecord
@@ -160,9 +160,9 @@ class PullRequests:
         record = self._records.all().get(result.issue.id)
         if record is None or not record.is_open:
             record = self._opener.want(result, settings)
-            owe_write(self._jobs(), record, Step.OPEN, about=record.head)
+            owe_write(self._jobs(), record, ForgeStep.OPEN, about=record.head)
         elif settings.land != "never":
-            owe_write(self._jobs(), record, Step.LAND, about=record.head)
+            owe_write(self._jobs(), record, ForgeStep.LAND, about=record.head)
         self.look_soon(by_person=True)
 
     def records(self) -> tuple[PullRequestRecord, ...]:
@@ -228,7 +228,7 @@ class PullRequests:
                 continue
             if not self._opener.searches(result, settings):
                 record = self._opener.want(result, settings)
-                owe_write(self._jobs(), record, Step.OPEN, about=record.head)
+                owe_write(self._jobs(), record, ForgeStep.OPEN, about=record.head)
                 continue
             if self._opener.search_due_ms(result) <= self._wall_ms():
                 await self._opener.search(result, settings, connect)

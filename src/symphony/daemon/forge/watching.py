@@ -20,7 +20,7 @@ from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, reply_marker, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
-from symphony.daemon.forge.writes import Step, owe_write
+from symphony.daemon.forge.writes import ForgeStep, owe_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
@@ -192,16 +192,16 @@ class Watcher:
         pull, ledger = _observed(record)
         self._block(issue_id, made)
         if must_disarm(pull, ledger, made):
-            owe_write(self._jobs(), record, Step.DISARM, about=pull.head_sha)
+            owe_write(self._jobs(), record, ForgeStep.DISARM, about=pull.head_sha)
         match made:
             case PullRequestEnded(merged=True):
                 if record.code != describe(made)[0]:
-                    owe_write(self._jobs(), record, Step.END, about=pull.head_sha)
+                    owe_write(self._jobs(), record, ForgeStep.END, about=pull.head_sha)
             case PullRequestEnded():
                 if record.code != describe(made)[0]:
                     await self._ended(issue_id, made)
             case MergeHead():
-                owe_write(self._jobs(), record, Step.LAND, about=made.head)
+                owe_write(self._jobs(), record, ForgeStep.LAND, about=made.head)
             case FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
@@ -209,7 +209,7 @@ class Watcher:
         if not isinstance(made, PullRequestEnded):
             for thread in self.unsent(issue_id):
                 about = reply_marker(self._reply(issue_id, thread))
-                owe_write(self._jobs(), record, Step.REPLY, about=about, thread=thread)
+                owe_write(self._jobs(), record, ForgeStep.REPLY, about=about, thread=thread)
 
     async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
         """The verdict on a snapshot; both are recorded, but what is done because of it."""

@@ -10,7 +10,7 @@ from symphony.journal.model import PullRequestRecord, encode
 KIND: Final = "pull_request"
 
 
-class Step(StrEnum):
+class ForgeStep(StrEnum):
     """What is written."""
 
     OPEN = "open"
@@ -24,16 +24,16 @@ class Step(StrEnum):
 class ForgeWrite:
     """One step, and the commit or the answer that it is about. `thread` is that of an answer."""
 
-    step: Step
+    step: ForgeStep
     about: str
     thread: str | None = None
 
 
 def owe_write(
-    jobs: JobRunner, record: PullRequestRecord, step: Step, *, about: str, thread: str | None = None
+    jobs: JobRunner, record: PullRequestRecord, step: ForgeStep, *, about: str, thread: str | None = None
 ) -> None:
     """Owe a step, unless it is known. One that was given up is tried again when a person asks for it."""
-    name = Step.LAND if step is Step.DISARM else step  # of the two the newer one counts
+    name = ForgeStep.LAND if step is ForgeStep.DISARM else step  # of the two the newer one counts
     key = ":".join(filter(None, (record.issue.id, name, thread)))
     payload = encode(ForgeWrite(step=step, about=about, thread=thread))
     if not jobs.knows(f"{KIND}:{key}", payload):

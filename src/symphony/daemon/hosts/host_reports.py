@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from symphony.agents.event_queue import MAX_FIELD_CHARS, EventBounds
-from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnd, TurnStatus, Usage
+from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
 from symphony.api.models import Instructions, Skills, SyncedSkills
 from symphony.daemon import frames
@@ -92,7 +92,7 @@ MAX_FRAMES: Final = {
     frames.CommentsAsked: 10,
     frames.ConversationOpened: 10,
     frames.SkillsCollected: 10,
-    frames.SkillProblems: 20,
+    frames.SkillsLoaded: 20,
     frames.TranscriptIncomplete: 20,
     frames.InstructionsComposed: 1_000,
     frames.SkillsChanged: 2_000,
@@ -208,7 +208,7 @@ class HostReports:
                 self._bounds.new_turn()
             case frames.Finish(command=FinishRun(failure=failure)):
                 self._finish = failure
-            case frames.Answer(synced=synced) if synced is not None:
+            case frames.RequestAnswered(synced=synced) if synced is not None:
                 self._synced = SyncedSkills.of(synced)
             case _:
                 pass
@@ -229,8 +229,8 @@ class HostReports:
                     self.latest = replace(self.latest, facts=facts)
                 changed = tuple(map(self._line, frame.changed[:MAX_CHANGED]))
                 return structs.replace(frame, changed=changed)
-            case frames.Ended():
-                return frames.Ended(outcome=self._outcome(frame.outcome))
+            case frames.RunOutcome():
+                return frames.RunOutcome(outcome=self._outcome(frame.outcome))
             case frames.InstructionsComposed():
                 return frames.InstructionsComposed(instructions=self._instructions(frame.instructions))
             case frames.SkillsChanged():
@@ -241,7 +241,7 @@ class HostReports:
                 return frames.TranscriptEntries(entries=tuple(map(self._entry, frame.entries)))
             case frames.Logged():
                 return self._logged(frame)
-            case frames.ToolCall():
+            case frames.ToolCallAsked():
                 arguments = checked(frame.arguments, str)  # they are the agent's, as those of any agent here
                 return structs.replace(frame, arguments=arguments, session_id=self._line(frame.session_id))
             case frames.ConversationOpened():
@@ -249,7 +249,7 @@ class HostReports:
                 if thread_id is None:
                     raise refused("a conversation without a usable id")
                 return structs.replace(frame, thread_id=thread_id)
-            case frames.SkillProblems():
+            case frames.SkillsLoaded():
                 return structs.replace(frame, found=checked(frame.found, self._text))
             case frames.ArtifactFound():
                 if len(frame.data) > MAX_FILE_BYTES or not frame.name:
@@ -291,7 +291,7 @@ class HostReports:
         counts = (report.event_count, report.tool_calls, *structs.astuple(facts))
         if any(isinstance(count, int) and count < 0 for count in counts):
             raise refused("a negative number")
-        if self._bounds.check(Usage(absolute=True, tokens=facts.tokens)) is None:
+        if self._bounds.check(UsageUpdate(absolute=True, tokens=facts.tokens)) is None:
             raise refused("more tokens than a turn can use")
         used = facts.reviewer_tokens
         if min(structs.astuple(used)) < 0 or used.above(facts.tokens) != NO_TOKENS:

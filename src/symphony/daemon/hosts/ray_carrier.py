@@ -38,19 +38,19 @@ from symphony.daemon.carriers import (
 from symphony.daemon.hosts import ray_relay
 from symphony.daemon.hosts.ray_messages import (
     INSTALL_HINT,
+    ActorEnded,
+    ActorWaiting,
     Answer,
     BridgeSettings,
-    Ended,
     EndPlace,
     ListNodes,
     Nodes,
-    Place,
+    PlaceActor,
     Placed,
     Ready,
     Refused,
     Request,
     Visit,
-    Waiting,
 )
 from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.daemon.state_dir import StateDirectory
@@ -111,7 +111,7 @@ class RayCarrier(Carrier[RaySettings]):
     async def place(self, wanted: Wanted, on_wait: Callable[[str], None]) -> AsyncIterator[RemoteHost]:
         """A place with a slot, once there is one."""
         name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
-        asked = Place(
+        asked = PlaceActor(
             name=name,
             labels={**self.settings.labels, **wanted.labels},
             node=wanted.last_host,
@@ -331,7 +331,7 @@ class _Answers:
         """Give up what was asked for, and wait until that is done."""
         try:
             await self._stream.send_eof()
-            while not isinstance(await self.receive(), Ended):
+            while not isinstance(await self.receive(), ActorEnded):
                 pass
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, SymphonyError):
             self.cut = True
@@ -343,7 +343,7 @@ async def _wait_for_place(answers: _Answers, on_wait: Callable[[str], None]) -> 
         match await answers.receive():
             case Placed() as placed:
                 return placed
-            case Waiting() as waiting:
+            case ActorWaiting() as waiting:
                 on_wait(waiting.reason)
                 if waiting.slots:
                     deadline_s = anyio.current_time() + NODE_TIMEOUT_S

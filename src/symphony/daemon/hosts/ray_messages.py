@@ -51,8 +51,8 @@ class Refused(Message, frozen=True, kw_only=True):
 # --- asked of the bridge ---------------------------------------------------------------------------------
 
 
-class Place(Message, frozen=True, kw_only=True):
-    """Asks for an actor with a slot: `Waiting` any number of times, then `Placed`. It ends with the link.
+class PlaceActor(Message, frozen=True, kw_only=True):
+    """Asks for an actor with a slot: `ActorWaiting` any number of times, then `Placed`. It ends with the link.
 
     Attributes:
         name: of the actor. One that an earlier bridge left is taken over.
@@ -74,7 +74,7 @@ class Visit(Message, frozen=True, kw_only=True):
 
 
 class EndPlace(Message, frozen=True, kw_only=True):
-    """Asks for the end of the actor of this name, which an earlier bridge may have left: `Ended`."""
+    """Asks for the end of the actor of this name, which an earlier bridge may have left: `ActorEnded`."""
 
     name: str
 
@@ -83,7 +83,7 @@ class ListNodes(Message, frozen=True, kw_only=True):
     """Asks for `Nodes`."""
 
 
-class Run(Message, frozen=True, kw_only=True):
+class RunCommand(Message, frozen=True, kw_only=True):
     """Runs a command at a place; the rest of the connection is as `ray_relay` has it."""
 
     place: str
@@ -93,14 +93,14 @@ class Run(Message, frozen=True, kw_only=True):
 # --- answers ---------------------------------------------------------------------------------------------
 
 
-class Waiting(Message, frozen=True, kw_only=True):
+class ActorWaiting(Message, frozen=True, kw_only=True):
     """Why there is no actor yet; `slots` are those of all nodes that may have it."""
 
     reason: str
     slots: int
 
 
-class Ended(Message, frozen=True, kw_only=True):
+class ActorEnded(Message, frozen=True, kw_only=True):
     """There is no such actor any more."""
 
 
@@ -132,5 +132,5 @@ class Nodes(Message, frozen=True, kw_only=True):
     free_slots: int
 
 
-Request = Place | Visit | EndPlace | ListNodes | Run
-Answer = Waiting | Placed | Ended | Nodes | Refused
+Request = PlaceActor | Visit | EndPlace | ListNodes | RunCommand
+Answer = ActorWaiting | Placed | ActorEnded | Nodes | Refused

@@ -22,8 +22,8 @@ from symphony.daemon.carriers import Carrier, RemoteHost, RemoteRun, Wanted, hos
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
     DaemonFrame,
-    Ended,
     Report,
+    RunOutcome,
     Site,
     Spawned,
     Start,
@@ -134,7 +134,7 @@ class HostSession:
             self._preparation.cancel()
 
     async def run(self) -> None:
-        """Carry out the run; sends exactly one `Ended`."""
+        """Carry out the run; sends exactly one `RunOutcome`."""
         outcome = Outcome(kind=OutcomeKind.CANCELED)
         async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
             try:
@@ -148,7 +148,7 @@ class HostSession:
         await to_thread.run_sync(self._transcript.close)
         if outcome.failure is not None:  # it may tell what the host says
             outcome = replace(outcome, failure=self._context.redaction.failure(outcome.failure))
-        self._send(Ended(outcome=outcome))
+        self._send(RunOutcome(outcome=outcome))
 
     def _failed(self, failure: Failure) -> Outcome:
         return Outcome(kind=OutcomeKind.FAILED, failure=self._context.redaction.failure(failure))
@@ -315,7 +315,7 @@ class HostSession:
 
     def _take(self, frame: WorkerFrame) -> None:
         match frame:
-            case Ended():
+            case RunOutcome():
                 self._ended = frame.outcome
             case Spawned():
                 pass  # a process of another machine

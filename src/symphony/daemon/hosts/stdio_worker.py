@@ -14,15 +14,15 @@ import symphony
 from symphony import to_thread
 from symphony.daemon.carriers import MAX_SAID_CHARS
 from symphony.daemon.frames import (
-    Answer,
     DaemonFrame,
-    Ended,
     FrameDecoder,
     FrameEncoder,
     FrameError,
     Hello,
     Logged,
     Ping,
+    RequestAnswered,
+    RunOutcome,
     Stop,
     TranscriptEntries,
     WorkerFrame,
@@ -81,7 +81,7 @@ class StdioWorker:
         self._send: Callable[[WorkerFrame], None] | None = None
         self._check: Callable[[WorkerFrame], WorkerFrame] | None = None
         self._transcript: EntryWriter | None = None
-        self._ended: Ended | None = None
+        self._ended: RunOutcome | None = None
         self._child: HostProcess | None = None
         self._scope = anyio.CancelScope()
         self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](_MAX_WAITING)
@@ -137,7 +137,7 @@ class StdioWorker:
             self._clogged.set()
 
     async def run(self) -> None:
-        """Start the worker and pass frames on; its `Ended` only once none of its processes is alive."""
+        """Start the worker and pass frames on; its `RunOutcome` only once none of its processes is alive."""
         ended = _lost("the worker was cut off")
         try:
             with self._scope:
@@ -169,7 +169,7 @@ class StdioWorker:
             self._transcript.close()
             self._send(self._ended)
 
-    async def _converse(self, child: HostProcess) -> Ended:
+    async def _converse(self, child: HostProcess) -> RunOutcome:
         hint = f"see {self._stderr_path}, if it is there"
         failed = _lost("the worker ended without a result", hint=hint)
         try:
@@ -182,10 +182,10 @@ class StdioWorker:
         except* SymphonyError as errors:
             failure = next(one.failure for one in errors.exceptions if isinstance(one, SymphonyError))
             failure = replace(failure, hint=failure.hint or hint)
-            failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
+            failed = RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
         except* Exception as errors:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             failure = bugs.contained("run_crashed", errors.exceptions[0], Category.WORKER_LOST)
-            failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
+            failed = RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
         return failed
 
     async def _write(self, child: HostProcess) -> None:
@@ -202,9 +202,9 @@ class StdioWorker:
             try:
                 data = encoder.encode(frame)
             except FrameError as error:  # such as a result that is too large
-                if not isinstance(frame, Answer):
+                if not isinstance(frame, RequestAnswered):
                     raise
-                data = encoder.encode(Answer(request=frame.request, failure=error.failure))
+                data = encoder.encode(RequestAnswered(request=frame.request, failure=error.failure))
             try:
                 await child.send(data)
             except BrokenPipeError:
@@ -226,7 +226,7 @@ class StdioWorker:
         self._exit_s = 0
         raise SymphonyError(_failure(f"the worker did not stop its run within {self._stop_s:g} s"))
 
-    async def _read(self, child: HostProcess) -> Ended | None:
+    async def _read(self, child: HostProcess) -> RunOutcome | None:
         """Pass frames on until the last one, or `None` at the end of the stream.
 
         Raises:
@@ -258,7 +258,7 @@ class StdioWorker:
                 return None
             decoder.feed(data)
 
-    async def _take(self, frame: WorkerFrame) -> Ended | None:
+    async def _take(self, frame: WorkerFrame) -> RunOutcome | None:
         """Pass a frame on, as far as it can be believed; returns the last one. Raises `FrameError`."""
         assert self._check is not None  # noqa: S101 - it has a run
         assert self._send is not None  # noqa: S101 - likewise
@@ -268,7 +268,7 @@ class StdioWorker:
                 await to_thread.run_sync(self._transcript.write, entries)
             case Logged() as logged:
                 getattr(_log, logged.level)(logged.event, **logged.fields)
-            case Ended() as ended:
+            case RunOutcome() as ended:
                 self.reported_end = True
                 return ended
             case other:
@@ -312,5 +312,5 @@ def _failure(message: str, *, hint: str | None = None) -> Failure:
     return Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message=message, hint=hint)
 
 
-def _lost(message: str, *, hint: str | None = None) -> Ended:
-    return Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=_failure(message, hint=hint)))
+def _lost(message: str, *, hint: str | None = None) -> RunOutcome:
+    return RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=_failure(message, hint=hint)))

@@ -23,9 +23,7 @@ from symphony.agents.registry import SECTIONS
 from symphony.config import WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.frames import (
-    Answer,
     DaemonFrame,
-    Ended,
     FrameDecoder,
     FrameEncoder,
     FrameError,
@@ -33,6 +31,8 @@ from symphony.daemon.frames import (
     Logged,
     Ping,
     Request,
+    RequestAnswered,
+    RunOutcome,
     Site,
     Start,
     TranscriptEntries,
@@ -150,7 +150,7 @@ class WorkerProgram:
                 if site.delivered is not None:
                     await context.workspaces.renew(start.command.issue, site.delivered)
             except SymphonyError as error:
-                self.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
+                self.send(RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
             else:
                 await self._work(start, context, state_dir)
             tasks.cancel_scope.cancel()
@@ -230,7 +230,7 @@ class WorkerProgram:
             except FrameError as error:  # such as the arguments of a tool call with a huge number
                 reason = error.failure.message
                 if self._worker is not None and isinstance(frame, Request):
-                    self._worker.on_frame(Answer(request=frame.request, failure=error.failure))
+                    self._worker.on_frame(RequestAnswered(request=frame.request, failure=error.failure))
                 elif isinstance(frame, TranscriptEntries):
                     self.send(TranscriptIncomplete(reason=reason))
                 else:

@@ -440,12 +440,12 @@ class _Session:
             case frames.TurnFinished(turn=turn):
                 self._pause()
                 self._give.send_nowait(turn)
-            case frames.CommentsAsked() | frames.ConversationOpened() | frames.SkillProblems():
-                self._worker.on_frame(frames.Answer(request=frame.request))
-            case frames.ToolCall():
+            case frames.CommentsAsked() | frames.ConversationOpened() | frames.SkillsLoaded():
+                self._worker.on_frame(frames.RequestAnswered(request=frame.request))
+            case frames.ToolCallAsked():
                 refused = ToolResult.error("an evaluation has no tools of the tracker")
-                self._worker.on_frame(frames.Answer(request=frame.request, result=refused))
-            case frames.Ended(outcome=outcome):
+                self._worker.on_frame(frames.RequestAnswered(request=frame.request, result=refused))
+            case frames.RunOutcome(outcome=outcome):
                 self._pause()
                 self._outcome = outcome
             case _:

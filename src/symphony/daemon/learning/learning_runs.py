@@ -26,7 +26,7 @@ from msgspec import structs
 
 from symphony import to_thread
 from symphony.agents.base import AgentSession, Briefing, ListAgentSkills, SessionRequest, Turn
-from symphony.agents.events import InputRequired, TurnEnd, TurnStatus, Usage
+from symphony.agents.events import InputRequired, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.run_stats import Pricing, RunStats
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
@@ -359,7 +359,7 @@ class Learner:
                     f"the learning run used more than {run.most_tokens:,} tokens",
                     hint="raise agent.library.max_learning_tokens, or agent.budget.max_tokens_per_day",
                 )
-            if isinstance(event, Usage) and anyio.current_time() - run.noted_at >= _NOTE_S:
+            if isinstance(event, UsageUpdate) and anyio.current_time() - run.noted_at >= _NOTE_S:
                 await self._note(run)
         await self._note(run)
         match last:

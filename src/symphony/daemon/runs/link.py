@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from symphony.daemon.frames import Answer, Request, ToolCall, Withdraw, WorkerFrame
+from symphony.daemon.frames import Request, RequestAnswered, ToolCallAsked, Withdraw, WorkerFrame
 from symphony.domain import Issue, SymphonyError, ToolResult, ToolSpec
 
 
@@ -20,7 +20,7 @@ class DaemonLink:
         self._waiting: dict[int, _Waiting] = {}
         self._lost = False
 
-    async def request(self, make: Callable[[int], Request]) -> Answer | None:
+    async def request(self, make: Callable[[int], Request]) -> RequestAnswered | None:
         """Send the request that `make` gives for a number, and return the answer.
 
         Without a daemon this returns `None` at once.
@@ -49,7 +49,7 @@ class DaemonLink:
         for waiting in self._waiting.values():
             waiting.answered.set()
 
-    def on_answer(self, answer: Answer) -> None:
+    def on_answer(self, answer: RequestAnswered) -> None:
         """Hand the answer to the task that waits for it, if it still does."""
         if waiting := self._waiting.get(answer.request):
             waiting.answer = answer
@@ -60,7 +60,7 @@ class DaemonLink:
 class _Waiting:
     """A request without an answer so far."""
 
-    answer: Answer | None = None
+    answer: RequestAnswered | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -94,7 +94,7 @@ class LinkedTools:
         """
         del issue
         answer = await self._link.request(
-            lambda number: ToolCall(
+            lambda number: ToolCallAsked(
                 request=number, name=name, arguments=arguments, session_id=self._session_id()
             )
         )

@@ -64,7 +64,7 @@ class WorkerEnd(Protocol):
         ...
 
     async def run(self) -> None:
-        """Carry out the run; its last frame is `Ended`, and its processes are gone afterwards."""
+        """Carry out the run; its last frame is `RunOutcome`, and its processes are gone afterwards."""
         ...
 
 
@@ -156,10 +156,10 @@ class SupervisedRun:
                     blame=Blame.HOST,
                     message="the worker ended without a result",
                 )
-                self.on_frame(frames.Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure)))
+                self.on_frame(frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure)))
 
     def on_frame(self, frame: frames.WorkerFrame) -> None:  # noqa: C901, PLR0912 - one case per frame
-        """Take a frame of the worker; frames behind `Ended` are dropped."""
+        """Take a frame of the worker; frames behind `RunOutcome` are dropped."""
         if self._ended:
             return
         run_id, issue, publish = self._command.run_id, self._command.issue, self._core.publish
@@ -174,7 +174,7 @@ class SupervisedRun:
                 self._post(
                     TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace, changed=frame.changed)
                 )
-            case frames.Ended():
+            case frames.RunOutcome():
                 self._ended = True
                 outcome = replace(frame.outcome, commented=self._commented)
                 self._post(RunEnded(run_id=run_id, outcome=outcome))
@@ -191,10 +191,10 @@ class SupervisedRun:
             case frames.TranscriptIncomplete():
                 publish(lambda observer: observer.transcript_incomplete(issue, run_id, frame.reason))
             case (
-                frames.ToolCall()
+                frames.ToolCallAsked()
                 | frames.CommentsAsked()
                 | frames.ConversationOpened()
-                | frames.SkillProblems()
+                | frames.SkillsLoaded()
                 | frames.SkillsCollected()
                 | frames.ArtifactFound()
             ):
@@ -202,7 +202,7 @@ class SupervisedRun:
                     return
                 if len(self._scopes) >= _MAX_REQUESTS:
                     busy = _internal(f"{_MAX_REQUESTS} requests wait for an answer")
-                    self._send(frames.Answer(request=frame.request, failure=busy))
+                    self._send(frames.RequestAnswered(request=frame.request, failure=busy))
                     return
                 self._scopes[frame.request] = anyio.CancelScope()
                 assert self._requests is not None  # noqa: S101 - set by `run`, before the worker runs
@@ -219,26 +219,26 @@ class SupervisedRun:
 
     async def _answer(self, frame: frames.Request) -> None:
         """Carry out a request and answer it, also if this task is cancelled: the worker may be shielded."""
-        answer = frames.Answer(request=frame.request, failure=_internal("the daemon ends"))
+        answer = frames.RequestAnswered(request=frame.request, failure=_internal("the daemon ends"))
         try:
             with self._scopes[frame.request], structlog.contextvars.bound_contextvars(**self._log_fields):
                 answer = await self._carry_out(frame)
         except SymphonyError as error:
-            answer = frames.Answer(request=frame.request, failure=error.failure)
+            answer = frames.RequestAnswered(request=frame.request, failure=error.failure)
         except Exception as error:  # noqa: BLE001 - the failure of a request is the worker's to handle
             _log.exception("request_failed")
-            answer = frames.Answer(request=frame.request, failure=_internal(repr(error)))
+            answer = frames.RequestAnswered(request=frame.request, failure=_internal(repr(error)))
         finally:
             del self._scopes[frame.request]
             self._send(answer)
 
-    async def _carry_out(self, frame: frames.Request) -> frames.Answer:
-        answer = frames.Answer(request=frame.request)
+    async def _carry_out(self, frame: frames.Request) -> frames.RequestAnswered:
+        answer = frames.RequestAnswered(request=frame.request)
         match frame:
-            case frames.ToolCall() if frame.name not in self._offered:
+            case frames.ToolCallAsked() if frame.name not in self._offered:
                 refused = ToolResult.error("unsupported tool", supportedTools=sorted(self._offered))
                 return msgspec.structs.replace(answer, result=refused)
-            case frames.ToolCall():
+            case frames.ToolCallAsked():
                 with structlog.contextvars.bound_contextvars(session_id=frame.session_id):
                     result = await self._tools.execute_agent_tool(
                         frame.name, frame.arguments, issue=self._issue
@@ -256,7 +256,7 @@ class SupervisedRun:
                 await self._core.conversation_opened(self._command.run_id, frame.thread_id)
             case frames.ArtifactFound():
                 await self._answers.keep_artifact(self._command.run_id, frame.name, frame.data)
-            case frames.SkillProblems():
+            case frames.SkillsLoaded():
                 with anyio.CancelScope(shield=True):  # a run reports them at its end too
                     await self._answers.report_skills(self._command.issue, frame.found)
         return answer

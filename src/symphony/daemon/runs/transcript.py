@@ -28,8 +28,8 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
+    LogNotice,
     Malformed,
-    Notice,
     PlanUpdated,
     RateLimits,
     Reasoning,
@@ -37,7 +37,7 @@ from symphony.agents.events import (
     Text,
     ToolCalled,
     TurnEnd,
-    Usage,
+    UsageUpdate,
 )
 from symphony.daemon.clock import wall_ms
 from symphony.domain import CheckRun, Redaction, Tokens
@@ -156,7 +156,7 @@ class RunTranscript:
         match event:
             case Activity() | RateLimits() | SessionStarted() | ToolCalled():
                 return  # the agent also reports the call of a tool of the daemon as an item
-            case Usage():
+            case UsageUpdate():
                 self._remember(self._tokens())
             case _:
                 self._remember(event)
@@ -325,7 +325,7 @@ class TranscriptFold:
                 )
             case ContextCompacted():
                 yield NoteEntry(level="info", text="the conversation was compacted", **self._head())
-            case Notice():
+            case LogNotice():
                 yield NoteEntry(level=event.level, text=self._text(event.message), **self._head())
             case Malformed():
                 text = f"malformed message: {self._text(event.excerpt)}"

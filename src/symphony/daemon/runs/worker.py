@@ -6,7 +6,7 @@
 Skills are loaded while the agent's process starts.
 
 The worker makes no scheduling decisions: after each turn it waits for a directive. It can be cancelled at any
-await. It sends exactly one `Ended`, after all of its processes have ended.
+await. It sends exactly one `RunOutcome`, after all of its processes have ended.
 """
 
 import re
@@ -199,7 +199,7 @@ class Worker:
                 if isinstance(frame, frames.Finish):
                     self._verifies = frame.command.verify
                 self._send_directive.send_nowait(frame.command)
-            case frames.Answer():
+            case frames.RequestAnswered():
                 self._link.on_answer(frame)
             case frames.Stop():
                 self._verifies = frame.verify
@@ -232,7 +232,7 @@ class Worker:
     # --- the attempt -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run the attempt to its end; sends exactly one `Ended`, whatever happens."""
+        """Run the attempt to its end; sends exactly one `RunOutcome`, whatever happens."""
         outcome = Outcome(kind=OutcomeKind.CANCELED)
         with structlog.contextvars.bound_contextvars(
             issue_id=self._issue.id,
@@ -268,7 +268,7 @@ class Worker:
                 self._progress.flush()
                 public = self._public(finished)
                 self._trace.end(public, self._progress.facts)
-                self._link.send(frames.Ended(outcome=public))
+                self._link.send(frames.RunOutcome(outcome=public))
 
     async def _attempt(self) -> Outcome:
         """Run the steps, and turn their failure into an outcome."""
@@ -533,7 +533,7 @@ class Worker:
 
     async def _report_skill_problems(self, found: SkillSet) -> None:
         with suppress(SymphonyError):  # the daemon logs it, and it is no reason to end a run
-            await self._link.request(lambda number: frames.SkillProblems(request=number, found=found))
+            await self._link.request(lambda number: frames.SkillsLoaded(request=number, found=found))
 
     async def _send_skills(self, collected: CollectedSkills) -> Synced | None:
         answer = await self._link.request(

@@ -213,7 +213,7 @@ class IssueNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class BoardIssues:
     """Sound issues in the order of their ids, and the errors of the others by id."""
 
     issues: tuple[Issue, ...]
@@ -240,14 +240,14 @@ class Board:
         self.store = Store(config.path, config.layout)
         self._known: dict[str, tuple[document.Fields, Issue]] = {}
 
-    def all(self) -> Snapshot:
+    def all(self) -> BoardIssues:
         """Every issue. Raises `TrackerError` if the folder cannot be read."""
         listing = self.store.listing()
         for deleted in self._known.keys() - listing.files.keys():
             self._known.pop(deleted, None)
         return self._snapshot(self.store.scan(listing, listing.files), listing, listing.files)
 
-    def some(self, ids: Collection[str]) -> Snapshot:
+    def some(self, ids: Collection[str]) -> BoardIssues:
         """These issues, read with everything that blocks them; unknown ids are omitted.
 
         Raises:
@@ -393,9 +393,9 @@ class Board:
             ]
         return found
 
-    def _snapshot(self, scan: Scan, listing: BoardFiles, ids: Iterable[str]) -> Snapshot:
+    def _snapshot(self, scan: Scan, listing: BoardFiles, ids: Iterable[str]) -> BoardIssues:
         reader = BoardIssueReader(scan, listing, self.config, self._known)
-        return Snapshot(
+        return BoardIssues(
             issues=tuple(reader.issue(issue_id) for issue_id in ids if issue_id in scan.issues),
             problems={issue_id: scan.problems[issue_id] for issue_id in ids if issue_id in scan.problems},
         )

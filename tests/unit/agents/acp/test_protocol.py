@@ -27,10 +27,10 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
-    Notice,
+    LogNotice,
     Text,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.registry import create_backend
 from symphony.agents.wire import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorResponse, RequestAnswer, ServerRequest
@@ -344,7 +344,7 @@ def test_what_is_not_lent_or_known_is_refused() -> None:
         assert lent.error is not None
         assert (lent.error[0], lent.event) == (METHOD_NOT_FOUND, None)
     unknown = decide(asked("new/method"), "accept")
-    assert isinstance(unknown.event, Notice)
+    assert isinstance(unknown.event, LogNotice)
     broken = decide(ServerRequest(1, "session/request_permission", msgspec.Raw(b"\xff")), "accept")
     assert broken.error is not None
     assert broken.error[0] == INVALID_PARAMS
@@ -478,7 +478,7 @@ def test_tokens_are_counted_with_what_was_cached(counts: dict[str, Any], expecte
 
 def test_a_total_alone_counts_and_nothing_is_no_usage() -> None:
     alone = usage_in({"a": {"b": {"totalTokens": 9}}}, ("a", "b"))
-    assert alone == Usage(absolute=False, tokens=Tokens(0, 0, 9))
+    assert alone == UsageUpdate(absolute=False, tokens=Tokens(0, 0, 9))
     for result in ({}, {"usage": None}, {"usage": 3}, {"usage": {"inputTokens": -1}}):
         assert usage_in(result, ("usage",)) is None
 

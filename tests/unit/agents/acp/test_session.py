@@ -18,12 +18,12 @@ from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
+    LogNotice,
     Malformed,
-    Notice,
     Text,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.config import AcpSettings
 from symphony.domain import Category, ToolResult, ToolSpec
@@ -139,8 +139,8 @@ async def test_updates_of_other_sessions_and_odd_ones_only_count() -> None:
 async def test_a_pause_after_many_requests_completes_with_a_word() -> None:
     events, _ = await turn({"result": {"stopReason": "max_turn_requests", "usage": {"totalTokens": 3}}})
     assert events[-1] == COMPLETED
-    assert any(isinstance(event, Notice) and "paused" in event.message for event in events)
-    assert any(isinstance(event, Usage) for event in events)
+    assert any(isinstance(event, LogNotice) and "paused" in event.message for event in events)
+    assert any(isinstance(event, UsageUpdate) for event in events)
 
 
 async def test_an_answer_that_cannot_be_read_is_a_failed_turn() -> None:

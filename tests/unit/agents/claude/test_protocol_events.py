@@ -10,14 +10,14 @@ from symphony.agents.events import (
     ContextCompacted,
     ItemFinished,
     ItemStarted,
+    LogNotice,
     Malformed,
-    Notice,
     RateLimits,
     Reasoning,
     Text,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
     describe_event,
 )
 from symphony.domain import Category, Tokens
@@ -126,19 +126,19 @@ def test_other_tools_have_no_exit_code_and_unknown_results_mean_nothing(translat
 
 def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Translator) -> None:
     message = {"type": "assistant", "message": {"id": "m1", "model": "opus", "content": [], "usage": USAGE}}
-    first = Usage(absolute=False, tokens=Tokens(16, 2, 18, 5, 1), model="opus")
+    first = UsageUpdate(absolute=False, tokens=Tokens(16, 2, 18, 5, 1), model="opus")
     assert say(translator, message) == [first]
     assert say(translator, message) == [], "one message has an event for each block"
     model = {"inputTokens": 20, "cacheReadInputTokens": 5, "outputTokens": 9}
     result = {**RESULT, "modelUsage": {"a": model, "b": {"outputTokens": 1}}, "total_cost_usd": 0.5}
     rest, ended = say(translator, result)
-    assert rest == Usage(absolute=False, tokens=Tokens(9, 8, 17))
+    assert rest == UsageUpdate(absolute=False, tokens=Tokens(9, 8, 17))
     assert ended == TurnEnd(status=TurnStatus.COMPLETED)
     assert isinstance(ended, TurnEnd)
     assert ended.cost_usd == 0.5
     second = {**RESULT, "modelUsage": {"a": {**model, "outputTokens": 12}}, "total_cost_usd": 0.75}
     more, ended = say(translator, second)
-    assert more == Usage(absolute=False, tokens=Tokens(0, 2, 2))
+    assert more == UsageUpdate(absolute=False, tokens=Tokens(0, 2, 2))
     assert isinstance(ended, TurnEnd)
     assert ended.cost_usd == 0.25
     assert describe_event(ended) == "turn completed for 0.2500 USD"
@@ -159,14 +159,16 @@ def test_the_end_of_a_stream_corrects_the_estimate_of_each_message(translator: T
     def over(taken: int, caller: str | None = None) -> dict[str, Any]:
         return streamed("message_delta", caller, usage={**USAGE, "output_tokens": taken})
 
-    first = Usage(absolute=False, tokens=Tokens(16, 2, 18, 5, 1), model="opus")
+    first = UsageUpdate(absolute=False, tokens=Tokens(16, 2, 18, 5, 1), model="opus")
     assert say(translator, begun("m1")) == []
     assert say(translator, shown("m1")) == [first]
     assert say(translator, begun("h1", "t1")) == []
     assert say(translator, shown("h1")) == [first]
-    assert say(translator, over(70)) == [Usage(absolute=False, tokens=Tokens(0, 68, 68), model="opus")]
+    assert say(translator, over(70)) == [UsageUpdate(absolute=False, tokens=Tokens(0, 68, 68), model="opus")]
     assert say(translator, over(70)) == []
-    assert say(translator, over(9, "t1")) == [Usage(absolute=False, tokens=Tokens(0, 7, 7), model="opus")]
+    assert say(translator, over(9, "t1")) == [
+        UsageUpdate(absolute=False, tokens=Tokens(0, 7, 7), model="opus")
+    ]
     assert say(translator, streamed("message_stop")) == []
     assert say(translator, over(500)) == [], "the end of no message"
     assert say(translator, shown("m1")) == [], "a late block of a counted message"
@@ -178,14 +180,14 @@ def test_the_end_of_a_stream_corrects_the_estimate_of_each_message(translator: T
 def test_a_total_is_the_sum_of_both_counts_although_an_estimate_was_too_high(translator: Translator) -> None:
     say(translator, {"type": "assistant", "message": {"id": "m1", "content": [], "usage": USAGE}})
     rest, _ = say(translator, {**RESULT, "modelUsage": {"a": {"inputTokens": 13, "outputTokens": 6}}})
-    assert rest == Usage(absolute=False, tokens=Tokens(0, 4, 4))
+    assert rest == UsageUpdate(absolute=False, tokens=Tokens(0, 4, 4))
 
 
 def test_without_totals_the_usage_of_the_turn_counts(translator: Translator) -> None:
     for _ in range(2):
         say(translator, {"type": "assistant", "message": {"id": "m1", "usage": {"output_tokens": 1}}})
         usage, _ = say(translator, {**RESULT, "usage": USAGE})
-        assert usage == Usage(absolute=False, tokens=Tokens(16, 1, 17, 5, 1))
+        assert usage == UsageUpdate(absolute=False, tokens=Tokens(16, 1, 17, 5, 1))
 
 
 @pytest.mark.parametrize("value", [None, "seven", True, -3, 1.5])
@@ -220,10 +222,10 @@ def test_an_error_is_no_word_of_the_agent_and_names_the_failure(translator: Tran
 def test_retries_limits_and_compaction_are_told(translator: Translator) -> None:
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 4, "error": "rate_limit"}
     assert say(translator, {**retry, "error_status": 429}) == [
-        Notice(level="warning", message="the model could not be asked: rate_limit (429); retry 1 of 4")
+        LogNotice(level="warning", message="the model could not be asked: rate_limit (429); retry 1 of 4")
     ]
     assert say(translator, {**retry, "error": None, "error_status": None}) == [
-        Notice(level="warning", message="the model could not be asked: unknown; retry 1 of 4")
+        LogNotice(level="warning", message="the model could not be asked: unknown; retry 1 of 4")
     ]
     assert say(translator, {"type": "system", "subtype": "compact_boundary"}) == [ContextCompacted()]
     info = {"status": "allowed_warning", "utilization": 0.9}
@@ -244,7 +246,7 @@ def test_tools_of_ours_that_did_not_start_are_told_once(translator: Translator) 
     assert say(translator, init) == []
     failed = {**init, "mcp_servers": [{"name": "symphony", "status": "failed"}]}
     assert say(translator, failed) == [
-        Notice(level="warning", message="the agent has no tools of Symphony: failed")
+        LogNotice(level="warning", message="the agent has no tools of Symphony: failed")
     ]
     assert say(translator, failed) == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from symphony.agents.claude.protocol import ControlRequest
 from symphony.agents.claude.session import ControlAnswer, decide
-from symphony.agents.events import ApprovalAnswered, InputRequired, Notice
+from symphony.agents.events import ApprovalAnswered, InputRequired, LogNotice
 from symphony.agents.session import OnApproval
 
 POLICIES: tuple[OnApproval, ...] = ("decline", "accept", "block")
@@ -110,7 +110,9 @@ def test_a_question_without_words_is_one_all_the_same(given: Any) -> None:
 def test_what_nobody_knows_is_refused(subtype: str | None) -> None:
     answer = ask({"subtype": subtype}, "accept")
     text = f"unsupported request {subtype}"
-    assert answer == ControlAnswer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
+    assert answer == ControlAnswer(
+        error=text, event=LogNotice(level="warning", message=f"{text} was refused")
+    )
 
 
 def test_what_cannot_be_read_is_refused() -> None:

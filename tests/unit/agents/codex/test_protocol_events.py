@@ -11,13 +11,13 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
+    LogNotice,
     Malformed,
-    Notice,
     RateLimits,
     Text,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.agents.wire import ServerNotification
 from symphony.domain import Category, Tokens
@@ -145,7 +145,7 @@ def test_usage_is_the_threads_total_and_never_the_last_call() -> None:
     counts |= {"cacheWriteInputTokens": 4, "reasoningOutputTokens": 3}
     last = {"totalTokens": 3, "inputTokens": 2, "outputTokens": 1}
     message = {**IDS, "tokenUsage": {"total": counts, "last": last, "modelContextWindow": 1}}
-    total = Usage(absolute=True, tokens=Tokens(20, 10, 30, 5, 4, 3))
+    total = UsageUpdate(absolute=True, tokens=Tokens(20, 10, 30, 5, 4, 3))
     assert only("thread/tokenUsage/updated", message) == total
     assert told("thread/tokenUsage/updated", {"tokenUsage": {"last": last}}).events == ()
 
@@ -159,7 +159,7 @@ def test_usage_is_the_threads_total_and_never_the_last_call() -> None:
     ],
 )
 def test_older_wrappers_of_totals_are_understood(params: Any) -> None:
-    assert only("codex/event/token_count", params) == Usage(absolute=True, tokens=Tokens(20, 10, 30))
+    assert only("codex/event/token_count", params) == UsageUpdate(absolute=True, tokens=Tokens(20, 10, 30))
 
 
 @pytest.mark.parametrize("wrong", [True, -1, "x", 1.5, None, "²", []])
@@ -240,7 +240,7 @@ def test_the_older_names_of_a_turns_end_are_accepted() -> None:
 def test_a_bare_usage_counts_at_the_end_of_a_turn_only() -> None:
     usage = {"usage": {"input_tokens": 5, "output_tokens": 1}}
     first, last = told("turn/completed", {**IDS, **usage}).events
-    assert first == Usage(absolute=True, tokens=Tokens(5, 1, 6))
+    assert first == UsageUpdate(absolute=True, tokens=Tokens(5, 1, 6))
     assert last == TurnEnd(status=TurnStatus.COMPLETED)
     assert told("turn/other", usage).events == ()
 
@@ -258,8 +258,8 @@ def test_an_error_that_is_retried_is_progress_and_a_final_one_is_not() -> None:
     }
     retried = told("error", {**IDS, "error": error, "willRetry": True})
     final = told("error", {**IDS, "error": error, "willRetry": False})
-    assert retried.events == (Notice(level="warning", message="Reconnecting... 1/1"),)
-    assert final.events == (Notice(level="error", message="Reconnecting... 1/1"),)
+    assert retried.events == (LogNotice(level="warning", message="Reconnecting... 1/1"),)
+    assert final.events == (LogNotice(level="error", message="Reconnecting... 1/1"),)
     assert (retried.fatal, final.fatal) == (False, True)
     assert final.error is not None
     assert final.error.category is Category.AGENT_AUTH
@@ -268,19 +268,19 @@ def test_an_error_that_is_retried_is_progress_and_a_final_one_is_not() -> None:
 @pytest.mark.parametrize(
     ("method", "params", "notice"),
     [
-        ("warning", {"message": "careful"}, Notice(level="warning", message="careful")),
-        ("configWarning", {"summary": "a", "details": "b"}, Notice(level="warning", message="a: b")),
-        ("configWarning", {"summary": "a", "details": None}, Notice(level="warning", message="a")),
-        ("deprecationNotice", {"summary": "old"}, Notice(level="info", message="old")),
+        ("warning", {"message": "careful"}, LogNotice(level="warning", message="careful")),
+        ("configWarning", {"summary": "a", "details": "b"}, LogNotice(level="warning", message="a: b")),
+        ("configWarning", {"summary": "a", "details": None}, LogNotice(level="warning", message="a")),
+        ("deprecationNotice", {"summary": "old"}, LogNotice(level="info", message="old")),
         (
             "model/rerouted",
             {"fromModel": "a", "toModel": "b"},
-            Notice(level="warning", message="model rerouted from a to b"),
+            LogNotice(level="warning", message="model rerouted from a to b"),
         ),
         ("thread/compacted", {}, ContextCompacted()),
     ],
 )
-def test_warnings_become_notices(method: str, params: Any, notice: Notice) -> None:
+def test_warnings_become_notices(method: str, params: Any, notice: LogNotice) -> None:
     assert only(method, params) == notice
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.agents.codex.session import Policy, decide, tool_answer
-from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
+from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, LogNotice, ToolCalled
 from symphony.agents.session import OnApproval, ToolCall
 from symphony.agents.wire import RequestAnswer, ServerRequest
 from symphony.domain import ToolResult
@@ -293,7 +293,7 @@ def test_the_time_is_told() -> None:
 def test_what_we_do_not_know_is_refused(method: str) -> None:
     found = answer(method, {})
     assert found.error == (-32601, f"unsupported request {method}")
-    assert isinstance(found.event, Notice)
+    assert isinstance(found.event, LogNotice)
 
 
 def test_params_that_cannot_be_read_are_refused() -> None:

@@ -65,7 +65,7 @@ def reported(report: RunReport, by: HostReports | None = None) -> RunReport:
 
 def ended(by: HostReports | None = None, **changes: Any) -> Outcome:
     outcome = Outcome(kind=OutcomeKind.FAILED)
-    found: Outcome = sent(frames.Ended(outcome=replace(outcome, **changes)), by).outcome
+    found: Outcome = sent(frames.RunOutcome(outcome=replace(outcome, **changes)), by).outcome
     return found
 
 
@@ -113,7 +113,7 @@ def test_what_json_does_not_know_is_in_no_payload(value: object) -> None:
     with pytest.raises(FrameError):
         reported(limits({"a": [value]}))
     with pytest.raises(FrameError):
-        sent(frames.ToolCall(request=1, name="comment", arguments={"a": value}, session_id="s"))
+        sent(frames.ToolCallAsked(request=1, name="comment", arguments={"a": value}, session_id="s"))
     with pytest.raises(FrameError):
         sent(frames.Logged(level="info", event="e", fields={"a": value}))
 
@@ -207,7 +207,7 @@ def test_skills_were_given_in_the_versions_that_the_daemon_gave() -> None:
     found: Skills = sent(frames.SkillsChanged(skills=skills), by).skills
     assert [one.library_version for one in found.listed] == [3, None, None]
     assert [one.name for one in found.dropped] == ["x"]
-    by.on_directive(frames.Answer(request=1, synced=Synced(created=("new",))))
+    by.on_directive(frames.RequestAnswered(request=1, synced=Synced(created=("new",))))
     again: Skills = sent(frames.SkillsChanged(skills=replaced(found, synced=None)), by).skills
     assert again.synced is None
 
@@ -325,7 +325,7 @@ HOSTILE_TEXTS: dict[str, frames.WorkerFrame] = {
             model=OUTPUT,
         )
     ),
-    "end": frames.Ended(
+    "end": frames.RunOutcome(
         outcome=Outcome(
             kind=OutcomeKind.FAILED,
             failure=replace(failure(), message=OUTPUT, hint=OUTPUT, where=OUTPUT),
@@ -445,7 +445,7 @@ def test_a_secret_that_looks_like_a_word_or_a_commit_names_nothing() -> None:
     [
         frames.TurnFinished(turn=2**53 + 1),
         frames.Withdraw(request=2**64 - 1),
-        frames.ToolCall(request=-1, name="comment", arguments={}, session_id="s"),
+        frames.ToolCallAsked(request=-1, name="comment", arguments={}, session_id="s"),
         frames.Spawned(process=Identity(boot_id="b", pid=2**63, started=1.0)),
     ],
     ids=lambda frame: type(frame).__name__,
@@ -498,7 +498,9 @@ def test_a_frame_has_a_bounded_number_of_values() -> None:
         frames.Withdraw(request=1),
         frames.ToolFinished(success=True),
         frames.TurnFinished(turn=1, trace=True),
-        frames.ToolCall(request=1, name="comment", arguments={"text": "a\nb" * 10_000}, session_id="s-1"),
+        frames.ToolCallAsked(
+            request=1, name="comment", arguments={"text": "a\nb" * 10_000}, session_id="s-1"
+        ),
         frames.Report(report=STREAMING),
         frames.SkillsChanged(
             skills=Skills(listed=(ListedSkill(name="a", path="a/SKILL.md", sha256=None, seen=True),))
@@ -511,7 +513,7 @@ def test_what_an_ordinary_worker_reports_stays_as_it_is(frame: frames.WorkerFram
 
 
 def test_skills_with_problems_pass(tmp_path: Path) -> None:
-    frame = frames.SkillProblems(request=1, found=SkillSet(root=tmp_path))
+    frame = frames.SkillsLoaded(request=1, found=SkillSet(root=tmp_path))
     assert sent(frame) == frame
 
 

@@ -15,7 +15,7 @@ from symphony.agents.events import (
     ToolCalled,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.daemon.runs.progress import ProgressReporter
 from symphony.domain import MASK, Cost, Redaction, Tokens
@@ -160,7 +160,7 @@ async def test_a_turn_and_the_end_of_a_run_are_reported_before_they_start(
 ) -> None:
     """A drain that comes then stops what has not begun to work, and lets what has come to its end."""
     desk = Desk()
-    desk.reporter.on_event(Usage(absolute=True, tokens=Tokens(10, 5, 15)))
+    desk.reporter.on_event(UsageUpdate(absolute=True, tokens=Tokens(10, 5, 15)))
     desk.reporter.on_stage(stage)
     assert [(one.stage, one.facts.tokens.total_tokens) for one in desk.reports] == [(stage, 15)]
     desk.reporter.flush()
@@ -234,10 +234,10 @@ async def test_the_work_on_the_branch_is_reported_when_it_was_counted() -> None:
 async def test_what_a_reviewer_uses_counts_and_its_conversation_is_none_of_the_run() -> None:
     desk = Desk()
     desk.reporter.on_event(STARTED)
-    desk.reporter.on_event(Usage(absolute=False, tokens=Tokens(total_tokens=100)))
+    desk.reporter.on_event(UsageUpdate(absolute=False, tokens=Tokens(total_tokens=100)))
     desk.reporter.on_reviewer(lambda _, tokens: Cost(cost_usd=tokens.total_tokens / 100))
     desk.reporter.on_reviewer_event(SessionStarted(session_id="r-1", thread_id="r", turn_id="1"))
-    desk.reporter.on_reviewer_event(Usage(absolute=False, tokens=Tokens(total_tokens=7)))
+    desk.reporter.on_reviewer_event(UsageUpdate(absolute=False, tokens=Tokens(total_tokens=7)))
     desk.reporter.report_now()
     facts = desk.last.facts
     assert (facts.thread_id, facts.session_id, facts.turn_count) == ("t", "t-1", 1)

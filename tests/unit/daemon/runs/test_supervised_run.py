@@ -17,20 +17,20 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api.observer import Observer
 from symphony.daemon.comments import ReadComments
 from symphony.daemon.core import Core
-from symphony.daemon.frames import Answer as AnswerFrame
 from symphony.daemon.frames import (
     CommentsAsked,
     ConversationOpened,
     DaemonFrame,
-    Ended,
     Report,
-    SkillProblems,
+    RunOutcome,
     SkillsCollected,
+    SkillsLoaded,
     Start,
     Stop,
     TurnFinished,
     WorkerFrame,
 )
+from symphony.daemon.frames import RequestAnswered as AnswerFrame
 from symphony.daemon.runs.link import DaemonLink, LinkedTools
 from symphony.daemon.runs.supervised_run import SupervisedRun
 from symphony.daemon.state_dir import StateDirectory
@@ -191,7 +191,7 @@ async def test_a_tool_runs_in_the_daemon_on_the_newest_copy_of_the_issue() -> No
         assert bench.offered.agent_tool_specs() == (SPEC,)
         bench.link.send(TurnFinished(turn=1))
         results.append(await bench.call())
-        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(RunOutcome(outcome=SUCCEEDED))
 
     bench, newer = Bench(act), make_issue("1", title="New")
     bench.tools.go.set()
@@ -211,7 +211,7 @@ async def test_a_tool_runs_in_the_daemon_on_the_newest_copy_of_the_issue() -> No
 async def test_whether_the_agent_commented_the_daemon_knows(commented: bool, said: bool) -> None:  # noqa: FBT001 - parameters
     async def act(bench: Bench) -> None:
         await bench.call()
-        bench.link.send(Ended(outcome=replace(SUCCEEDED, commented=said)))
+        bench.link.send(RunOutcome(outcome=replace(SUCCEEDED, commented=said)))
 
     bench = Bench(act)
     bench.tools.commented = commented
@@ -238,7 +238,7 @@ async def test_a_worker_that_asks_too_much_at_once_is_refused_and_the_rest_answe
             while len(failures) < 5:
                 await checkpoint()
             bench.tools.go.set()
-        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(RunOutcome(outcome=SUCCEEDED))
 
     bench = Bench(act)
     async with running(bench):
@@ -256,7 +256,7 @@ async def test_a_tool_that_raises_fails_its_call_and_nothing_else() -> None:
             with pytest.raises(SymphonyError) as info:
                 await bench.call()
             caught.append(info.value)
-        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(RunOutcome(outcome=SUCCEEDED))
 
     bench = Bench(act)
     bench.tools.go.set()
@@ -276,7 +276,7 @@ async def test_a_call_that_the_agent_gave_up_is_cancelled_in_the_daemon() -> Non
             tasks.cancel_scope.cancel()
         await anyio.wait_all_tasks_blocked()
         assert bench.tools.cancelled
-        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(RunOutcome(outcome=SUCCEEDED))
 
     bench = Bench(act)
     async with running(bench):
@@ -299,9 +299,9 @@ async def test_a_worker_that_ends_without_a_word_is_a_failed_run() -> None:
 
 async def test_nothing_counts_behind_the_end() -> None:
     async def act(bench: Bench) -> None:
-        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(RunOutcome(outcome=SUCCEEDED))
         bench.link.send(TurnFinished(turn=9))
-        bench.link.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED)))
+        bench.link.send(RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED)))
 
     bench = Bench(act)
     async with running(bench):
@@ -316,13 +316,13 @@ async def test_a_daemon_that_is_cancelled_still_answers_a_worker_that_finishes()
         with anyio.CancelScope(shield=True):
             with pytest.raises(SymphonyError):
                 await bench.call()
-            await bench.link.request(lambda number: SkillProblems(request=number, found=FOUND))
+            await bench.link.request(lambda number: SkillsLoaded(request=number, found=FOUND))
             answer = await bench.link.request(
                 lambda number: SkillsCollected(request=number, collected=COLLECTED)
             )
             assert answer is not None
             assert answer.synced == SYNCED
-            bench.link.send(Ended(outcome=Outcome(kind=OutcomeKind.CANCELED)))
+            bench.link.send(RunOutcome(outcome=Outcome(kind=OutcomeKind.CANCELED)))
 
     bench = Bench(act)
     async with running(bench) as scope:
@@ -336,7 +336,7 @@ async def test_a_conversation_is_recorded_before_the_worker_goes_on() -> None:
     async def act(bench: Bench) -> None:
         await bench.link.request(lambda number: ConversationOpened(request=number, thread_id="t-1"))
         assert bench.reported == ["e-1 t-1"]
-        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(RunOutcome(outcome=SUCCEEDED))
 
     bench = Bench(act)
     async with running(bench):
@@ -370,7 +370,7 @@ async def test_comments_count_as_told_when_the_agent_has_begun_its_turn() -> Non
             bench.link.send(
                 Report(report=RunReport(stage=RunStage.STREAMING_TURN, facts=RunFacts(turn_count=1)))
             )
-        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(RunOutcome(outcome=SUCCEEDED))
 
     bench = Bench(act)
     async with running(bench):

@@ -14,7 +14,7 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
-    Notice,
+    LogNotice,
     PlanStep,
     PlanUpdated,
     RateLimits,
@@ -22,7 +22,7 @@ from symphony.agents.events import (
     Text,
     TurnEnd,
     TurnStatus,
-    Usage,
+    UsageUpdate,
 )
 from symphony.daemon.runs.transcript import (
     MAX_OUTPUT_CHARS,
@@ -128,7 +128,7 @@ def test_each_kind_of_event_has_its_entry() -> None:
         PlanUpdated(steps=(PlanStep(text="look", status="pending"),), text="why"),
         ApprovalAnswered(kind="commandExecution", decision="decline", subject="rm -rf /"),
         Tokens(input_tokens=2, output_tokens=1, total_tokens=3),
-        Notice(level="warning", message="careful"),
+        LogNotice(level="warning", message="careful"),
         ContextCompacted(),
         InputRequired(reason="the agent asks: which?", question="Which\ncolour?"),
         InputRequired(reason="approval required for x", approval=True),
@@ -195,7 +195,7 @@ def test_no_secret_passes_wherever_it_stands() -> None:
         ItemFinished(kind="mcpToolCall", summary=SECRET, status="x", output=SECRET),
         ApprovalAnswered(kind="x", decision="accept", subject=SECRET),
         InputRequired(reason="r", question=SECRET),
-        Notice(level="info", message=SECRET),
+        LogNotice(level="info", message=SECRET),
     )
     for entry in entries:
         assert "hunter2" not in repr(entry)
@@ -216,7 +216,7 @@ async def test_what_comes_is_in_the_file_after_a_flush_and_a_message_in_the_maki
         clock=lambda: NOON_MS,
     )
     quiet: list[AgentEvent] = [Activity(count=9), RateLimits(payload={})]
-    for event in [*quiet, Usage(absolute=True, tokens=Tokens(99, 1, 100))]:
+    for event in [*quiet, UsageUpdate(absolute=True, tokens=Tokens(99, 1, 100))]:
         transcript.on_event(event)
     await transcript.flush()
     (used,) = read_transcript(path).entries

@@ -28,21 +28,21 @@ import symphony
 from symphony.daemon.hosts.ray_actor import ActorFacts, RunActor
 from symphony.daemon.hosts.ray_messages import (
     INSTALL_HINT,
+    ActorEnded,
+    ActorWaiting,
     Answer,
     BridgeSettings,
-    Ended,
     EndPlace,
     ListNodes,
     Node,
     Nodes,
-    Place,
+    PlaceActor,
     Placed,
     Ready,
     Refused,
     Request,
-    Run,
+    RunCommand,
     Visit,
-    Waiting,
 )
 from symphony.daemon.hosts.ray_relay import CHUNK_BYTES, ERRORS, EXIT, FAILED, INPUT, OUTPUT, head
 from symphony.domain import Category, one_line
@@ -236,12 +236,12 @@ class Bridge:
             match msgspec.json.decode(await reader.readline(), type=Request):
                 case ListNodes():
                     await self._nodes(writer)
-                case Run() as asked:
+                case RunCommand() as asked:
                     await self._run(asked, reader, writer)
                 case EndPlace() as asked:
                     await self._kill(f"{self._settings.prefix}-{asked.name}")
-                    await _send(writer, Ended())
-                case Place() as asked:
+                    await _send(writer, ActorEnded())
+                case PlaceActor() as asked:
                     await self._place(asked, reader, writer)
                 case Visit() as asked:
                     await self._visit(asked, reader, writer)
@@ -267,7 +267,9 @@ class Bridge:
 
     # --- actors ------------------------------------------------------------------------------------------
 
-    async def _place(self, asked: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _place(
+        self, asked: PlaceActor, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         nodes = await self._list_nodes()
         refused = None if asked.autoscaler else without_labels(nodes, asked.labels)
         if refused is not None:
@@ -321,7 +323,7 @@ class Bridge:
             self._actors.pop(name, None)
             await asyncio.shield(self._kill(name))
             with suppress(ConnectionError):
-                await _send(writer, Ended())
+                await _send(writer, ActorEnded())
 
     async def _make(self, name: str, options: Mapping[str, Any]) -> Placed | Refused:
         """An actor of this name, once there is a slot; one that an earlier bridge left is taken over."""
@@ -371,21 +373,23 @@ class Bridge:
 
         await asyncio.get_running_loop().run_in_executor(self._making, kill)
 
-    async def _waiting(self, labels: Mapping[str, str]) -> Waiting:
+    async def _waiting(self, labels: Mapping[str, str]) -> ActorWaiting:
         resource = self._settings.slots_resource
         fitting = {node.node_id: node.slots for node in await self._list_nodes() if may_have(node, labels)}
         slots, which = sum(fitting.values()), f" with the labels {_shown(labels)}" if labels else ""
         if not slots:
-            return Waiting(reason=f"no node of the Ray cluster offers {resource}{which}", slots=0)
+            return ActorWaiting(reason=f"no node of the Ray cluster offers {resource}{which}", slots=0)
         free = int((await asyncio.to_thread(ray.available_resources)).get(resource, 0))
         own = sum(placed.node_id in fitting for _, placed in self._actors.values())
         if free and own < slots:
-            return Waiting(reason="Ray starts the actor of the run", slots=slots)
-        return Waiting(reason=f"no slot of Ray is free{which}: {slots} of {slots} in use", slots=slots)
+            return ActorWaiting(reason="Ray starts the actor of the run", slots=slots)
+        return ActorWaiting(reason=f"no slot of Ray is free{which}: {slots} of {slots} in use", slots=slots)
 
     # --- commands ----------------------------------------------------------------------------------------
 
-    async def _run(self, asked: Run, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _run(
+        self, asked: RunCommand, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         actor, _ = self._actors.get(asked.place, (None, None))
         key = secrets.token_hex(8)
         if actor is None:

@@ -30,7 +30,7 @@ from harness.verdicts import (
     review,
     thread,
 )
-from symphony.domain import Author, CheckState, PullRequest, PullState, Review, ReviewState
+from symphony.domain import Author, CheckState, PullRequest, PullRequestReview, PullState, ReviewState
 from symphony.scheduler import ForgePolicy, MergeHead, PullLedger, Verdict, judge_pull
 
 BOB = Author(login="bob", can_write=True)
@@ -58,7 +58,7 @@ POLICIES = (
 )
 
 
-def any_review(random: Random) -> Review:
+def any_review(random: Random) -> PullRequestReview:
     state = random.choice(("approved", "approved", "changes_requested", "commented"))
     when = random.choice((None, at(NOW - random.randint(2, 60) * MINUTE)))
     return review(state, random.choice(EVERYBODY), sha=random.choice(HEADS), at=when)

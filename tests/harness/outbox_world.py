@@ -42,7 +42,7 @@ from symphony.scheduler import (
     Pushed,
     State,
 )
-from symphony.trackers.base import Comment, NewIssue
+from symphony.trackers.base import Comment, IssueToCreate
 
 __all__ = ["Arrival", "Outage", "World", "play"]
 
@@ -166,7 +166,7 @@ class Tracker:
     def creation_problem(self) -> str | None:
         return None
 
-    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
         assert since.year <= 2026, "the clock of the service may be behind"
         if await self._world.ask("tracker"):
             raise SymphonyError(make_failure("the answer is lost"))
@@ -341,7 +341,10 @@ class Daemons:
                     ),
                 )
             case "issue":
-                key, new = f"issue:s{number}", NewIssue(title=f"s{number} {version}", body="", state="Todo")
+                key, new = (
+                    f"issue:s{number}",
+                    IssueToCreate(title=f"s{number} {version}", body="", state="Todo"),
+                )
                 wanted = WantedIssue(schedule=f"s{number}", key=f"{version:032x}", new=new)
                 owe_issue(outbox.jobs, self.context, wanted)
             case "push":

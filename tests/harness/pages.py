@@ -242,6 +242,7 @@ def demo_review() -> models.Review:
             protected_changes=(),
             weakened=(),
         ),
+        unverified=False,
         pull_request=READY.pull_request,
         pull_request_url=READY.pull_request_url,
         rehearsal=None,
@@ -403,7 +404,7 @@ def demo_state() -> models.State:
             max_turns_without_progress=3,
             max_attempts_without_progress=5,
         ),
-        tracker=models.Tracker(
+        tracker=models.TrackerHealth(
             circuit="closed",
             failures_in_a_row=0,
             until=None,
@@ -458,7 +459,7 @@ def demo_issue() -> models.Issue:
         moves_to=("Todo", "In Progress", "Done"),
         status="running",
         agent=row.agent,
-        workspace=models.Place(path=row.workspace_path, host=None, branch="symphony/WEB-131"),
+        workspace=models.WorkspacePlace(path=row.workspace_path, host=None, branch="symphony/WEB-131"),
         attempts=models.Attempts(number=1, limit=5, restart_count=0, current_retry_attempt=0, runs_started=2),
         running=run,
         retry=None,

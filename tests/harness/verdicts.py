@@ -10,8 +10,8 @@ from symphony.domain import (
     CheckState,
     PullComment,
     PullRequest,
+    PullRequestReview,
     PullState,
-    Review,
     ReviewState,
     ReviewThread,
 )
@@ -47,8 +47,8 @@ def comment(body: str = "Please rename it", author: Author = ANN, **changes: Any
     return replace(made, **changes)
 
 
-def review(state: str = "approved", author: Author = ANN, **changes: Any) -> Review:
-    made = Review(
+def review(state: str = "approved", author: Author = ANN, **changes: Any) -> PullRequestReview:
+    made = PullRequestReview(
         id=f"r-{author.login}-{state}",
         author=author,
         state=ReviewState(state),

@@ -82,7 +82,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "status": (documents.Status,),
     "status-all": (documents.Daemons,),
     "tracker-check": (documents.TrackerCheck,),
-    "verify": (documents.Verification,),
+    "verify": (documents.VerificationShown,),
 }
 """What each prints: a document, or lines of several."""
 

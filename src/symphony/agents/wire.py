@@ -1,8 +1,8 @@
 """The streams that agents speak on: bounded lines, JSON-RPC messages, and a process that carries them.
 
-`LineSplitter` and `JsonRpcCodec` do no I/O and have no clock: the same bytes give the same messages, however cut
-into pieces. `MessageStream` reads a process only when a caller asks for it, so the consumer of the messages
-sets the pace of the agent.
+`LineSplitter` and `JsonRpcCodec` do no I/O and have no clock: the same bytes give the same messages, however
+cut into pieces. `MessageStream` reads a process only when a caller asks for it, so the consumer of the
+messages sets the pace of the agent.
 """
 
 import json

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from symphony.api import models, routes
 from symphony.api.access import Access
 from symphony.api.app import Handler, guarded, sign_in_pages
-from symphony.api.forms import Notice, Notices, local_path, see_other
+from symphony.api.forms import FormResult, Notices, local_path, see_other
 from symphony.api.http import form_fields, small_page
 from symphony.api.live import Changes
 from symphony.api.pages.responding import Content, respond
@@ -238,7 +238,7 @@ def _opener(
         try:
             link = await daemons.link(fields.get("daemon", ""))
         except SymphonyError as error:
-            return see_other("/", notice=notices.put(Notice.of_error(error)))
+            return see_other("/", notice=notices.put(FormResult.of_error(error)))
         url = f"{link.url}&{urlencode({'next': local_path(fields.get('path', '/'))})}"
         # The policy of pages lets no form lead to another origin, so the browser goes on by itself.
         return small_page(

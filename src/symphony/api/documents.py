@@ -431,10 +431,10 @@ class _View:
             times=held.times,
         )
 
-    def tracker(self) -> models.Tracker:
+    def tracker(self) -> models.TrackerHealth:
         breaker, until_ms = self.state.breaker, requests_paused_until(self.state, self.now_ms)
         next_ms = _next_request_ms(self.state)
-        return models.Tracker(
+        return models.TrackerHealth(
             circuit=circuit_state(self.state, self.now_ms).value,
             failures_in_a_row=breaker.failures,
             until=None if until_ms is None else self._moment(until_ms),
@@ -646,7 +646,7 @@ class _View:
             state=issue.state,
             status=status,
             agent=models.Agent.of(run.agent) if run else self._agent_of(issue, resume),
-            workspace=models.Place(
+            workspace=models.WorkspacePlace(
                 path=run.report.facts.workspace_path if run else path,
                 host=run.machine if run else self._host_of(issue),
                 branch=branch,

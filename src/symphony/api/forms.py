@@ -81,7 +81,7 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class FormResult:
     """What came of a form, for the page that is shown next.
 
     Attributes:
@@ -99,11 +99,11 @@ class Notice:
     hint: str | None = None
     unsent: str = ""
     issue: str | None = None
-    parts: tuple["Notice", ...] = ()
+    parts: tuple["FormResult", ...] = ()
     undo: Undo | None = None
 
     @classmethod
-    def of_error(cls, error: ApiError | SymphonyError) -> "Notice":
+    def of_error(cls, error: ApiError | SymphonyError) -> "FormResult":
         """Why nothing was done."""
         why = error.failure if isinstance(error, SymphonyError) else error
         return cls(ok=False, message=why.message, hint=why.hint)
@@ -113,15 +113,15 @@ class Notices:
     """The latest notices by their ids."""
 
     def __init__(self) -> None:
-        self._notices: FIFOCache[str, Notice] = FIFOCache(_MAX_NOTICES)
+        self._notices: FIFOCache[str, FormResult] = FIFOCache(_MAX_NOTICES)
 
-    def put(self, notice: Notice) -> str:
+    def put(self, notice: FormResult) -> str:
         """Keep a notice; its id."""
         key = secrets.token_urlsafe(9)
         self._notices[key] = notice
         return key
 
-    def of(self, request: Request) -> Notice | None:
+    def of(self, request: Request) -> FormResult | None:
         """The notice that a page shows; `None` if there is none, or not any more."""
         return self._notices.get(request.query_params.get("notice", ""))
 
@@ -137,7 +137,7 @@ def undo_of(done: Verb) -> Undo | None:
     return None
 
 
-def summed_up(verb: str, results: Sequence[Notice]) -> Notice:
+def summed_up(verb: str, results: Sequence[FormResult]) -> FormResult:
     """One notice for several issues, with those that failed first."""
     failed = sum(not one.ok for one in results)
     undone = [one.undo for one in results if one.undo is not None]
@@ -146,7 +146,7 @@ def summed_up(verb: str, results: Sequence[Notice]) -> Notice:
         label = f"{undone[0].label} ({len(undone)})" if len(results) > 1 else undone[0].label
         undo = replace(undone[0], label=label, issues=tuple(pair for one in undone for pair in one.issues))
     done = len(results) - failed
-    return Notice(
+    return FormResult(
         ok=not failed,
         message=f"{_DONE[verb]} {done} of {plural(len(results), 'issue')}",
         parts=tuple(sorted(results, key=lambda one: one.ok)),
@@ -170,7 +170,7 @@ class Forms:
             text = fields.get("state" if verb == "move" else "text", "")
             notice = await self._carry_out(verb, fields.get("issue", ""), text)
         except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+            notice = FormResult.of_error(error)
         return self._go_on(fields, notice, typed="text")
 
     async def act_on_selected(self, request: Request) -> Response:
@@ -188,7 +188,7 @@ class Forms:
             message = f"select 1 to {MAX_SELECTED} issues, and one of {', '.join(ON_SELECTED)}"
             raise RequestError(400, "bad_request", message)
         orders = dict(zip(issues, states, strict=True))
-        results: dict[str, Notice] = {}
+        results: dict[str, FormResult] = {}
         limiter = CapacityLimiter(_AT_ONCE)
 
         async def carry_out(issue: str, state: str) -> None:
@@ -196,7 +196,7 @@ class Forms:
                 try:
                     notice = await self._carry_out(verb, issue, state)
                 except (ApiError, SymphonyError) as error:
-                    notice = Notice.of_error(error)
+                    notice = FormResult.of_error(error)
             results[issue] = replace(notice, issue=issue)
 
         async with anyio.create_task_group() as tasks:
@@ -212,27 +212,27 @@ class Forms:
         try:
             notice = await self._rate(fields)
         except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+            notice = FormResult.of_error(error)
         return self._go_on(fields, notice, typed="comment")
 
-    def _go_on(self, fields: Mapping[str, str], notice: Notice, *, typed: str) -> Response:
+    def _go_on(self, fields: Mapping[str, str], notice: FormResult, *, typed: str) -> Response:
         """Lead to the page `next`, which shows the notice, and what was typed if nothing was done with it."""
         if not notice.ok:
             notice = replace(notice, unsent=fields.get(typed, "").replace("\r\n", "\n"))
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
-    async def _rate(self, fields: Mapping[str, str]) -> Notice:
+    async def _rate(self, fields: Mapping[str, str]) -> FormResult:
         stars, comment = fields.get("stars", ""), fields.get("comment", "")
         if stars not in {"1", "2", "3", "4", "5"}:
-            return Notice(ok=False, message="choose one to five stars")
+            return FormResult(ok=False, message="choose one to five stars")
         if len(comment) > MAX_ANSWER_CHARS:
-            return Notice(ok=False, message=f"a comment has at most {MAX_ANSWER_CHARS} characters")
+            return FormResult(ok=False, message=f"a comment has at most {MAX_ANSWER_CHARS} characters")
         comment = plain_text(comment.replace("\r\n", "\n")).strip()
         given = Stars(stars=int(stars), comment=comment, learn="learn" in fields)
         stored = await self._operator.feedback(fields.get("issue", ""), given, may_teach=True)
         if stored is None:
-            return Notice(ok=False, message="the daemon does not know this issue any more")
-        return Notice(ok=True, message=feedback_effect(stored))
+            return FormResult(ok=False, message="the daemon does not know this issue any more")
+        return FormResult(ok=True, message=feedback_effect(stored))
 
     async def skip_feedback(self, request: Request) -> Response:
         """Remember in this browser not to ask for feedback on the issue again."""
@@ -245,22 +245,22 @@ class Forms:
         )
         return response
 
-    async def _carry_out(self, verb: str, identifier: str, text: str) -> Notice:
+    async def _carry_out(self, verb: str, identifier: str, text: str) -> FormResult:
         if verb == "refresh":
             self._operator.refresh()
-            return Notice(ok=True, message="the tracker is polled now")
+            return FormResult(ok=True, message="the tracker is polled now")
         if verb == "move" and len(text) > MAX_STATE_CHARS:
-            return Notice(ok=False, message=f"a state has at most {MAX_STATE_CHARS} characters")
+            return FormResult(ok=False, message=f"a state has at most {MAX_STATE_CHARS} characters")
         if len(text) > MAX_ANSWER_CHARS:
-            return Notice(ok=False, message=f"the text has at most {MAX_ANSWER_CHARS} characters")
+            return FormResult(ok=False, message=f"the text has at most {MAX_ANSWER_CHARS} characters")
         done = await self._operator.act(
             verb,
             identifier if verb in ON_ISSUE else None,
             plain_text(text.replace("\r\n", "\n")) if verb in _WITH_TEXT else None,
         )
         if done is None:
-            return Notice(ok=False, message="the daemon does not know this issue any more")
-        return Notice(ok=True, message=done.message, undo=undo_of(done))
+            return FormResult(ok=False, message="the daemon does not know this issue any more")
+        return FormResult(ok=True, message=done.message, undo=undo_of(done))
 
 
 class SignInForms:

@@ -290,7 +290,7 @@ class Budgets(Document, frozen=True, kw_only=True):
     max_attempts_without_progress: Annotated[Count, _is("agent.budget.max_attempts_without_progress")]
 
 
-class Tracker(Document, frozen=True, kw_only=True):
+class TrackerHealth(Document, frozen=True, kw_only=True):
     """Whether the tracker answers."""
 
     circuit: Annotated[
@@ -761,7 +761,7 @@ class Runs(Document, frozen=True, kw_only=True):
     total: RunSums
 
 
-class Place(Document, frozen=True, kw_only=True):
+class WorkspacePlace(Document, frozen=True, kw_only=True):
     """The workspace of the issue."""
 
     path: str | None
@@ -955,7 +955,7 @@ class State(Document, frozen=True, kw_only=True):
     drain: Annotated[str, _is("no, draining, stopping or exited.")]
     paused: Annotated[bool, _is("An operator paused the daemon: nothing new starts.")]
     budgets: Budgets
-    tracker: Tracker
+    tracker: TrackerHealth
     journal: JournalHealth | None
     notifications: Annotated[tuple[NotifyTarget, ...], _is("Where people are notified.")] = ()
     outbox: Annotated[OutboxCounts, _is("Comments and moves that did not arrive yet.")] = OutboxCounts()
@@ -1009,7 +1009,7 @@ class Issue(Document, frozen=True, kw_only=True):
     state: Annotated[str, _is("In the tracker's spelling; empty if only the journal knows the issue.")]
     status: Annotated[str, _is("running, retrying, blocked, waiting, ready or ended.")]
     agent: Agent
-    workspace: Place
+    workspace: WorkspacePlace
     attempts: Attempts
     running: Run | None
     retry: Retry | None
@@ -1027,7 +1027,7 @@ class Issue(Document, frozen=True, kw_only=True):
     tracked: Annotated[dict[str, Any], _is("Reserved.")]
     paused: Annotated[bool, _is("An operator paused the daemon: nothing new starts.")]
     budgets: Budgets
-    tracker: Tracker
+    tracker: TrackerHealth
     journal: JournalHealth | None
     phase: Annotated[
         Phase | None, _is("Of the present turn, or of one that started now; null without phases.")
@@ -1622,6 +1622,7 @@ class Review(Document, frozen=True, kw_only=True):
     looked_at: Annotated[str | None, _is("The head that the person saw before; null if there is none.")]
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     verified: Annotated[Verified | None, _is("Null if this head was not verified.")]
+    unverified: Annotated[bool, _is("The settings have checks, and this head did not pass them.")]
     pull_request: Annotated[PullRequest | None, _is("Null if none is wanted.")]
     pull_request_url: str | None
     rehearsal: Annotated[RehearsedBranch | None, _is("How it merges; null until that is known.")]

@@ -1001,7 +1001,7 @@ class RehearsalShown(Rehearsal, frozen=True, kw_only=True):
     source: Source
 
 
-class Verification(ClosedDocument, frozen=True, kw_only=True):
+class VerificationShown(ClosedDocument, frozen=True, kw_only=True):
     """`symphony verify --json`."""
 
     issue_identifier: str

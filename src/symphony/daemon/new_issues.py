@@ -31,7 +31,7 @@ from symphony.journal.jobs import Job
 from symphony.journal.model import decode, encode
 from symphony.observability.redaction import masked
 from symphony.scheduler import State
-from symphony.trackers.base import CreatingCapability, NewIssue, TrackerError, creation_problem
+from symphony.trackers.base import CreatingCapability, IssueToCreate, TrackerError, creation_problem
 
 KIND: Final = "issue"
 TIMEOUT_S: Final = 60.0
@@ -46,7 +46,7 @@ class WantedIssue:
 
     schedule: str
     key: str
-    new: NewIssue
+    new: IssueToCreate
 
 
 class IssueCreations(JobKind):
@@ -95,7 +95,7 @@ def owe_issue(jobs: JobRunner, context: RuntimeContext, wanted: WantedIssue) -> 
     )
 
 
-async def create_now(context: RuntimeContext, new: NewIssue, *, now: datetime) -> Issue:
+async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: datetime) -> Issue:
     """Create an issue at once, and try again once if the answer is lost.
 
     Raises:
@@ -135,7 +135,7 @@ async def create_given(
     """
     labels = (*given.labels, *([] if given.skill is None else [f"{SKILL_LABEL_PREFIX}{given.skill}"]))
     state = first_state(context, given.state)
-    new = NewIssue(title=given.title, body=given.body, state=state, labels=labels)
+    new = IssueToCreate(title=given.title, body=given.body, state=state, labels=labels)
     issue = await create_now(context, new, now=now)
     public: models.CreatedIssue = masked(created_document(issue), context.redaction.text)
     return public
@@ -157,13 +157,13 @@ def first_state(context: RuntimeContext, wanted: str | None) -> str:
     return state
 
 
-def masked_issue(context: RuntimeContext, new: NewIssue) -> NewIssue:
+def masked_issue(context: RuntimeContext, new: IssueToCreate) -> IssueToCreate:
     """The issue without secrets of the daemon."""
     mask = context.redaction.text
-    return NewIssue(title=mask(new.title), body=mask(new.body), state=new.state, labels=new.labels)
+    return IssueToCreate(title=mask(new.title), body=mask(new.body), state=new.state, labels=new.labels)
 
 
-async def _create(context: RuntimeContext, new: NewIssue, *, key: str, since: datetime) -> Issue:
+async def _create(context: RuntimeContext, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
     tracker = context.tracker
     if (problem := creation_problem(tracker, context.settings.tracker.kind)) is not None:
         raise TrackerError(problem)

@@ -55,7 +55,7 @@ from symphony.daemon.runs.artifacts import read_artifact
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.runs.tracing import Traces
-from symphony.daemon.schedules import Schedules
+from symphony.daemon.schedules import ScheduleRunner
 from symphony.daemon.state_dir import library_key
 from symphony.daemon.tasks import TaskReader
 from symphony.domain import (
@@ -133,7 +133,7 @@ class Parts:
     pull_requests: PullRequests | None = None
     rehearsals: Rehearsals | None = None
     reviews: ReviewAnswers | None = None
-    schedules: Schedules | None = None
+    schedules: ScheduleRunner | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from symphony.daemon.reviews import Draft, Given, Result, Reviews, viewed_key
 from symphony.domain import SymphonyError, one_line, plain_text
 from symphony.observability.redaction import masked
 from symphony.scheduler import ApprovalWay, LineComment, ReviewDecision, ReviewRefusal, judge_review
-from symphony.workspaces import Change, ChangedFile
+from symphony.workspaces import BranchChange, ComparedFile
 
 _STATUS: Final = {
     "A": "added",
@@ -42,7 +42,7 @@ class ReviewAnswers:
 
     def __init__(self, reviews: Reviews) -> None:
         self._reviews = reviews
-        self._known: LRUCache[tuple[str, str | None], Change] = LRUCache(_CHANGES_KEPT)
+        self._known: LRUCache[tuple[str, str | None], BranchChange] = LRUCache(_CHANGES_KEPT)
 
     # --- questions ---------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class ReviewAnswers:
             draft = self._reviews.shown(issue.issue_id, reviewer, change.head)
         return await to_thread.run_sync(self._document, context, issue, change, draft, reviewer)
 
-    async def _change(self, context: RuntimeContext, identifier: str, since: str | None) -> Change:
+    async def _change(self, context: RuntimeContext, identifier: str, since: str | None) -> BranchChange:
         try:
             with anyio.fail_after(_LONGEST_S):
                 known = self._known.get((identifier, since))
@@ -87,7 +87,7 @@ class ReviewAnswers:
         self,
         context: RuntimeContext,
         issue: models.Issue,
-        change: Change,
+        change: BranchChange,
         draft: Draft,
         reviewer: str | None,
     ) -> models.Review:
@@ -95,6 +95,9 @@ class ReviewAnswers:
         viewed = frozenset(draft.viewed)
         mask = context.redaction.text
         command = self._reviews.command(issue.issue_id)
+        verified = None if result is None else result.verified
+        if verified is not None and verified.head != change.head:
+            verified = None
         document = models.Review(
             generated_at=issue.generated_at,
             issue_id=issue.issue_id,
@@ -108,9 +111,8 @@ class ReviewAnswers:
             head=change.head,
             looked_at=draft.before,
             summary=None if result is None else result.summary,
-            verified=None
-            if result is None or result.verified is None or result.verified.head != change.head
-            else result.verified,
+            verified=verified,
+            unverified=context.settings.verify.is_set and not (verified is not None and verified.passed),
             pull_request=None if result is None else result.pull_request,
             pull_request_url=None if result is None else result.pull_request_url,
             rehearsal=None if result is None else result.rehearsal,
@@ -315,7 +317,7 @@ def _text(given: str) -> str:
     return plain_text(given.replace("\r\n", "\n")).strip()
 
 
-def _find(change: Change, path: str) -> ChangedFile:
+def _find(change: BranchChange, path: str) -> ComparedFile:
     found = next((one for one in change.files if path in {one.path, one.old_path}), None)
     if found is None:
         message = f"{one_line(path)} is no file of this change"
@@ -323,7 +325,7 @@ def _find(change: Change, path: str) -> ChangedFile:
     return found
 
 
-def _file(file: ChangedFile, viewed: frozenset[str]) -> models.ReviewFile:
+def _file(file: ComparedFile, viewed: frozenset[str]) -> models.ReviewFile:
     return models.ReviewFile(
         path=file.path,
         old_path=file.old_path,

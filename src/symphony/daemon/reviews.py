@@ -310,7 +310,7 @@ class Reviews(JobKind):
                 sends_back=given.decision is ReviewDecision.SEND_BACK,
             ),
             has_comments=isinstance(context.tracker, CommentCapability),
-            verifies=bool(context.settings.verify.commands),
+            verifies=context.settings.verify.is_set,
             accepts_unverified=given.accepts_unverified,
             way=self.way(issue_id),
             merged=merged,

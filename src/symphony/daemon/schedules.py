@@ -46,7 +46,7 @@ from symphony.scheduler import (
     decide_schedule,
     present_schedule,
 )
-from symphony.trackers.base import NewIssue
+from symphony.trackers.base import IssueToCreate
 
 LONGEST_WAIT_S: Final = 15.0
 """The clock may be set, the settings may change, a pause may end: it is looked at so often."""
@@ -57,7 +57,7 @@ _SETTING: Final = "schedule."
 _log = structlog.get_logger(__name__)
 
 
-class Schedules:
+class ScheduleRunner:
     """The schedules of one daemon.
 
     Args:
@@ -254,7 +254,7 @@ async def new_issue(
     *,
     state: State | None,
     now_ms: int,
-) -> NewIssue:
+) -> IssueToCreate:
     """The next issue of a schedule, with secrets masked.
 
     Raises:
@@ -283,7 +283,9 @@ async def new_issue(
     title, body = await to_thread.run_sync(render)
     return masked_issue(
         context,
-        NewIssue(title=title, body=body, state=first_state(context, settings.state), labels=settings.labels),
+        IssueToCreate(
+            title=title, body=body, state=first_state(context, settings.state), labels=settings.labels
+        ),
     )
 
 
@@ -372,7 +374,7 @@ async def _file_here(
         state_dir.path, owner=identity, mask=str, now_ms=monotonic_ms, wall_ms=wall_ms
     )
     async with writer as journal:
-        schedules = Schedules(
+        schedules = ScheduleRunner(
             no_jobs,
             context=lambda: context,
             state=lambda: None,

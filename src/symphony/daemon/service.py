@@ -68,7 +68,7 @@ from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.review_answers import ReviewAnswers
 from symphony.daemon.reviews import Reviews
 from symphony.daemon.runs.tracing import open_traces
-from symphony.daemon.schedules import Schedules
+from symphony.daemon.schedules import ScheduleRunner
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
@@ -336,7 +336,7 @@ class Service:
         self._parts.pull_requests = pull_requests = self._make_pull_requests(journal, lambda: jobs)
         reviews = self._make_reviews(journal, pull_requests, comment_written, lambda: jobs)
         self._parts.reviews = ReviewAnswers(reviews)
-        self._parts.schedules = schedules = Schedules(
+        self._parts.schedules = schedules = ScheduleRunner(
             lambda: jobs,
             context=lambda: core.in_force,
             state=lambda: core.state,

@@ -47,8 +47,8 @@ from symphony.domain.pull_request import Check as Check
 from symphony.domain.pull_request import CheckState as CheckState
 from symphony.domain.pull_request import PullComment as PullComment
 from symphony.domain.pull_request import PullRequest as PullRequest
+from symphony.domain.pull_request import PullRequestReview as PullRequestReview
 from symphony.domain.pull_request import PullState as PullState
-from symphony.domain.pull_request import Review as Review
 from symphony.domain.pull_request import ReviewState as ReviewState
 from symphony.domain.pull_request import ReviewThread as ReviewThread
 from symphony.domain.redaction import MASK as MASK

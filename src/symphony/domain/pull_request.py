@@ -88,7 +88,7 @@ class ReviewThread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class PullRequestReview:
     """A review of the commit `sha`; one that only carries threads is left out. GitLab's have no text."""
 
     id: str
@@ -132,7 +132,7 @@ class PullRequest:
     rules_met: bool | None = None
     checks: tuple[Check, ...] = ()
     missing_checks: tuple[str, ...] = ()
-    reviews: tuple[Review, ...] = ()
+    reviews: tuple[PullRequestReview, ...] = ()
     threads: tuple[ReviewThread, ...] = ()
     comments: tuple[PullComment, ...] = ()
     labels: tuple[str, ...] = ()

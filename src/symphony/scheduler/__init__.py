@@ -197,8 +197,8 @@ from symphony.scheduler.verdict import NeedsYouCode as NeedsYouCode
 from symphony.scheduler.verdict import PendingFeedback as PendingFeedback
 from symphony.scheduler.verdict import PullLedger as PullLedger
 from symphony.scheduler.verdict import PullRequestEnded as PullRequestEnded
+from symphony.scheduler.verdict import PullRequestRemark as PullRequestRemark
 from symphony.scheduler.verdict import ReadyForPerson as ReadyForPerson
-from symphony.scheduler.verdict import ReviewRemark as ReviewRemark
 from symphony.scheduler.verdict import ThreadReply as ThreadReply
 from symphony.scheduler.verdict import ToldFeedback as ToldFeedback
 from symphony.scheduler.verdict import Verdict as Verdict

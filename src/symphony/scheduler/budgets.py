@@ -12,7 +12,7 @@ from typing import Final
 
 from symphony.domain import Blame, Category, Failure, Issue, add_counts
 from symphony.scheduler.messages import RunReport, Spent
-from symphony.scheduler.state import Running, Spender, State, Step
+from symphony.scheduler.state import BudgetSpender, Running, State, Step
 
 MAX_ISSUES: Final = 10_000
 """How many issues are counted at the same time; beyond it the oldest counts are forgotten."""
@@ -48,7 +48,7 @@ def count_usage(step: Step, run: Running, report: RunReport) -> None:
     day_after = add_counts(day_before, tokens)
     step.update(spent=spent, silent_turns=silent, day_tokens=day_after)
     if limit is not None and day_before < limit <= day_after:
-        spender = Spender(
+        spender = BudgetSpender(
             issue=run.issue.identifier, agent=run.agent.name, tokens=report.facts.tokens.total_tokens
         )
         step.update(day_spender=spender)

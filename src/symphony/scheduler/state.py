@@ -292,7 +292,7 @@ class TroubledHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spender:
+class BudgetSpender:
     """The run that used up the daily budget: its issue by identifier, its agent, its tokens."""
 
     issue: str
@@ -396,7 +396,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     day: str | None = None
     day_tokens: int = 0
     day_cost: Cost = NO_COST
-    day_spender: Spender | None = None
+    day_spender: BudgetSpender | None = None
     budget_waivers: frozenset[str] = frozenset()
     breaker: CircuitBreaker = msgspec.field(default_factory=CircuitBreaker)
     rate_limits: Mapping[str, Any] | None = None

@@ -21,8 +21,8 @@ from symphony.domain import (
     CheckState,
     PullComment,
     PullRequest,
+    PullRequestReview,
     PullState,
-    Review,
     ReviewState,
     one_line,
     plural,
@@ -261,7 +261,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewRemark:
+class PullRequestRemark:
     """A comment or review that the agent is told; `thread_id`, `path` and `line` are those of its thread."""
 
     id: str
@@ -286,7 +286,7 @@ class FeedbackTurn:
     head: str
     conflict: str | None = None
     checks: tuple[Check, ...] = ()
-    remarks: tuple[ReviewRemark, ...] = ()
+    remarks: tuple[PullRequestRemark, ...] = ()
 
     def told(self, now_ms: int) -> tuple[ToldFeedback, ...]:
         """What the ledger records of it, one for each kind."""
@@ -351,7 +351,7 @@ Verdict = ReadyForPerson | Wait | FeedbackTurn | MergeHead | PullRequestEnded | 
 # --- the verdict -----------------------------------------------------------------------------------------
 
 
-_News = tuple[Check, ...] | tuple[ReviewRemark, ...] | str
+_News = tuple[Check, ...] | tuple[PullRequestRemark, ...] | str
 """What an agent is to be told of one kind; of a conflict, the base branch."""
 
 
@@ -427,7 +427,7 @@ def _feedback(
             head=head,
             conflict=next((part for part in parts if isinstance(part, str)), None),
             checks=tuple(each for each in listed if isinstance(each, Check)),
-            remarks=tuple(each for each in listed if isinstance(each, ReviewRemark)),
+            remarks=tuple(each for each in listed if isinstance(each, PullRequestRemark)),
         )
     used = [kind for kind in news if kind not in turns_left]
     if used or ledger.needs_you is None:
@@ -437,7 +437,7 @@ def _feedback(
 
 
 def _is_by_a_person(news: _News) -> bool:
-    return any(isinstance(each, ReviewRemark) and not each.author.is_bot for each in news)
+    return any(isinstance(each, PullRequestRemark) and not each.author.is_bot for each in news)
 
 
 _WORDS: Final = {
@@ -584,7 +584,7 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
     return _GOOD
 
 
-def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[ReviewRemark]:
+def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[PullRequestRemark]:
     """What was written by those who count, told or not.
 
     A resolved thread is over, unless who wrote in it still requests changes: a push may have resolved it.
@@ -601,7 +601,7 @@ def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[ReviewRemar
         )
         if counts(review.author, policy) and not withdrawn and _says_something(review.body):
             at_ms = None if review.at is None else _ms(review.at)
-            yield ReviewRemark(id=review.id, author=review.author, body=review.body, at_ms=at_ms)
+            yield PullRequestRemark(id=review.id, author=review.author, body=review.body, at_ms=at_ms)
     for thread in pull.threads:
         for comment in thread.comments:
             is_over = thread.resolved and comment.author.login not in blockers
@@ -612,8 +612,8 @@ def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[ReviewRemar
             yield _remark(comment)
 
 
-def _remark(comment: PullComment) -> ReviewRemark:
-    return ReviewRemark(id=comment.id, author=comment.author, body=comment.body, at_ms=_ms(comment.at))
+def _remark(comment: PullComment) -> PullRequestRemark:
+    return PullRequestRemark(id=comment.id, author=comment.author, body=comment.body, at_ms=_ms(comment.at))
 
 
 def _says_something(body: str) -> bool:
@@ -621,16 +621,16 @@ def _says_something(body: str) -> bool:
     return text != "" and not text.startswith(COMMENT_MARKER)
 
 
-def _votes(reviews: Sequence[Review], policy: ForgePolicy) -> Mapping[str, Review]:
+def _votes(reviews: Sequence[PullRequestReview], policy: ForgePolicy) -> Mapping[str, PullRequestReview]:
     """The latest approval or request for changes of each who counts; a mere comment takes neither back."""
-    votes = dict[str, Review]()
+    votes = dict[str, PullRequestReview]()
     for review in sorted(reviews, key=lambda each: (each.at is None, 0 if each.at is None else _ms(each.at))):
         if review.state is not ReviewState.COMMENTED and counts(review.author, policy):
             votes[review.author.login] = review
     return votes
 
 
-def _who_requests_changes(reviews: Sequence[Review], policy: ForgePolicy) -> list[str]:
+def _who_requests_changes(reviews: Sequence[PullRequestReview], policy: ForgePolicy) -> list[str]:
     """The people; a bot that may never come back is not waited for once its words were told."""
     return [
         login

@@ -155,7 +155,7 @@ class MovingCapability(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewIssue:
+class IssueToCreate:
     """An issue to create: a title, a body in Markdown, the state to begin in, and labels."""
 
     title: str
@@ -169,7 +169,7 @@ def issue_mark(key: str) -> str:
     return f"<!-- symphony:issue v1 key={key} -->"
 
 
-def marked_issue_body(new: NewIssue, key: str) -> str:
+def marked_issue_body(new: IssueToCreate, key: str) -> str:
     """The body of a new issue with the mark in its last line."""
     return f"{new.body.rstrip()}\n\n{issue_mark(key)}".lstrip()
 
@@ -182,7 +182,7 @@ class CreatingCapability(Protocol):
         """Why these settings allow no new issues; `None` if they do."""
         ...
 
-    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
         """Create an issue, unless the one with this key exists, and return it as the tracker has it then.
 
         The daemon marks the issue with `key`, 32 hex digits, in a way that people hardly see, and looks for

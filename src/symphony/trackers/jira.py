@@ -34,7 +34,7 @@ from symphony.http.fields import (
 )
 from symphony.trackers import provider
 from symphony.trackers.adf import document_of, markdown_of
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError
+from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, TrackerError
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall
@@ -423,7 +423,7 @@ class JiraFlows(Flows[JiraSettings]):
         return next(marked, None)
 
     @override
-    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
         """Create a task, or an issue of the project's first type; blanks in labels become dashes."""
         path = f"{_API}/project/{self.settings.project_key}"
         answer = yield Request(endpoint=f"{_API}/project/{{}}", path=path)

@@ -25,7 +25,7 @@ from symphony.http import (
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, error_codes, error_message, graphql, operation
 from symphony.trackers import provider
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError
+from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, TrackerError
 from symphony.trackers.deciding_labels import graphql_label_request, refusal
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.raw_tools import RawToolScope, graphql_call, graphql_spec, show, writes_comment
@@ -557,7 +557,7 @@ class LinearFlows(Flows[LinearSettings]):
         return issue_id if any(dig(node, "id") == issue_id for node in found) else None
 
     @override
-    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
         """Create an issue in the project, for its first team that has the state."""
         data = yield from self._ask(PROJECT, {"slugs": self.settings.slugs})
         project = next(iter(items(dig(data, "projects", "nodes"))), None)

@@ -30,7 +30,7 @@ from symphony.trackers.base import (
     AccountInfo,
     Comment,
     ConfigProblem,
-    NewIssue,
+    IssueToCreate,
     TrackerConfigError,
     TrackerError,
 )
@@ -338,7 +338,7 @@ class MemoryTracker:
         """None: issues are created, and gone after a restart."""
         return None
 
-    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
         """Add an issue, once for each key."""
         del since
         await anyio.lowlevel.checkpoint()

@@ -12,7 +12,14 @@ from symphony.domain import MASK, Blocker, Issue, normalise_labels, normalise_st
 from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, ServiceProfile
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.trackers import provider
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, issue_mark, marked_issue_body, not_moved
+from symphony.trackers.base import (
+    AccountInfo,
+    Comment,
+    IssueToCreate,
+    issue_mark,
+    marked_issue_body,
+    not_moved,
+)
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.raw_tools import AllowedWrite, RawToolScope, Reach, RestCall, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches
@@ -357,7 +364,7 @@ class RedmineFlows(Flows[RedmineSettings]):
         return None
 
     @override
-    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
         """Create an issue; a label names a tracker or a category of the project."""
         known = yield from self._statuses()
         issue: dict[str, Any] = {

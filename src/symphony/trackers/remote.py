@@ -47,7 +47,7 @@ from symphony.http import (
     without_requests,
 )
 from symphony.trackers import raw_tools, tools
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError, not_moved
+from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, TrackerError, not_moved
 from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
 from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
 from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
@@ -135,7 +135,7 @@ class Flows(ABC, Generic[S]):
         del key, since
         return without_requests(None)
 
-    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
         """Create an issue with the key's mark, in its state where the service takes one; its id."""
         del new, key
         raise self.service.not_found("way to create issues here")
@@ -528,7 +528,7 @@ class RemoteTracker:
         """Why no issues can be created."""
         return None if self.flows.creates else f"issues cannot be created at {self.flows.service.name} yet"
 
-    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
         """Create an issue, unless the one with this key exists; in its state. Raises `TrackerError`."""
         run = partial(self.http.run, purpose=Purpose.COMMENT)
         if not self.flows.service.has_code_fences:

@@ -1,8 +1,8 @@
 """Workspaces: one directory per issue, created, populated from git, checked, delivered and removed."""
 
-from symphony.workspaces.changes import Change as Change
-from symphony.workspaces.changes import ChangedFile as ChangedFile
+from symphony.workspaces.changes import BranchChange as BranchChange
 from symphony.workspaces.changes import Commit as Commit
+from symphony.workspaces.changes import ComparedFile as ComparedFile
 from symphony.workspaces.delivery import TAKEN_FORMAT as TAKEN_FORMAT
 from symphony.workspaces.delivery import BranchLocation as BranchLocation
 from symphony.workspaces.delivery import delivery_failure as delivery_failure

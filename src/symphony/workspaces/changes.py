@@ -41,7 +41,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedFile:
+class ComparedFile:
     """A file of a change.
 
     Attributes:
@@ -71,7 +71,7 @@ class ChangedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class BranchChange:
     """What lies between two commits.
 
     Attributes:
@@ -89,16 +89,18 @@ class Change:
     since: str
     head: str
     commits: tuple[Commit, ...]
-    files: tuple[ChangedFile, ...]
+    files: tuple[ComparedFile, ...]
     files_left_out: int = 0
 
 
-async def read_change(git: Git, mirror: Path, *, branch: str, start: str, since: str, head: str) -> Change:
+async def read_change(
+    git: Git, mirror: Path, *, branch: str, start: str, since: str, head: str
+) -> BranchChange:
     """List commits and files between `since` and `head`. Raises `GitError`."""
     listed = await git.isolated(*_OPTIONS, "-C", mirror, *_DIFF, *_LIST, since, head, "--")
     files = list(parse_listing(listed))
     log = (*_LOG, f"--max-count={MAX_COMMITS}", head, "--not", since, "--")
-    return Change(
+    return BranchChange(
         branch=branch,
         start=start,
         since=since,
@@ -110,8 +112,14 @@ async def read_change(git: Git, mirror: Path, *, branch: str, start: str, since:
 
 
 async def read_patches(
-    git: Git, mirror: Path, change: Change, files: Sequence[ChangedFile], *, context: int, max_bytes: int
-) -> dict[ChangedFile, bytes]:
+    git: Git,
+    mirror: Path,
+    change: BranchChange,
+    files: Sequence[ComparedFile],
+    *,
+    context: int,
+    max_bytes: int,
+) -> dict[ComparedFile, bytes]:
     """The patches of some files, each with `context` lines around its changes; at most so many bytes of all.
 
     What is cut off is missing. Raises `GitError`.
@@ -128,7 +136,7 @@ async def read_patches(
         content = content[: content.rfind(b"\n") + 1]
     # Both have the files in the same order. No line of a file begins like a header: each has a sign.
     parts = iter((b"\n" + content).split(b"\ndiff --git ")[1:])
-    wanted, found = {file.names: file for file in files}, dict[ChangedFile, bytes]()
+    wanted, found = {file.names: file for file in files}, dict[ComparedFile, bytes]()
     for entry in parse_listing(listed):
         own = list(islice(parts, 2 if entry.status == _TYPE_CHANGED else 1))
         if own and entry.names in wanted:
@@ -141,7 +149,7 @@ async def read_content(git: Git, mirror: Path, object_id: str, *, max_bytes: int
     return await git.isolated("-C", mirror, "cat-file", "blob", object_id, max_output_bytes=max_bytes)
 
 
-def parse_listing(output: bytes) -> Iterator[ChangedFile]:
+def parse_listing(output: bytes) -> Iterator[ComparedFile]:
     """Parse the output of `git diff --raw --numstat --no-abbrev -z`.
 
     First comes `:mode mode id id status NUL path NUL` for each file, with a second path if it is renamed or
@@ -164,7 +172,7 @@ def parse_listing(output: bytes) -> Iterator[ChangedFile]:
         if not path:
             next(fields, b""), next(fields, b"")
         field = next(fields, b"")
-        yield ChangedFile(
+        yield ComparedFile(
             status=head[4][:1],
             path=new.decode("utf-8", "backslashreplace"),
             old_path=None if old == new else old.decode("utf-8", "backslashreplace"),

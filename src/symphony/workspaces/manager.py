@@ -32,8 +32,8 @@ from symphony.domain import (
 from symphony.processes.base import Host
 from symphony.workspaces.changes import (
     MAX_LINE_BYTES,
-    Change,
-    ChangedFile,
+    BranchChange,
+    ComparedFile,
     read_change,
     read_content,
     read_patches,
@@ -725,8 +725,8 @@ class WorkspaceManager:
         return Patch(branch=branch, content=content)
 
     async def change(
-        self, identifier: str, *, since: str | None = None, known: Change | None = None
-    ) -> Change | None:
+        self, identifier: str, *, since: str | None = None, known: BranchChange | None = None
+    ) -> BranchChange | None:
         """What the delivered branch of an issue changes since its start, or since an earlier head of it.
 
         With `known`, that is the answer as long as it is still true.
@@ -756,8 +756,14 @@ class WorkspaceManager:
             raise mirror.unreadable(error) from error
 
     async def patches(
-        self, identifier: str, change: Change, files: Sequence[ChangedFile], *, context: int, max_bytes: int
-    ) -> Mapping[ChangedFile, bytes]:
+        self,
+        identifier: str,
+        change: BranchChange,
+        files: Sequence[ComparedFile],
+        *,
+        context: int,
+        max_bytes: int,
+    ) -> Mapping[ComparedFile, bytes]:
         """The patches of some files of a change: see `changes.read_patches`. Raises `WorkspaceError`."""
         found = await self._delivered(identifier)
         if found is None:

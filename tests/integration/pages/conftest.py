@@ -12,7 +12,7 @@ from harness.pages import DemoOperator, fill_library, serve_app
 from harness.real import require_program
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # its loop must not outlive the tests that need it
 def browser() -> Iterator[Browser]:
     chromium = require_program("chromium", "Debian: chromium")
     with sync_playwright() as driver:

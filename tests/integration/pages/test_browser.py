@@ -343,8 +343,7 @@ def test_a_person_answers_on_the_page_and_watches_the_agent_go_on(browser: Brows
         assert page.locator("body").get_attribute("data-same") == "yes"
         page.get_by_role("link", name="SYM-1 Paint <b>it</b>").first.click()
         page.get_by_role("link", name="What it changes").click()
-        page.locator("details.file summary").first.click()
-        expect(page.get_by_text("new file mode")).to_be_visible()
+        expect(page.get_by_role("region", name="go")).to_contain_text("it is empty")
 
         page.get_by_role("link", name="SYM-1").click()
         page.get_by_label("2 stars").check(force=True)  # the star is drawn by its label

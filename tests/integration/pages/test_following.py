@@ -19,11 +19,6 @@ pytestmark = pytest.mark.slow
 
 ISSUE = "/issues/WEB-131"
 REFRESH = "() => document.dispatchEvent(new Event('visibilitychange'))"
-REVIEW = """
-    <form method="get" action="/"><button data-key="a">Approve</button>
-    <details class="confirm"><summary data-key="s">Send back</summary>
-    <textarea id="back"></textarea></details></form>
-"""
 VIOLATIONS = {"resultTypes": ["violations"]}
 TOP_OF = "id => document.getElementById(id).getBoundingClientRect().top"
 
@@ -187,18 +182,24 @@ def test_without_javascript_a_transcript_is_read_by_links(
         expect(page.get_by_role("heading", name="Keys")).to_be_visible()
 
 
-def test_keys_lead_to_what_a_card_offers_and_decide_nothing(browser: Browser, address: str) -> None:
+def test_keys_lead_to_what_a_card_offers_and_decide_nothing(
+    browser: Browser, operator: DemoOperator, address: str
+) -> None:
     with opened(browser, **WIDE) as page:
-        page.goto(f"{address}{ISSUE}")
-        page.evaluate(f"() => document.getElementById('main').insertAdjacentHTML('afterbegin', `{REVIEW}`)")
+        page.goto(f"{address}/issues/WEB-118/diff")
         page.keyboard.press("a")
-        expect(page.get_by_role("button", name="Approve")).to_be_focused()
+        expect(page.get_by_role("button", name="Approve c0ffee5ac0ff")).to_be_focused()
+        page.keyboard.press("Escape")
         page.keyboard.press("s")
-        expect(page.locator("#back")).to_be_focused()
-        page.keyboard.type("das?/jk")
-        expect(page.locator("#back")).to_have_value("das?/jk")
+        expect(page.get_by_role("button", name="Send back")).to_be_focused()
+        text = page.get_by_label("What is to be said about all of it")
+        text.fill("")
+        text.press_sequentially("das?/jk")
+        expect(text).to_have_value("das?/jk")
         expect(page.get_by_role("dialog")).to_be_hidden()
-        assert page.url == f"{address}{ISSUE}", "nothing was sent"
+        assert page.url == f"{address}/issues/WEB-118/diff", "nothing was sent"
+        assert operator.decisions == []
+        page.goto(f"{address}{ISSUE}")
         page.keyboard.press("Escape")
         page.evaluate("() => document.activeElement.blur()")
         page.keyboard.press("Control+d")

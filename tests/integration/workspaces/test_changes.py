@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from symphony.domain import Issue
-from symphony.workspaces import Change, ChangedFile, WorkspaceManager
+from symphony.workspaces import BranchChange, ComparedFile, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,7 +28,7 @@ HOSTILE = [
 
 async def changed(
     manager: WorkspaceManager, git: Git, issue: Issue, edit: Callable[[Path], object]
-) -> Change:
+) -> BranchChange:
     made = await manager.prepare(issue, None)
     edit(made.path)
     git(made.path, "add", "-A")
@@ -40,7 +40,7 @@ async def changed(
 
 
 async def patches(
-    manager: WorkspaceManager, change: Change, files: list[ChangedFile], *, max_bytes: int = 1_000_000
+    manager: WorkspaceManager, change: BranchChange, files: list[ComparedFile], *, max_bytes: int = 1_000_000
 ) -> dict[str, bytes]:
     found = await manager.patches("MT-1", change, files, context=3, max_bytes=max_bytes)
     return {file.path: content for file, content in found.items()}

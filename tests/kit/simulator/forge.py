@@ -24,8 +24,8 @@ from symphony.domain import (
     CheckState,
     PullComment,
     PullRequest,
+    PullRequestReview,
     PullState,
-    Review,
     ReviewState,
     ReviewThread,
 )
@@ -255,7 +255,7 @@ class Forge:
         )
 
     def _reviews(self, held: _Pull) -> None:
-        review = Review(
+        review = PullRequestReview(
             id=str(next(self._ids)),
             author=self._dice.pick(_PEOPLE),
             state=self._dice.pick(tuple(ReviewState)),

@@ -27,7 +27,7 @@ from symphony.library.model import LibraryError
 from symphony.library.store import Library
 from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind, WakeAsked
 from symphony.trackers.base import AccountInfo, TrackerError
-from symphony.trackers.base import NewIssue as TrackerIssue
+from symphony.trackers.base import IssueToCreate as TrackerIssue
 from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio

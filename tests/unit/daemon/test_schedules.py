@@ -17,9 +17,9 @@ from harness.scheduling import make_failure
 from kit.virtual_time import in_virtual_time
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.new_issues import IssueCreations
-from symphony.daemon.schedules import Schedules
+from symphony.daemon.schedules import ScheduleRunner
 from symphony.domain import Issue
-from symphony.trackers.base import NewIssue, TrackerError
+from symphony.trackers.base import IssueToCreate, TrackerError
 from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio
@@ -42,7 +42,7 @@ class DyingTracker(MemoryTracker):
         self.down = False
 
     @override
-    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
         if self.down:
             raise TrackerError(make_failure())
         if self.dies == "before":
@@ -74,14 +74,14 @@ class Desk:
         assert value is not None
         self.settings[name] = value
 
-    async def serve(self, seconds: float, *, paused: bool = False) -> Schedules:
+    async def serve(self, seconds: float, *, paused: bool = False) -> ScheduleRunner:
         """Run a daemon for some time, then it is gone without a farewell."""
         left = () if self.outbox is None else tuple(self.outbox.journal.values())
 
         def desk_outbox() -> Outbox:
             return outbox
 
-        schedules = Schedules(
+        schedules = ScheduleRunner(
             lambda: desk_outbox().jobs,
             context=lambda: outbox.context,
             state=lambda: outbox.state,

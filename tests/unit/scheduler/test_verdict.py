@@ -40,8 +40,8 @@ from symphony.domain import (
     CheckState,
     PullComment,
     PullRequest,
+    PullRequestReview,
     PullState,
-    Review,
     ReviewState,
     ReviewThread,
 )
@@ -60,9 +60,9 @@ from symphony.scheduler import (
     PullLedger,
     PullRequestEnded,
     PullRequestJudged,
+    PullRequestRemark,
     ReadyForPerson,
     ResultStatus,
-    ReviewRemark,
     ToldFeedback,
     Verdict,
     Wait,
@@ -223,10 +223,10 @@ def test_a_landing_that_fails_ends_after_some_attempts() -> None:
     [
         ({"conflict": "main", "checks": (check(),)}, "conflicts"),
         (
-            {"checks": (check(),), "remarks": (ReviewRemark(id="c1", author=ANN, body="Why?"),)},
+            {"checks": (check(),), "remarks": (PullRequestRemark(id="c1", author=ANN, body="Why?"),)},
             "checks_failed",
         ),
-        ({"remarks": (ReviewRemark(id="c1", author=ANN, body="Why?"),)}, "comments"),
+        ({"remarks": (PullRequestRemark(id="c1", author=ANN, body="Why?"),)}, "comments"),
     ],
 )
 def test_what_nobody_works_on_any_more_is_left_to_people(news: dict[str, Any], expected: str) -> None:
@@ -699,7 +699,7 @@ _CHECKS = st.builds(
     required=st.booleans(),
 )
 _REVIEWS = st.builds(
-    Review,
+    PullRequestReview,
     id=_IDS,
     author=_AUTHORS,
     state=st.sampled_from(ReviewState),

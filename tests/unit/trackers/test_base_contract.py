@@ -22,7 +22,7 @@ from symphony.domain import Category, Issue, template_view
 from symphony.trackers.base import (
     Comment,
     CreatingCapability,
-    NewIssue,
+    IssueToCreate,
     Tracker,
     TrackerError,
     creation_problem,
@@ -426,7 +426,7 @@ async def test_a_repeated_create_gives_one_issue(desk: Desk) -> None:
     tracker, since = desk.tracker, datetime(2026, 1, 1, tzinfo=UTC)
     assert isinstance(tracker, CreatingCapability)
     assert creation_problem(tracker, "board") is None
-    new = NewIssue(title="Look: for updates", body="First\n\nthen", state="Todo", labels=("Chore",))
+    new = IssueToCreate(title="Look: for updates", body="First\n\nthen", state="Todo", labels=("Chore",))
     made = await tracker.create_issue(new, key="k", since=since)
     again = await tracker.create_issue(new, key="k", since=since)
     other = await tracker.create_issue(new, key="l", since=since)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from symphony.api import models
 from symphony.api.access import Access, Caller
-from symphony.api.forms import Notice, Notices, local_path, see_other
+from symphony.api.forms import FormResult, Notices, local_path, see_other
 from symphony.api.http import RequestError, form_fields
 from symphony.api.interface import MAX_REVIEW_CHARS, ApiError, ConflictError, DraftEdit, Operator
 from symphony.api.pages.change_views import CONTEXT, MORE_CONTEXT, Asked, change_view, wanted_files
@@ -77,11 +77,11 @@ class ChangePages:
         """Keep a comment on a line, take one out, or mark a file as read."""
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
-        notice: Notice | None = None
+        notice: FormResult | None = None
         try:
             await self._edit(request, fields, _edit(fields))
         except (ApiError, SymphonyError) as error:
-            notice = replace(Notice.of_error(error), unsent=fields.get("text", "").replace("\r\n", "\n"))
+            notice = replace(FormResult.of_error(error), unsent=fields.get("text", "").replace("\r\n", "\n"))
         back = local_path(fields.get("next", ""))
         return see_other(back, notice=None if notice is None else self._notices.put(notice))
 
@@ -94,17 +94,19 @@ class ChangePages:
         try:
             await self._edit(request, fields, DraftEdit(head=head, message=message))
             if decision not in {"send_back", "approve"}:
-                return see_other(back, notice=self._notices.put(Notice(ok=True, message="the draft is kept")))
+                return see_other(
+                    back, notice=self._notices.put(FormResult(ok=True, message="the draft is kept"))
+                )
             given = models.ReviewGiven(
                 decision=decision, head=head, message=message, unverified="unverified" in fields
             )
             done = await self._operator.decide(name, _reviewer(request) or "", given, with_draft=True)
-            notice = Notice(ok=False, message="the daemon does not know this issue any more")
+            notice = FormResult(ok=False, message="the daemon does not know this issue any more")
             if done is not None:
-                notice = Notice(ok=True, message=done.message)
+                notice = FormResult(ok=True, message=done.message)
                 back = f"/issues/{quote(name, safe='')}"
         except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+            notice = FormResult.of_error(error)
             if isinstance(error, ConflictError) and error.code == "head_moved":
                 back = f"/issues/{quote(name, safe='')}/diff?{urlencode({'since': head})}"
         return see_other(back, notice=self._notices.put(notice))

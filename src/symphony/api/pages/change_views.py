@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from msgspec import structs
 
 from symphony.api import models
-from symphony.api.pages.lines import FilePatch, Line, Segment, coloured, parse_patch, with_changed_words
+from symphony.api.pages.lines import CodeLine, FilePatch, Segment, coloured, parse_patch, with_changed_words
 
 FILES_SHOWN: Final = 50
 """How many files stand on one page."""
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class LineRemark:
     """A drafted comment with its number in the draft."""
 
     number: int
@@ -68,14 +68,14 @@ class Row:
         remarks: drafted comments on the line.
     """
 
-    line: Line | None = None
+    line: CodeLine | None = None
     gap: int = 0
     heading: str = ""
     more: str | None = None
     comment_on: str | None = None
     anchor: str = ""
     is_open: bool = False
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[LineRemark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class ChangeView:
     later: str | None
     whole: str | None
     news: str | None
-    remarks: tuple[Remark, ...]
+    remarks: tuple[LineRemark, ...]
     path: str
     may_decide: bool
     text: str
@@ -151,7 +151,7 @@ def change_view(
 ) -> ChangeView:
     """The page of a change at that path; `patches` are those of `wanted_files`."""
     remarks = tuple(
-        Remark(number=number, shown=one, stale=one.head != review.head)
+        LineRemark(number=number, shown=one, stale=one.head != review.head)
         for number, one in enumerate(review.comments)
     )
     places, left = _part(review, asked), MAX_ROWS
@@ -214,7 +214,7 @@ def _file(
     place: int,
     text: str | None,
     path: str,
-    remarks: tuple[Remark, ...],
+    remarks: tuple[LineRemark, ...],
     room: int,
     *,
     may_comment: bool,
@@ -250,7 +250,7 @@ def _note(file: models.ReviewFile, patch: FilePatch, *, is_shown: bool) -> str |
 
 
 def _rows(
-    patch: FilePatch, asks: Asked, path: str, remarks: list[Remark], at: str, *, may_comment: bool
+    patch: FilePatch, asks: Asked, path: str, remarks: list[LineRemark], at: str, *, may_comment: bool
 ) -> Iterator[Row]:
     wider = next((size for size in MORE_CONTEXT if size > asks.context), None)
     more = None if wider is None else _to(path, asks, context=wider)
@@ -283,7 +283,7 @@ def _shortened(segments: Iterable[Segment]) -> Iterator[Segment]:
         yield classes, text
 
 
-def _find_remark(remarks: tuple[Remark, ...], review: models.Review, asked: Asked) -> Remark | None:
+def _find_remark(remarks: tuple[LineRemark, ...], review: models.Review, asked: Asked) -> LineRemark | None:
     if asked.file is None or asked.file >= len(review.files):
         return None
     file = review.files[asked.file]

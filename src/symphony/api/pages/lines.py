@@ -60,7 +60,7 @@ _LEXERS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class CodeLine:
     """A line of a hunk.
 
     Attributes:
@@ -88,7 +88,7 @@ class Hunk:
 
     before: int
     heading: str
-    lines: tuple[Line, ...]
+    lines: tuple[CodeLine, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class FilePatch:
 
 def parse_patch(text: str) -> FilePatch:
     """Parse what follows `diff --git ` in a patch of one file. What is not a patch is left out."""
-    hunks, modes = list[tuple[int, str, list[Line]]](), dict[str, str]()
+    hunks, modes = list[tuple[int, str, list[CodeLine]]](), dict[str, str]()
     old = new = old_left = new_left = shown_to = 0
     for line in text.split("\n"):
         is_over = old_left <= 0 and new_left <= 0
@@ -117,7 +117,7 @@ def parse_patch(text: str) -> FilePatch:
             kind = {"+": "added", "-": "removed"}.get(line[:1], "same")
             has_old, has_new = kind != "added", kind != "removed"
             hunks[-1][2].append(
-                Line(
+                CodeLine(
                     kind=kind,
                     old=old if has_old else None,
                     new=new if has_new else None,
@@ -157,7 +157,7 @@ def with_changed_words(patch: FilePatch) -> FilePatch:
     return replace(patch, hunks=tuple(hunks))
 
 
-def _replaced(lines: Sequence[Line]) -> Iterator[tuple[int, int]]:
+def _replaced(lines: Sequence[CodeLine]) -> Iterator[tuple[int, int]]:
     """The places of removed lines, each with the place of the added line that stands for it."""
     place = 0
     while place < len(lines):

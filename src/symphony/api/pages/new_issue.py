@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from symphony.api.access import Access
-from symphony.api.forms import Notice, Notices, see_other
+from symphony.api.forms import FormResult, Notices, see_other
 from symphony.api.http import MAX_ANSWER_BYTES, RequestError, form_pairs, new_issue
 from symphony.api.interface import ApiError, Operator
 from symphony.api.models import NewIssue
@@ -63,12 +63,14 @@ class NewIssuePages:
         try:
             created = await self._operator.create_issue(new_issue(given))
         except RequestError as error:
-            notice = Notice(ok=False, message=error.message)
+            notice = FormResult(ok=False, message=error.message)
         except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+            notice = FormResult.of_error(error)
         else:
-            part = Notice(ok=True, message=f"it begins in {created.state}", issue=created.issue_identifier)
-            done = Notice(ok=True, message="created 1 issue", parts=(part,))
+            part = FormResult(
+                ok=True, message=f"it begins in {created.state}", issue=created.issue_identifier
+            )
+            done = FormResult(ok=True, message="created 1 issue", parts=(part,))
             return see_other("/", notice=self._notices.put(done))
 
         async def again(_: Request) -> Content:
@@ -76,7 +78,7 @@ class NewIssuePages:
 
         return await respond(request, again)
 
-    async def _content(self, typed: Mapping[str, str], notice: Notice | None = None) -> Content:
+    async def _content(self, typed: Mapping[str, str], notice: FormResult | None = None) -> Content:
         state = await self._operator.state(Selection(limit=0))
         skills = await self._operator.skills()
         return Content(

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from symphony import to_thread
 from symphony.api.access import Access, Caller, root_of
-from symphony.api.forms import Notice
+from symphony.api.forms import FormResult
 from symphony.api.history import utc_now
 from symphony.api.http import PAGE_HEADERS, RequestError
 from symphony.api.interface import UnavailableError, UnknownError
@@ -59,7 +59,7 @@ class Content:
     scope: str = ""
     pause_ms: int = 400
     still: bool = False
-    notice: Notice | None = None
+    notice: FormResult | None = None
     needs_you: int = 0
     sections: tuple[tuple[str, str], ...] = SECTIONS
 

@@ -16,7 +16,7 @@ from symphony import to_thread
 from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.conditions import Condition
-from symphony.api.forms import Notice, Notices, local_path, see_other
+from symphony.api.forms import FormResult, Notices, local_path, see_other
 from symphony.api.http import MAX_EDIT_BYTES, RequestError, form_pairs
 from symphony.api.interface import ApiError, ConflictError, Operator, UnavailableError
 from symphony.api.library import MAX_ASSIGNED, PROPOSAL_STATES
@@ -204,7 +204,7 @@ class SkillPages:
         base_version: int,
         *,
         reason: str = "",
-        notice: Notice | None = None,
+        notice: FormResult | None = None,
         stale: bool = False,
     ) -> Content:
         """The editor; if the edit is stale, with the newest version, which the next save replaces."""
@@ -246,13 +246,13 @@ class SkillPages:
             edit = LibrarySave(file=file, base_version=base, reason=reason)
             done = await to_thread.run_sync(partial(library.change, in_use, edit, name=name))
         except ConflictError as error:
-            stale, notice = True, Notice(ok=False, message=error.message, hint=_STALE_HINT)
+            stale, notice = True, FormResult(ok=False, message=error.message, hint=_STALE_HINT)
         except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+            notice = FormResult.of_error(error)
         else:
             codes = dict.fromkeys(each.code.replace("_", " ") for each in done.findings)
             hint = f"read it twice: the check found: {', '.join(codes)}" if codes else None
-            key = self._notices.put(Notice(ok=True, message=done.message, hint=hint))
+            key = self._notices.put(FormResult(ok=True, message=done.message, hint=hint))
             return see_other(f"{SKILLS_PATH}/library/{done.name}", notice=key)
 
         async def again(_: Request) -> Content:
@@ -268,11 +268,11 @@ class SkillPages:
         try:
             edit = msgspec.convert(given, EDITS[verb], strict=False)
             done = await to_thread.run_sync(library.change, self._operator.library(), edit)
-            notice = Notice(ok=True, message=done.message)
+            notice = FormResult(ok=True, message=done.message)
         except msgspec.ValidationError:
-            notice = Notice(ok=False, message="something is missing in this form, or is too long")
+            notice = FormResult(ok=False, message="something is missing in this form, or is too long")
         except (ApiError, SymphonyError) as error:
-            notice = Notice.of_error(error)
+            notice = FormResult.of_error(error)
         return see_other(local_path(fields.get("next", [SKILLS_PATH])[-1]), notice=self._notices.put(notice))
 
     async def _fields(self, request: Request) -> Fields:

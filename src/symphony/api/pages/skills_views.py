@@ -30,7 +30,7 @@ class DiffLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class PageLink:
     """A choice among pages; `count` is the number of rows there, or `None`."""
 
     text: str
@@ -138,7 +138,7 @@ class SkillsView:
     notices: tuple[Condition, ...]
     search: str
     scope: str
-    scopes: tuple[Link, ...]
+    scopes: tuple[PageLink, ...]
     rows: tuple[SkillRow, ...]
     pager: Pager
     library_is_empty: bool
@@ -172,7 +172,7 @@ def skills_view(
         search=search,
         scope=scope,
         scopes=tuple(
-            Link(
+            PageLink(
                 text=each or "all",
                 href=_address("/skills", kept | ({"scope": each} if each else {})),
                 selected=each == scope,
@@ -412,7 +412,7 @@ class ProposalsView:
 
     found: models.LibraryProposals
     state: str
-    states: tuple[Link, ...]
+    states: tuple[PageLink, ...]
     pager: Pager
 
 
@@ -422,7 +422,7 @@ def proposals_view(found: models.LibraryProposals, state: str, states: Sequence[
         found=found,
         state=state,
         states=tuple(
-            Link(text=each, href=_address("/skills/proposals", {"state": each}), selected=each == state)
+            PageLink(text=each, href=_address("/skills/proposals", {"state": each}), selected=each == state)
             for each in states
         ),
         pager=_pager("/skills/proposals", {"state": state}, found.page, found.total),

@@ -16,7 +16,7 @@ from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
 from symphony.api.formatting import duration, run_words, seconds_between, tokens
-from symphony.api.forms import Notice as FormNotice
+from symphony.api.forms import FormResult as FormNotice
 from symphony.api.interface import (
     MAX_RUNS,
     NEWEST_ENTRIES,
@@ -810,7 +810,7 @@ class SystemView:
     notices: tuple[Condition, ...]
     checks: tuple[models.DoctorCheck, ...]
     system: models.System
-    tracker: models.Tracker
+    tracker: models.TrackerHealth
     polls: int
     last_poll_at: str | None
     poll_interval_ms: int

@@ -20,7 +20,7 @@ class WorkFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkView:
     """The page; `cut` says that not all of it is shown."""
 
     issue_identifier: str
@@ -28,11 +28,11 @@ class Work:
     cut: bool
 
 
-def work_view(identifier: str, diff: WorkingDiff) -> Work:
+def work_view(identifier: str, diff: WorkingDiff) -> WorkView:
     """The page of what the workspace of an issue has changed so far."""
     # No line of a file begins so: in a patch, each has a sign before it.
     parts = f"\n{diff.text}".split("\ndiff --git ")[1:]
-    return Work(issue_identifier=identifier, files=tuple(map(_file, parts)), cut=diff.cut)
+    return WorkView(issue_identifier=identifier, files=tuple(map(_file, parts)), cut=diff.cut)
 
 
 def _file(part: str) -> WorkFile:

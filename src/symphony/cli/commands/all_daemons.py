@@ -46,7 +46,7 @@ _KEY_CHARS: Final = 16
 _HOST: Final = "127.0.0.1"
 
 
-class Daemons(DaemonsInUse):
+class KnownDaemons(DaemonsInUse):
     """The daemons of this user, as each answered last.
 
     They are asked together and again and again while somebody looks, so that no request waits for a slow one.
@@ -171,7 +171,7 @@ async def serve_all_daemons(
         SymphonyError: `http_server`: there is no port; or what `opened` raised.
     """
     sign_in, changes, ended = BrowserSignIn(), Changes(), anyio.Event()
-    daemons = Daemons(environment, changes.everything_changed)
+    daemons = KnownDaemons(environment, changes.everything_changed)
     # Nobody is told the token: a browser with a link is the only way in.
     access = Access.tcp(_HOST, secrets.token_urlsafe(32), sign_in)
     server = server_of(create_all_daemons_app(daemons, access, changes))

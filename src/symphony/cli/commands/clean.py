@@ -49,7 +49,7 @@ from symphony.workspaces import WorkspaceRecord, find_work, is_directory, last_t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundWorkspace:
+class RemovableWorkspace:
     """One workspace.
 
     Attributes:
@@ -62,7 +62,7 @@ class FoundWorkspace:
     ended: bool
 
 
-async def find_workspaces(context: RuntimeContext) -> tuple[FoundWorkspace, ...]:
+async def find_workspaces(context: RuntimeContext) -> tuple[RemovableWorkspace, ...]:
     """Every recorded workspace that exists, by identifier; one request to the tracker.
 
     Raises:
@@ -72,7 +72,7 @@ async def find_workspaces(context: RuntimeContext) -> tuple[FoundWorkspace, ...]
     existing = [record for record in records if await to_thread.run_sync(is_directory, record.path)]
     issues = await fetch_issues(context, {record.issue_id for record in existing})
     return tuple(
-        FoundWorkspace(
+        RemovableWorkspace(
             record=record, issue=(issue := issues.get(record.issue_id)), ended=is_ended(context, issue)
         )
         for record in existing
@@ -278,7 +278,7 @@ async def _clean(job: _Job) -> tuple[CleanedItem, ...]:
 # --- workspaces ------------------------------------------------------------------------------------------
 
 
-async def _clean_workspace(job: _Job, found: FoundWorkspace) -> CleanedItem:
+async def _clean_workspace(job: _Job, found: RemovableWorkspace) -> CleanedItem:
     record = found.record
     size = await to_thread.run_sync(tree_size, record.path)
     item = partial(CleanedItem, kind="workspace", name=record.identifier, path=str(record.path), size=size)
@@ -304,7 +304,7 @@ async def _clean_workspace(job: _Job, found: FoundWorkspace) -> CleanedItem:
     return _result(job, item, found.issue, reason)
 
 
-def _reason_to_skip(job: _Job, found: FoundWorkspace) -> str | None:
+def _reason_to_skip(job: _Job, found: RemovableWorkspace) -> str | None:
     """Why a workspace stays, whatever its content is."""
     if reason := _reason_of_issue(job, found.issue):
         return reason

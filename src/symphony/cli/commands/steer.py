@@ -16,7 +16,7 @@ from symphony.api.formatting import duration
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Issue, Stars, Verb, feedback_effect
 from symphony.cli.client import Client, require_daemon
-from symphony.cli.documents import OrderResult, Orders, Verification
+from symphony.cli.documents import OrderResult, Orders, VerificationShown
 from symphony.cli.endpoint import UnreachableError, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, report, require_person
 from symphony.cli.options import (
@@ -166,7 +166,7 @@ def verify(*, issue: str, as_json: bool, workflow: Path) -> None:
         raise SystemExit(ExitCode.FAILURE)
 
 
-def _verification(client: Client, before: Issue) -> Verification:
+def _verification(client: Client, before: Issue) -> VerificationShown:
     """The result of the verification, once there is one; `before` is from before the order."""
     identifier, waits = before.issue_identifier, _JOURNAL_TRIES
     known = {run.run_id for run in before.runs}
@@ -188,7 +188,7 @@ def _verification(client: Client, before: Issue) -> Verification:
     else:
         message = f"{'verified' if made.passed else 'not verified'} at {made.head[:12]}: {made.message}"
     passed = made is not None and made.passed
-    return Verification(issue_identifier=identifier, passed=passed, message=message, verified=made)
+    return VerificationShown(issue_identifier=identifier, passed=passed, message=message, verified=made)
 
 
 @click.command(

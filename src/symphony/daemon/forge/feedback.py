@@ -30,7 +30,7 @@ from symphony.scheduler import (
     FeedbackTurn,
     PendingFeedback,
     PullLedger,
-    ReviewRemark,
+    PullRequestRemark,
     ThreadReply,
 )
 from symphony.services.pulls import Forge
@@ -133,7 +133,7 @@ def _check_sections(check: Check, log: str | None) -> Iterator[str]:
         yield f"The end of its log:\n\n{fence(cut)}"
 
 
-def _remark_section(remark: ReviewRemark) -> str:
+def _remark_section(remark: PullRequestRemark) -> str:
     author = remark.author
     kind = "bot" if author.is_bot else "person"
     access = "may write to the repository" if author.can_write else "is listed as a reviewer"

@@ -52,7 +52,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class PlaceActor(Message, frozen=True, kw_only=True):
-    """Asks for an actor with a slot: `ActorWaiting` any number of times, then `Placed`. It ends with the link.
+    """Asks for an actor with a slot: `ActorWaiting` any number of times, then `Placed`. The link ends it.
 
     Attributes:
         name: of the actor. One that an earlier bridge left is taken over.

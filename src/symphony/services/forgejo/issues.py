@@ -13,7 +13,7 @@ from symphony.http.fields import MalformedRecordError, dig, instant, items, requ
 from symphony.services import issues
 from symphony.services.forgejo.profile import SERVICE, api_address
 from symphony.trackers import webhooks
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, marked_issue_body
+from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, marked_issue_body
 from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable
 from symphony.trackers.remote import ListingCache, RemoteKind
@@ -357,7 +357,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
         return self.marked_of((yield from self._list(query)), key, login)
 
     @override
-    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
         """Create an issue with the label of its state; labels must exist, as they are given by their ids."""
         wanted = list(dict.fromkeys([*new.labels, *self.state_labels(new.state)]))
         known = (yield from self._known_labels()) if wanted else {}

@@ -20,8 +20,8 @@ from symphony.domain import (
     CheckState,
     PullComment,
     PullRequest,
+    PullRequestReview,
     PullState,
-    Review,
     ReviewState,
     ReviewThread,
     one_line,
@@ -277,7 +277,7 @@ class ForgejoForge(RepositoryForge):
                 if not any(fnmatchcase(status.context, pattern) for status in statuses)
             ),
             reviews=tuple(
-                Review(
+                PullRequestReview(
                     id=str(each.id),
                     author=_author(each.user, me, writers),
                     state=_REVIEWS[each.state],

@@ -31,7 +31,7 @@ from symphony.services.issues import (
     number_of,
 )
 from symphony.trackers import provider
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, marked_issue_body
+from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, marked_issue_body
 from symphony.trackers.deciding_labels import graphql_label_request
 from symphony.trackers.fields import Listing
 from symphony.trackers.raw_tools import RestCall, graphql_call
@@ -481,7 +481,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         return self.marked_of(records, key, login)
 
     @override
-    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
         """Create an issue with the label of its state; GitHub makes labels that are missing."""
         labels = list(dict.fromkeys([*new.labels, *self.state_labels(new.state)]))
         body = {"title": new.title, "body": marked_issue_body(new, key), "labels": labels}

@@ -21,8 +21,8 @@ from symphony.domain import (
     CheckState,
     PullComment,
     PullRequest,
+    PullRequestReview,
     PullState,
-    Review,
     ReviewState,
     ReviewThread,
     ServiceError,
@@ -604,8 +604,8 @@ def _thread(thread: _Thread, writers: frozenset[str]) -> ReviewThread:
     )
 
 
-def _review(review: _Review, writers: frozenset[str]) -> Review:
-    return Review(
+def _review(review: _Review, writers: frozenset[str]) -> PullRequestReview:
+    return PullRequestReview(
         id=review.id,
         author=review.read(writers),
         state=ReviewState(review.state.lower()),

@@ -19,7 +19,7 @@ from symphony.http import (
 from symphony.http.graphql import graphql, operation
 from symphony.services import issues
 from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, issue_mark, marked_issue_body
+from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, issue_mark, marked_issue_body
 from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable, matches
 from symphony.trackers.raw_tools import NUMBERED, AllowedWrite, RawToolScope, Reach, RestCall, mark_body
@@ -326,7 +326,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         return next(marked, None)
 
     @override
-    def create_issue(self, new: NewIssue, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
         """Create an issue with the label of its state; GitLab makes labels that are missing."""
         labels = [label.replace(",", " ") for label in (*new.labels, *self.state_labels(new.state))]
         body = {

@@ -19,8 +19,8 @@ from symphony.domain import (
     CheckState,
     PullComment,
     PullRequest,
+    PullRequestReview,
     PullState,
-    Review,
     ReviewState,
     ReviewThread,
     one_line,
@@ -254,7 +254,7 @@ class GitlabForge(RemoteForge):
             rules_met=approvals.approvals_left == 0 if approvals.approvals_required else None,
             checks=checks,
             reviews=tuple(
-                Review(
+                PullRequestReview(
                     id=f"{state}-{user.id}",
                     author=author(user),
                     state=state,

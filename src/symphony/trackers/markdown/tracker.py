@@ -23,7 +23,7 @@ from symphony.domain import (
     ToolSpec,
     normalise_state,
 )
-from symphony.trackers.base import AccountInfo, Comment, NewIssue, TrackerError
+from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, TrackerError
 from symphony.trackers.markdown.board import Board, IssueNumbers
 from symphony.trackers.markdown.comments import (
     AGENT,
@@ -289,7 +289,7 @@ class MarkdownTracker:
             None if self.config.layout.can_create else f"{self.config.path} is the board of another program"
         )
 
-    async def create_issue(self, new: NewIssue, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
         """Write a file with the key in its front matter, unless a file has it. Raises `TrackerError`."""
         del since  # all files are looked at
         draft = IssueDraft(title=new.title, state=new.state, description=new.body, labels=new.labels, key=key)

@@ -8,7 +8,7 @@ import pytest
 from contract.desk import Desk
 from contract.vendor import Fault
 from symphony.domain import Category, Issue, normalise_state
-from symphony.trackers.base import NewIssue, TrackerError, creation_problem
+from symphony.trackers.base import IssueToCreate, TrackerError, creation_problem
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.asyncio
@@ -17,8 +17,8 @@ LONG_AGO = datetime(2023, 1, 1, tzinfo=UTC)
 KEY, OTHER = "0123456789abcdef" * 2, "fedcba9876543210" * 2
 
 
-def wanted(desk: Desk) -> NewIssue:
-    return NewIssue(title="Look for updates", body="First *this*.\n\nThen `that`.", state=desk.doing)
+def wanted(desk: Desk) -> IssueToCreate:
+    return IssueToCreate(title="Look for updates", body="First *this*.\n\nThen `that`.", state=desk.doing)
 
 
 async def create(desk: Desk, key: str = KEY, tracker: RemoteTracker | None = None) -> Issue:

@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from harness.asking import make_app
 from harness.pages import DemoOperator, fill_library, serve_app
 from harness.real import require_program
+
+expect.set_options(timeout=30_000)  # on a busy machine; without one all of it takes a moment
 
 
 @pytest.fixture(scope="module")  # its loop must not outlive the tests that need it

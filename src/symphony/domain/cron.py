@@ -27,10 +27,9 @@ def cron_problem(line: str) -> str | None:
         return "must have five fields: minute, hour, day of month, month, day of week"
     try:
         next(CronSim(line, _ANY_DAY))
-    except CronSimError as error:
-        return f"must be a cron line that comes true: {str(error)[:1].lower()}{str(error)[1:]}"
-    except StopIteration:
-        return "must come true: no day of the next 50 years fits"
+    except (CronSimError, StopIteration) as error:
+        reason = str(error) or "no day of the next 50 years fits"
+        return f"must be a cron line that comes true: {reason[0].lower()}{reason[1:]}"
     return None
 
 
@@ -41,11 +40,11 @@ def next_due_ms(line: str, zone: tzinfo, after_ms: int) -> int | None:
     Times are of the wall clock, in ms since 1970. `line` has no `cron_problem`.
     """
     # It goes by local time, which is ambiguous when clocks are set back: a time before `after_ms` may come.
-    for due in CronSim(line, moment(after_ms, zone)):
-        due_ms = (due.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
-        if due_ms > after_ms:
-            return due_ms
-    return None
+    all_due = (
+        (due.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+        for due in CronSim(line, moment(after_ms, zone))
+    )
+    return next((due_ms for due_ms in all_due if due_ms > after_ms), None)
 
 
 def moment(wall_ms: int, zone: tzinfo = UTC) -> datetime:

@@ -128,9 +128,9 @@ def order(step: Step, result: IssueResult) -> None:
         resume=resume,
     )
     step.update(pending_candidates=step.state.pending_candidates - {issue.id})
-    if step.change_claim(issue, Trigger.VERIFY, retry):
-        step.forget_idle_workspace(issue.id)
-        step.set_retry_timer(issue.id, step.now_ms)
+    step.change_claim(issue, Trigger.VERIFY, retry)  # it has no claim, else the order is refused
+    step.forget_idle_workspace(issue.id)
+    step.set_retry_timer(issue.id, step.now_ms)
 
 
 def is_by_hand(entry: Running | Retry) -> bool:

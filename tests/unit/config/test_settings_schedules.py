@@ -1,10 +1,12 @@
 """Mistakes in `schedules`: each with its line, at `check`, at the start and at a reload."""
 
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from symphony.config import WorkflowFile
+from symphony.config import ScheduleSettings, WorkflowFile, render_scheduled_issue
 from symphony.daemon.admission import judge
 
 GOOD = "{name: n, cron: 0 3 * * *, title: T}"
@@ -59,3 +61,40 @@ def test_a_tracker_that_cannot_create_is_told(tmp_path: Path) -> None:
     other_program = "{kind: markdown, provider: {layout: backlog.md, path: backlog}}"
     for tracker in (asana, other_program):
         assert [where for where, _ in failures(tmp_path, GOOD, tracker=tracker)] == ["4"]
+
+
+def schedule(**settings: Any) -> ScheduleSettings:
+    return ScheduleSettings.model_validate({"name": "n", "cron": "0 3 * * *", "title": "T", **settings})
+
+
+def text_of(folder: Path, settings: ScheduleSettings) -> tuple[str, str]:
+    now = datetime(2026, 3, 1, tzinfo=settings.zone)
+    return render_scheduled_issue(settings, base_dir=folder, now=now, previous=None)
+
+
+def test_title_and_body_are_rendered_in_the_time_zone_of_the_schedule(tmp_path: Path) -> None:
+    (tmp_path / "b.md").write_text("Of {{ now }}", encoding="utf-8")
+    found = text_of(tmp_path, schedule(title=" Week\n9 ", file="b.md", timezone="Europe/Berlin"))
+    assert found[0] == "Week 9"
+    assert "+01:00" in found[1]
+    assert text_of(tmp_path, schedule()) == ("T", "")
+
+
+def test_a_text_that_cannot_be_used_is_told_on_one_line(tmp_path: Path) -> None:
+    (tmp_path / "latin.md").write_bytes(b"\xff")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for settings, word in (
+        ({"title": "{% if false %}x{% endif %}"}, "title"),
+        ({"body": "{{ 'ab' | ljust }}"}, "body"),
+        ({"body": "{{ 1 | divided_by: 0 }}"}, "body"),
+        ({"body": "{{ 99999999999999 | date: '%Y' }}"}, "body"),
+        ({"body": "x" * 40_000}, "the body"),
+        ({"file": "latin.md"}, "file"),
+        ({"file": "folder"}, "file"),
+        ({"file": "file/below"}, "file"),
+        ({"file": "x" * 300}, "file"),
+    ):
+        with pytest.raises(ValueError, match=f"^{word}") as found:
+            text_of(tmp_path, schedule(**settings))
+        assert "\n" not in str(found.value)

@@ -7,6 +7,7 @@ from symphony.domain import (
     MAX_REVIEWER_REMARKS,
     PATTERNS_ONLY,
     CheckRun,
+    KeptFile,
     ReviewerRemark,
     ReviewerVerdict,
     Verification,
@@ -125,3 +126,29 @@ def test_secrets_in_remarks_are_masked() -> None:
         reviewer="critic", approves=False, remarks=(ReviewerRemark(file=secret, text=secret),)
     )
     assert secret not in repr(Verification(head="abc", reviewer=verdict).masked(PATTERNS_ONLY))
+
+
+@pytest.mark.parametrize(
+    ("check", "result"),
+    [(OK, "passed"), (BAD, "failed"), (OLD, "base_failed"), (LATE, "not_done"), (SKIPPED, "skipped")],
+)
+def test_a_check_has_one_word_for_its_end(check: CheckRun, result: str) -> None:
+    assert check.result == result
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("reports/junit.xml", "reports%2Fjunit.xml"),
+        ("../a b", "%2E.%2Fa%20b"),
+        ("\udcff", "%3F"),
+    ],
+)
+def test_a_kept_file_has_a_name_that_leads_nowhere_else(name: str, file: str) -> None:
+    assert KeptFile(name=name).file == file
+
+
+def test_long_names_of_kept_files_are_told_apart() -> None:
+    first, second = (KeptFile(name="a" * 1_000 + end).file for end in "xy")
+    assert first != second
+    assert len(first) == len(second) < 256

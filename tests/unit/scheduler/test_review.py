@@ -104,4 +104,5 @@ def test_the_comment_quotes_each_line_as_data() -> None:
         "Keep it",
     ]
     assert review_comment(HEAD, " ", ()) == ""
+    assert review_comment(HEAD, "", (gone,)).count("\n\n") == 2
     assert "approved" in review_comment(HEAD, "Good", (), sends_back=False)

@@ -83,7 +83,7 @@ def test_labels_and_states_of_rules_are_compared_without_case(parse: "Parse") ->
             'verify.reviewer "crtic" is no agent',
             "critic",
         ),
-        ("verify: 5", 4, "verify must be a map", ""),
+        ("verify: 5", 3, "verify must be a map", ""),
         ("agents:\n  Fast: {kind: codex}", 4, "agents.Fast is no name for an agent", "a-z"),
         ("agents:\n  a/b: {kind: codex}", 4, "agents.a/b is no name for an agent", "a-z"),
         ("agents:\n  a: codex", 4, "agents.a must be a map", "kind first"),

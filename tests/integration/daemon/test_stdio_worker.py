@@ -181,7 +181,7 @@ async def test_an_agent_that_ignores_everything_ends_with_its_killed_worker(proj
 
 PRINTS_HELLO = """
 import sys, time, symphony
-from symphony.daemon.frames import Ended, FrameEncoder, Hello, Ping, Stop
+from symphony.daemon.frames import RunOutcome, FrameEncoder, Hello, Ping, Stop
 from symphony.scheduler import Outcome, OutcomeKind
 encoder, out = FrameEncoder(), sys.stdout.buffer
 out.write(encoder.encode(Hello(version={version})))
@@ -302,7 +302,7 @@ async def test_a_worker_that_takes_frames_too_slowly_ends_and_none_are_kept_for_
     assert "too slow" in ended.outcome.failure.message
 
 
-SAYS_IT_ENDED = "out.write(encoder.encode(Ended(outcome=Outcome(kind=OutcomeKind.CANCELED))))"
+SAYS_IT_ENDED = "out.write(encoder.encode(RunOutcome(outcome=Outcome(kind=OutcomeKind.CANCELED))))"
 GOES_ON = "while True: out.write(encoder.encode(Ping())); out.flush(); time.sleep(0.05)"
 
 

@@ -33,7 +33,7 @@ def relay(path: str, place: str, command: str) -> int:
         try:
             connection.connect(path)
             connection.sendall(
-                json.dumps({"message": "Run", "place": place, "command": command}).encode() + b"\n"
+                json.dumps({"message": "RunCommand", "place": place, "command": command}).encode() + b"\n"
             )
         except OSError as error:
             _write(2, f"the bridge to Ray cannot be reached: {error.strerror}\n".encode())

@@ -110,7 +110,7 @@ async def test_a_relay_carries_both_ways_and_returns_the_exit_code(tmp_path: Pat
             stderr=asyncio.subprocess.PIPE,
         )
         stdout, stderr = await relay.communicate(b"text" * 100_000)
-    assert asked == {"message": "Run", "place": "place-1", "command": "cat"}
+    assert asked == {"message": "RunCommand", "place": "place-1", "command": "cat"}
     assert (stdout, stderr, relay.returncode) == (b"TEXT" * 100_000, b"problem", 7)
 
 

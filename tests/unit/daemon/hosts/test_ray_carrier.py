@@ -94,10 +94,10 @@ while True:
     line = connections[-1].makefile("rb").readline()
     with open(log, "ab") as file:
         file.write(line)
-    answers, is_place = connections[-1].makefile("wb", 0), b'"Place"' in line
+    answers, is_place = connections[-1].makefile("wb", 0), b'"PlaceActor"' in line
     if is_place:
         placed = {"message": "Placed", "place": "p", "node": str(os.getpid()), "node_id": "1", "python": "/p"}
-        answer = {"message": "Waiting", "reason": "full", "slots": 1} if fate == "killed" else placed
+        answer = {"message": "ActorWaiting", "reason": "full", "slots": 1} if fate == "killed" else placed
         answers.write(json.dumps(answer).encode() + b"\\n")
     if is_place and fate != "silent":
         connections[-1].recv(1)  # until the daemon gives it up
@@ -106,7 +106,7 @@ while True:
         connections[-1].shutdown(socket.SHUT_RDWR)
         signal.pause()
     if fate != "silent":
-        answers.write(b'{"message": "Ended"}\\n')
+        answers.write(b'{"message": "ActorEnded"}\\n')
         connections[-1].shutdown(socket.SHUT_RDWR)
 """
 """It serves one connection after the other, and the name of its node is its process id."""
@@ -132,7 +132,7 @@ async def test_a_bridge_that_does_not_say_that_it_ended_an_actor_is_not_asked_ag
     ):
         pass
     (asked,) = (tmp_path / "log").read_text().splitlines()
-    assert json.loads(asked)["message"] == "Place"
+    assert json.loads(asked)["message"] == "PlaceActor"
 
 
 @pytest.mark.asyncio
@@ -149,7 +149,7 @@ async def test_a_killed_bridge_leaves_no_actor_that_waits_for_a_run_that_was_sto
             await waits.wait()
             tasks.cancel_scope.cancel()
     asked = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [one["message"] for one in asked] == ["Place", "EndPlace"]
+    assert [one["message"] for one in asked] == ["PlaceActor", "EndPlace"]
     assert asked[0]["name"] == asked[1]["name"]
 
 

@@ -297,6 +297,7 @@ class ForgejoDesk(Desk):
     can = frozenset(
         {
             "creates",
+            "knows_states",
             "description",
             "labels",
             "blockers",

@@ -372,6 +372,7 @@ class GithubDesk(Desk):
     can = frozenset(
         {
             "creates",
+            "knows_states",
             "description",
             "labels",
             "blockers",

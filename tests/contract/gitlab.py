@@ -281,7 +281,17 @@ class GitlabDesk(Desk):
     todo, doing, done = "Todo", "In Progress", "Done"
     page, batch = 100, 100
     can = frozenset(
-        {"creates", "description", "labels", "blockers", "hold_back", "move", "timestamps", "conditional"}
+        {
+            "creates",
+            "knows_states",
+            "description",
+            "labels",
+            "blockers",
+            "hold_back",
+            "move",
+            "timestamps",
+            "conditional",
+        }
     )
     paging_faults = frozenset({PagingFault.REPEATED, PagingFault.ELSEWHERE})
     vendor: GitlabVendor
@@ -398,7 +408,7 @@ class GitlabOwnStatesDesk(GitlabDesk):
     """States by opened and closed, as files of the reference have it; behind a proxy that shows no `Link`."""
 
     todo, doing, done = "opened", "opened", "closed"
-    can = frozenset({"creates", "description", "labels", "timestamps", "conditional"})
+    can = frozenset({"creates", "knows_states", "description", "labels", "timestamps", "conditional"})
     paging_faults = frozenset({PagingFault.REPEATED})
 
     @override

@@ -326,6 +326,7 @@ class LinearDesk(Desk):
     can = frozenset(
         {
             "creates",
+            "knows_states",
             "priority",
             "description",
             "labels",

@@ -254,7 +254,18 @@ class RedmineDesk(Desk):
     kind = "redmine"
     todo, doing, done = "New", "In Progress", "Closed"
     page, batch = 100, 100
-    can = frozenset({"creates", "description", "blockers", "hold_back", "move", "timestamps", "conditional"})
+    can = frozenset(
+        {
+            "creates",
+            "knows_states",
+            "description",
+            "blockers",
+            "hold_back",
+            "move",
+            "timestamps",
+            "conditional",
+        }
+    )
     paging_faults = frozenset({PagingFault.REPEATED, PagingFault.NO_CURSOR})
     malformed = ("title", "status")
     vendor: RedmineVendor

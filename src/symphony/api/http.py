@@ -248,10 +248,10 @@ def new_issue(given: NewIssue) -> NewIssue:
         RequestError: 400: the title is empty, or something is too long.
     """
     labels = tuple(filter(None, (plain_text(label).strip() for label in given.labels)))
-    if any(len(text) > MAX_STATE_CHARS for text in (*labels, given.state or "", given.skill or "")):
+    if any(len(text) > MAX_STATE_CHARS for text in (*given.labels, given.state or "", given.skill or "")):
         raise RequestError(400, "bad_request", f"a name has at most {MAX_STATE_CHARS} characters")
-    title = one_line(plain_text(given.title).strip(), MAX_ISSUE_TITLE_CHARS + 1)
-    if not 0 < len(title) <= MAX_ISSUE_TITLE_CHARS:
+    title = one_line(plain_text(given.title).strip(), MAX_ISSUE_TITLE_CHARS)
+    if not title or len(given.title) > MAX_ISSUE_TITLE_CHARS:
         raise RequestError(400, "bad_request", f"a title has 1 to {MAX_ISSUE_TITLE_CHARS} characters")
     if len(given.body) > MAX_ISSUE_BODY_CHARS:
         raise RequestError(400, "bad_request", f"a body has at most {MAX_ISSUE_BODY_CHARS} characters")

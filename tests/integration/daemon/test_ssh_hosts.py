@@ -453,7 +453,8 @@ send(Report(report=report))
 forged = {"issue_id": "9", "issue_identifier": "SYM-9", "text": "SECRET"}
 send(Logged(level="info", event="work_ready", fields=forged))
 delivered = DeliveredBranch(branch="alice/feature", head=made, commits=9, pushed=True)
-send(RunOutcome(outcome=Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, commented=True)))
+outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, commented=True)
+send(RunOutcome(outcome=outcome))
 """
 REPORTS = "send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, facts=RunFacts({}))))"
 

@@ -66,11 +66,9 @@ async def test_an_issue_that_people_moved_stays_where_they_put_it(desk: Desk) ->
     assert (again.id, normalise_state(again.state)) == (issue.id, normalise_state(desk.done))
 
 
-@pytest.mark.needs("creates")
+@pytest.mark.needs("creates", "knows_states")  # Jira tells which states there are only of an issue
 async def test_an_unknown_state_creates_nothing(desk: Desk) -> None:
     new = replace(wanted(desk), state="Nowhere")
-    if desk.kind == "jira":
-        pytest.skip("Jira tells which states there are only of an issue")
     with pytest.raises(TrackerError):
         await desk.tracker.create_issue(new, key=KEY, since=LONG_AGO)
     assert desk.created == [] or "project" in str(desk.provider().get("states"))

@@ -27,7 +27,8 @@ _WORK: list[dict[str, Any]] = [
 ]
 _FAIL_ONCE = {"run": "test -e ../../tried || { touch ../../tried; exit 1; }"}
 _RETRIED = {FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN}
-_NOTES = """umask 077; cat >"$0/draft.$$" && mv "$0/draft.$$" "$0/note.$$" """
+# A daemon that dies while it hands a notification over gives nothing.
+_NOTES = """umask 077; cat >"$0/draft.$$" && test -s "$0/draft.$$" && mv "$0/draft.$$" "$0/note.$$" """
 _MALFORMED = "---\nname: broken\n---\n# No description\n"
 
 

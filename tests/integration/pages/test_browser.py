@@ -388,7 +388,7 @@ def test_a_person_comments_on_a_line_and_decides(
         page.wait_for_url("**/diff?file=0#f0o17")
         assert operator.edits[-1][2].add is not None
         page.get_by_role("link", name="All of the change").click()
-        page.get_by_label("What is to be said about all of it").fill("Almost")
+        page.get_by_label("Comment on the whole change").fill("Almost")
         page.get_by_role("button", name="Send back").click()
         expect(page.get_by_text("so it will be")).to_be_visible()
         page.goto(f"{address}/issues/WEB-118/diff")

@@ -194,7 +194,7 @@ def test_keys_lead_to_what_a_card_offers_and_decide_nothing(
         page.keyboard.press("Escape")
         page.keyboard.press("s")
         expect(page.get_by_role("button", name="Send back")).to_be_focused()
-        text = page.get_by_label("What is to be said about all of it")
+        text = page.get_by_label("Comment on the whole change")
         text.fill("")
         text.press_sequentially("das?/jk")
         expect(text).to_have_value("das?/jk")

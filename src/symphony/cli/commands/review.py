@@ -63,7 +63,7 @@ not answer.
     metavar="FILE:LINE TEXT",
     help="A comment on a line, which is quoted.",
 )
-@click.option("--message", metavar="TEXT", help="What is to be said about all of it.")
+@click.option("--message", metavar="TEXT", help="Comment on the whole change.")
 @text_file_option
 @click.option("--send-back", "decision", flag_value="send_back", help="Have it changed.")
 @click.option("--approve", "decision", flag_value="approve", help="Have it merged.")

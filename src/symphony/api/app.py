@@ -414,12 +414,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _refused(request: Request, error: RequestError, access: Access) -> Response:
-    path = form_path(request.scope["path"])
-    if (
-        error.code in _SIGN_IN_LOST
-        and request.method == "POST"
-        and path.startswith(f"{routes.ACTIONS_PATH}/")
-    ):
+    acts = form_path(request.scope["path"]).startswith(f"{routes.ACTIONS_PATH}/")
+    if acts and error.code in _SIGN_IN_LOST and request.method == "POST":
         fields = await sent_fields(request)
         if any(map(fields.get, TYPED)):
             return unsent_page(error, request.scope, fields, csrf=access.csrf(request) or "")

@@ -155,6 +155,7 @@ from symphony.scheduler.review import ReviewDecision as ReviewDecision
 from symphony.scheduler.review import ReviewFacts as ReviewFacts
 from symphony.scheduler.review import ReviewRefusal as ReviewRefusal
 from symphony.scheduler.review import approval_way as approval_way
+from symphony.scheduler.review import hindrance_of as hindrance_of
 from symphony.scheduler.review import judge_review as judge_review
 from symphony.scheduler.review import review_comment as review_comment
 from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR

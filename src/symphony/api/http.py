@@ -128,6 +128,7 @@ def small_page(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
 <title>{escape(title)} - Symphony</title>
 </head>
 <body>

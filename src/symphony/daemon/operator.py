@@ -209,6 +209,11 @@ class ServiceOperator(Observer):
         if isinstance(event, WakeAsked) and event.reason == _REFRESH_REASON:
             self._refresh_posted = False
 
+    @override
+    def comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        del kind, comment_id, fingerprint
+        self._tasks.changed(issue_id)
+
     # --- questions ---------------------------------------------------------------------------------------
 
     def _snapshot(self) -> answers.Snapshot:
@@ -294,7 +299,6 @@ class ServiceOperator(Observer):
         answer = await self._tasks.read(
             context,
             issue_id,
-            version=tuple(one.since_wall_ms for one in unsent),
             paused=circuit_state(state, snapshot.now_ms) is CircuitState.OPEN,
         )
         known = answers.find_issue(state, identifier)

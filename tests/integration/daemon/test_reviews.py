@@ -185,7 +185,7 @@ async def test_two_people_with_the_forms_open_decide_once_and_keep_what_they_wro
 
 
 async def test_a_comment_on_a_line_that_is_gone_is_refused_and_shown_again(project: Project) -> None:
-    shorter = [{"write": "app.py", "text": "x = 1\n"}, {"commit": "Shorten it"}, REVIEW]
+    shorter: list[dict[str, Any]] = [{"write": "app.py", "text": "x = 1\n"}, {"commit": "Shorten it"}, REVIEW]
     async with ready(project) as served, browser(project) as lea:
         await lea.get(PAGE)
         opened = review_form((await lea.get(f"{PAGE}?file=0&at=n2")).text)

@@ -246,7 +246,9 @@ class WorkspaceSettings(Section):
         "a push without any headway for so long is ended and tried again; more for a remote whose hooks "
         "work longer without a word",
     )
-    keep_dirty: Flag = live(True, "keep a workspace that holds uncommitted work, even when its issue is over")
+    keep_dirty: Flag = live(
+        True, "keep a workspace that holds uncommitted work, even when its issue is closed"
+    )
     isolation: Literal["none", "bwrap"] = session(
         "none",
         "`bwrap` encloses agents: the workspace can be written to, everything else only read, and other "

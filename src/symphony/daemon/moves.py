@@ -180,5 +180,5 @@ def _failure(error: Exception) -> Failure:
         category=Category.TRACKER_REQUEST,
         blame=Blame.TRACKER,
         message=f"not moved within {TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
-        hint="move the issue by hand; the work goes on",
+        hint="move the issue by hand; the work continues",
     )

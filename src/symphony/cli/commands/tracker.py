@@ -342,7 +342,7 @@ def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> 
     if "active" not in keys and not any(state.found and "active" in state.roles for state in states):
         yield TrackerProblem(
             severity="error",
-            message=f"{tracker.kind} has none of the states that are active by default",
+            message=f"{tracker.kind} has none of the default active states",
             hint=f"set tracker.active_states; {listed}",
         )
 

@@ -155,7 +155,7 @@ async def move_now(
 
 
 async def _move(context: RuntimeContext, issue: Issue, state: str, *, hint: str) -> None:
-    """Move an issue, and see where it is then. `hint` says what to do where the tracker moves no issues."""
+    """Move an issue and read its state back. `hint` says what to do if the tracker cannot move issues."""
     tracker, kind = context.tracker, context.settings.tracker.kind
     if not isinstance(tracker, MovingCapability):
         raise TrackerError(

@@ -243,14 +243,14 @@ class WorkspaceSettings(Section):
     )
     push_stall_timeout_ms: Positive = live(
         60_000,
-        "a push without progress for this time is ended and tried again; raise it if hooks of the remote work "
-        "longer without output",
+        "a push without progress for this time is ended and tried again; raise it if hooks of the remote "
+        "work longer without output",
     )
     keep_dirty: Flag = live(True, "keep a workspace with uncommitted work, even when its issue is closed")
     isolation: Literal["none", "bwrap"] = session(
         "none",
-        "`bwrap` confines agents: they can write to the workspace, only read everything else, and not see other "
-        "workspaces",
+        "`bwrap` confines agents: they can write to the workspace, only read everything else, and not see "
+        "other workspaces",
     )
     network: Literal["open", "closed"] = session(
         "open",

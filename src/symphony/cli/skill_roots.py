@@ -9,19 +9,11 @@ from typing import Any
 
 import click
 
+from symphony import config
 from symphony.agents.registry import skill_places
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workflow
 from symphony.cli.repository import git, uncommitted_skills
-from symphony.config import (
-    AgentSettings,
-    NamedAgent,
-    SkillsSettings,
-    Variables,
-    WorkflowError,
-    WorkspaceSettings,
-    read_workflow_file,
-)
 from symphony.daemon.admission import judge
 from symphony.daemon.context import skill_options
 from symphony.domain import Failure, SymphonyError
@@ -143,7 +135,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     base = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
     agent, clones, agents = agent_sections(workflow, environment)
     section = agent.skills
-    options = _bound(agent)
+    options = skill_options(section, agent.phases.default)
     return SkillsContext(
         workspace=base,
         below=os.path.relpath(base),
@@ -155,7 +147,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     )
 
 
-def _listed(agents: Iterable[NamedAgent]) -> frozenset[str]:
+def _listed(agents: Iterable[config.NamedAgent]) -> frozenset[str]:
     try:
         return skill_places(agents)
     except SymphonyError:  # the package of an agent is missing; `symphony check` says so
@@ -176,13 +168,9 @@ def repository_top(directory: Path) -> Path:
     return directory
 
 
-def _bound(agent: AgentSettings) -> SkillOptions:
-    return skill_options(agent.skills, agent.phases.default)
-
-
 def agent_sections(
     workflow: Path | None, environment: Mapping[str, str]
-) -> tuple[AgentSettings, WorkspaceSettings | None, tuple[NamedAgent, ...]]:
+) -> tuple[config.AgentSettings, config.WorkspaceSettings | None, tuple[config.NamedAgent, ...]]:
     """`agent`, `workspace` and the agents of a workflow file, whatever else is wrong with it.
 
     The defaults of `agent` where it has none; `workspace` is `None` where it is not known. What the
@@ -196,27 +184,27 @@ def agent_sections(
         CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
     """
     try:
-        enabled = Variables.of(environment).agent_skills_enabled
+        enabled = config.Variables.of(environment).agent_skills_enabled
     except ValueError as error:
         hint = "set it to true or false, or unset it"
         message = "SYMPHONY_AGENT_SKILLS_ENABLED must be true or false"
         raise CommandError.of(message, hint=hint, code=ExitCode.CONFIGURATION) from error
-    skills = SkillsSettings(enabled=SkillsSettings().enabled if enabled is None else enabled)
-    defaults, file = AgentSettings(skills=skills), workflow or nearest_workflow()
+    skills = config.SkillsSettings(enabled=config.SkillsSettings().enabled if enabled is None else enabled)
+    defaults, file = config.AgentSettings(skills=skills), workflow or nearest_workflow()
     if workflow is None and not file.exists():
         return defaults, None, ()
     try:
-        judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)
-    except WorkflowError as error:
+        judgement = judge(config.read_workflow_file(file), environment=environment, acknowledged=None)
+    except config.WorkflowError as error:
         if workflow is not None:
             raise CommandError(error.failure, code=ExitCode.CONFIGURATION) from error
         failure = error.failure
     else:
         agent = judgement.sections.get("agent")
-        if isinstance(agent, AgentSettings):
+        if isinstance(agent, config.AgentSettings):
             workspace = judgement.sections.get("workspace")
             agents = tuple(judgement.agents.values())
-            return agent, workspace if isinstance(workspace, WorkspaceSettings) else None, agents
+            return agent, workspace if isinstance(workspace, config.WorkspaceSettings) else None, agents
         failure = judgement.failures[0]
     place = "" if failure.where is None else f"{failure.where}: "
     warn(f"{place}{failure.message}; the defaults of agent hold")
@@ -230,10 +218,10 @@ def agent_failures(workflow: Path | None, environment: Mapping[str, str]) -> tup
     """
     file = workflow or nearest_workflow()
     try:
-        judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)
-    except WorkflowError as error:
+        judgement = judge(config.read_workflow_file(file), environment=environment, acknowledged=None)
+    except config.WorkflowError as error:
         return error.failures if file.exists() else ()
-    if isinstance(judgement.sections.get("agent"), AgentSettings):
+    if isinstance(judgement.sections.get("agent"), config.AgentSettings):
         keys = ("agent.instructions", "agent.phases")
         return tuple(one for one in judgement.failures if one.message.startswith(keys))
     return tuple(one for one in judgement.failures if one.message.startswith("agent")) or judgement.failures

@@ -648,7 +648,9 @@ def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary,
     """Commit a skill on a new branch of the repository, so that it can be reviewed there."""
     author()
     skill = library.in_use.store.skill(name)
-    _refuse_secrets(skill, library)
+    if any(one.code == "secret" for one in gate(None, skill.text, library.in_use.mask)):
+        hint = f"take it out: symphony library edit {name}"
+        raise CommandError.of(f"{name} has a secret, and a commit would show it", hint=hint)
     repository, base_branch = _repository(library)
     path = f"{library.settings.skills.path}/{skill.name}/{_FILE_NAME}"
     branch = branch or f"skill/{skill.name}-v{skill.version}"
@@ -670,12 +672,6 @@ def _repository(library: OpenLibrary) -> tuple[Path, str | None]:
         return repository_top(library.workflow.absolute().parent), None
     local = local_repository(workspace.repo or "")
     return local or repository_top(library.workflow.absolute().parent), workspace.base_branch
-
-
-def _refuse_secrets(skill: LibrarySkill, library: OpenLibrary) -> None:
-    if any(one.code == "secret" for one in gate(None, skill.text, library.in_use.mask)):
-        hint = f"take it out: symphony library edit {skill.name}"
-        raise CommandError.of(f"{skill.name} has a secret, and a commit would show it", hint=hint)
 
 
 class _Repository:

@@ -24,26 +24,7 @@ from rich.table import Table
 from symphony.api.models import SkillOutcomes, SkillVersionFigures, wall_text
 from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
 from symphony.characters import visible
-from symphony.cli.documents import (
-    FolderElsewhere,
-    FoundSkill,
-    HiddenSkill,
-    MovedSkill,
-    NewSkill,
-    ShownSkill,
-    SkillBlock,
-    SkillDetail,
-    SkillFolder,
-    SkillHits,
-    SkillListing,
-    SkillProblems,
-    SkillRoot,
-    SkillsExported,
-    SkillsImported,
-    SkillSource,
-    SkillsReport,
-    UnlistedSkill,
-)
+from symphony.cli import documents
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.formatting import cell, console_for, print_blocks, table
 from symphony.cli.journal import journal_to_read
@@ -139,7 +120,7 @@ def new(
     _refuse_taken(name, root, place)
     path = _written(place, root, name, description or None, when)
     if as_json:
-        print_json(NewSkill(name=name, path=str(path), scope="user" if user else "project"))
+        print_json(documents.NewSkill(name=name, path=str(path), scope="user" if user else "project"))
         return
     click.echo(f"{name}  {path}")
     if not user:
@@ -266,7 +247,7 @@ def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_js
         place = replace(place, options=replace(place.options, validation=Validation.STRICT))
     found = place.load()
     if as_json:
-        print_json(SkillProblems(problems=found.problems))
+        print_json(documents.SkillProblems(problems=found.problems))
     else:
         problems = [one for one in found.problems if info or one.severity is not Severity.INFO]
         lines = github_lines if github else text_lines
@@ -396,7 +377,7 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
         outcomes = read_skill_outcomes(reader, library, library_key(journal.parent), since_wall_ms=since_ms)
     if as_json:
         skills = tuple(map(skill_uses, found))
-        print_json(SkillsReport(since=wall_text(since_ms), skills=skills, outcomes=outcomes))
+        print_json(documents.SkillsReport(since=wall_text(since_ms), skills=skills, outcomes=outcomes))
     elif found:
         _show(found, outcomes)
     else:
@@ -412,7 +393,7 @@ def _show(found: Sequence[SkillReport], outcomes: SkillOutcomes) -> None:
             str(one.listed),
             str(one.seen),
             str(one.outcomes.get(_SUCCEEDED, 0)),
-            cell(_otherwise(one.outcomes)),
+            cell(", ".join(f"{number} {end}" for end, number in one.outcomes.items() if end != _SUCCEEDED)),
             str(one.versions),
             datetime.fromtimestamp(one.last_used_wall_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M"),
         )
@@ -453,11 +434,6 @@ def _versions_table(versions: Sequence[SkillVersionFigures]) -> Table:
             f"{one.tokens:,.0f}",
         )
     return rows
-
-
-def _otherwise(outcomes: Mapping[str, int]) -> str:
-    others = [f"{number} {outcome}" for outcome, number in outcomes.items() if outcome != _SUCCEEDED]
-    return ", ".join(others)
 
 
 _EPILOG = """\b
@@ -513,13 +489,13 @@ class Moved:
     problems: tuple[Problem, ...] = ()
 
 
-def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsExported:
+def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> documents.SkillsExported:
     """What became of the skills, each outcome in the order of the source."""
 
-    def those(outcome: InstallOutcome) -> tuple[MovedSkill, ...]:
-        return tuple(MovedSkill.of(one) for one in moves if one.outcome is outcome)
+    def those(outcome: InstallOutcome) -> tuple[documents.MovedSkill, ...]:
+        return tuple(documents.MovedSkill.of(one) for one in moves if one.outcome is outcome)
 
-    return SkillsExported(
+    return documents.SkillsExported(
         target=str(target),
         dry_run=dry_run,
         created=those(InstallOutcome.CREATED),
@@ -769,12 +745,13 @@ def import_(
         moves = _moved(_chosen(found, names, opened), root, place, force=force, dry_run=dry_run)
     if as_json:
         folders_found = tuple(
-            SkillFolder(folder=folder, found=count, skipped=bad) for folder, count, bad in _folders(found)
+            documents.SkillFolder(folder=folder, found=count, skipped=bad)
+            for folder, count, bad in _folders(found)
         )
         print_json(
-            SkillsImported(
+            documents.SkillsImported(
                 **structs.asdict(exported(moves, root, dry_run=dry_run)),
-                source=SkillSource(from_=opened.shown, commit=opened.commit),
+                source=documents.SkillSource(from_=opened.shown, commit=opened.commit),
                 folders=folders_found,
             )
         )
@@ -905,21 +882,23 @@ def listing(
     uncommitted: Iterable[str],
     elsewhere: Iterable[UnseenFolder] = (),
     digests: Mapping[str, str] = _NONE,
-) -> SkillListing:
+) -> documents.SkillListing:
     """All skills; `digests` are SHA-256 in hex by the paths of files."""
-    return SkillListing(
-        roots=tuple(SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
+    return documents.SkillListing(
+        roots=tuple(documents.SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
         skills=tuple(_shown(skill, block, options, digests.get(skill.path)) for skill in found.skills),
-        shadowed=tuple(HiddenSkill.of(one) for one in found.shadowed),
+        shadowed=tuple(documents.HiddenSkill.of(one) for one in found.shadowed),
         problems=found.problems,
         uncommitted=tuple(sorted(uncommitted)),
-        elsewhere=tuple(FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
+        elsewhere=tuple(documents.FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
     )
 
 
-def _shown(skill: Skill, block: CatalogBlock, options: SkillOptions, sha256: str | None) -> ShownSkill:
+def _shown(
+    skill: Skill, block: CatalogBlock, options: SkillOptions, sha256: str | None
+) -> documents.ShownSkill:
     included = not options.include or skill.name in options.include
-    return ShownSkill.of(
+    return documents.ShownSkill.of(
         skill,
         enabled=options.enabled
         and included
@@ -930,12 +909,14 @@ def _shown(skill: Skill, block: CatalogBlock, options: SkillOptions, sha256: str
     )
 
 
-def block_document(found: SkillSet, block: CatalogBlock) -> SkillBlock:
+def block_document(found: SkillSet, block: CatalogBlock) -> documents.SkillBlock:
     """What goes into a prompt."""
-    return SkillBlock(
+    return documents.SkillBlock(
         block=block.text,
         listed=tuple(block.listed),
-        dropped=tuple(UnlistedSkill(name=one.name, reason=one.reason.value) for one in block.dropped),
+        dropped=tuple(
+            documents.UnlistedSkill(name=one.name, reason=one.reason.value) for one in block.dropped
+        ),
         shortened=tuple(block.shortened),
         problems=found.problems,
     )
@@ -943,7 +924,7 @@ def block_document(found: SkillSet, block: CatalogBlock) -> SkillBlock:
 
 def detail(
     workspace: Path, found: SkillSet, name: str, block: CatalogBlock, options: SkillOptions
-) -> SkillDetail | None:
+) -> documents.SkillDetail | None:
     """One skill with what it hides, what is wrong with it, and its text; `None` where none has this name."""
     skill = next((one for one in found.skills if one.name == name), None)
     if skill is None:
@@ -954,7 +935,7 @@ def detail(
     except ContentError:
         content = None
     sha256 = skill_digests(workspace, [skill], options).get(skill.path)
-    return SkillDetail(
+    return documents.SkillDetail(
         **structs.asdict(_shown(skill, block, options, sha256)),
         file=str(found.file(skill)),
         shadows=tuple(one.path for one in found.shadowed if one.by == skill.path),
@@ -973,12 +954,12 @@ def hits_document(
     options: SkillOptions,
     *,
     digests: Mapping[str, str] = _NONE,
-) -> SkillHits:
+) -> documents.SkillHits:
     """What a search finds, the best first."""
-    return SkillHits(
+    return documents.SkillHits(
         query=query,
         hits=tuple(
-            FoundSkill(
+            documents.FoundSkill(
                 **structs.asdict(_shown(hit.skill, block, options, digests.get(hit.skill.path))),
                 score=hit.score,
             )
@@ -1067,7 +1048,7 @@ def print_folders(folders: Iterable[tuple[str, int, int]]) -> None:
     print_blocks(console_for(), rows)
 
 
-def detail_lines(skill: SkillDetail, found: SkillSet, below: str) -> Iterator[str]:
+def detail_lines(skill: documents.SkillDetail, found: SkillSet, below: str) -> Iterator[str]:
     """The fields, the problems, then at most 500 lines of text in which nothing steers a terminal."""
     for name in _FIELDS:
         value = getattr(skill, name)

@@ -11,18 +11,8 @@ import structlog
 from cachetools import FIFOCache
 from typing_extensions import override
 
-from symphony import to_thread
+from symphony import domain, to_thread
 from symphony.config import TrackerSettings
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    SymphonyError,
-    ToolResult,
-    ToolSpec,
-    normalise_state,
-)
 from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, TrackerError
 from symphony.trackers.markdown.board import Board, IssueNumbers
 from symphony.trackers.markdown.comments import (
@@ -76,7 +66,7 @@ class MarkdownTracker:
         self._read_limit_s = read_limit_s
         self._rest = rest
         self._read_s = 0.0
-        self._skipped: tuple[Failure, ...] = ()
+        self._skipped: tuple[domain.Failure, ...] = ()
         self._logged: dict[str, frozenset[str]] = {}
         self._watched_issues: FIFOCache[str, None] = FIFOCache(_MAX_WATCHED_ISSUES)
         # Own limiters: reads that hang on a dead disk, and writes that wait for a lock, must not use up the
@@ -87,12 +77,12 @@ class MarkdownTracker:
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
-    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[domain.Issue]:
         """Issues in these states, in the order of their ids; malformed files are skipped and logged.
 
         Issues in states that no setting names are reported with them: nothing else would tell of them.
         """
-        wanted = {normalise_state(state) for state in states if state.strip()}
+        wanted = {domain.normalise_state(state) for state in states if state.strip()}
         if not wanted:
             return ()
         started_s = anyio.current_time()
@@ -100,7 +90,7 @@ class MarkdownTracker:
         self._read_s = anyio.current_time() - started_s
         found = {issue.state for issue in snapshot.issues}  # few, beside thousands of issues
         unnamed = {state for state in found if not self.config.names(state)}
-        asked = {state for state in found if normalise_state(state) in wanted}
+        asked = {state for state in found if domain.normalise_state(state) in wanted}
         self._skipped = (
             *(problem.failure for problem in snapshot.problems.values()),
             *(
@@ -117,7 +107,7 @@ class MarkdownTracker:
         self._log_problems("", self._skipped)
         return tuple(issue for issue in snapshot.issues if issue.state in asked)
 
-    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[domain.Issue]:
         """Current snapshots; a missing file is omitted, a malformed one fails the call."""
         if not ids:
             return ()
@@ -126,7 +116,7 @@ class MarkdownTracker:
             raise TrackerError(problem.failure, culprits=frozenset(snapshot.problems))
         return snapshot.issues
 
-    def skipped(self) -> Sequence[Failure]:
+    def skipped(self) -> Sequence[domain.Failure]:
         """The malformed files of the last listing, then the issues in states that no setting names."""
         return self._skipped
 
@@ -134,23 +124,23 @@ class MarkdownTracker:
         """None: files need no credentials."""
         return frozenset()
 
-    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+    def agent_tool_specs(self) -> tuple[domain.ToolSpec, ...]:
         """`board_show`, `board_comment` and `board_move`, for the session's own issue."""
         states = {"type": "string", "enum": list(self.config.states)}
         return (
-            ToolSpec(
+            domain.ToolSpec(
                 name=SHOW,
                 description=(
                     "Show the issue you are working on as it is on the board, with its newest comments."
                 ),
                 input_schema=object_schema({}),
             ),
-            ToolSpec(
+            domain.ToolSpec(
                 name=COMMENT,
                 description="Add a comment in Markdown to the issue you are working on.",
                 input_schema=object_schema({"body": text_schema(MAX_BODY_CHARS)}),
             ),
-            ToolSpec(
+            domain.ToolSpec(
                 name=MOVE,
                 description="Move the issue you are working on to another state.",
                 input_schema=object_schema({"state": states}),
@@ -158,39 +148,41 @@ class MarkdownTracker:
         )
 
     async def execute_agent_tool(
-        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
-    ) -> ToolResult:
+        self, name: str, arguments: Mapping[str, Any], *, issue: domain.Issue
+    ) -> domain.ToolResult:
         """Run one of the tools on the session's own issue. Never raises."""
 
-        def run() -> ToolResult:
+        def run() -> domain.ToolResult:
             try:
                 return self._run_tool(name, arguments, issue)
-            except SymphonyError as error:
-                return ToolResult.error(error.failure.message, hint=error.failure.hint)
+            except domain.SymphonyError as error:
+                return domain.ToolResult.error(error.failure.message, hint=error.failure.hint)
             except Exception as error:  # noqa: BLE001 - an unanswered call would stall the session
-                return ToolResult.error(f"the tool failed: {type(error).__name__}")
+                return domain.ToolResult.error(f"the tool failed: {type(error).__name__}")
 
         return await to_thread.run_sync(run, limiter=self._writers)
 
-    def _run_tool(self, name: str, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
+    def _run_tool(self, name: str, arguments: Mapping[str, Any], issue: domain.Issue) -> domain.ToolResult:
         limits = {SHOW: {}, COMMENT: {"body": MAX_BODY_CHARS}, MOVE: {"state": MAX_STATE_CHARS}}
         if name not in limits:
-            return ToolResult.error(f"there is no tool {name[:80]!r}")
+            return domain.ToolResult.error(f"there is no tool {name[:80]!r}")
         if problem := argument_problem(arguments, **limits[name]):
             hint = f"states: {', '.join(self.config.states)}" if name == MOVE else None
-            return ToolResult.error(problem, hint=hint)
+            return domain.ToolResult.error(problem, hint=hint)
         if name == MOVE:
             moved = self._board.move(issue.id, arguments["state"])
-            return ToolResult.of({"issue": moved.issue_id, "before": moved.before, "state": moved.after})
+            return domain.ToolResult.of(
+                {"issue": moved.issue_id, "before": moved.before, "state": moved.after}
+            )
         found = self._board.find(issue.id)
         if name == COMMENT:
             comment_id = self._store.add(found.id, arguments["body"], author=AGENT)
-            return ToolResult.of({"issue": found.id, "comment": comment_id}, commented=True)
+            return domain.ToolResult.of({"issue": found.id, "comment": comment_id}, commented=True)
         return self._show(found)
 
-    def _show(self, issue: Issue) -> ToolResult:
+    def _show(self, issue: domain.Issue) -> domain.ToolResult:
         comments = self._store.read(issue.id)[0]
-        return ToolResult.of(
+        return domain.ToolResult.of(
             {
                 "id": issue.id,
                 "title": issue.title,
@@ -289,12 +281,12 @@ class MarkdownTracker:
             None if self.config.layout.can_create else f"{self.config.path} is the board of another program"
         )
 
-    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
         """Write a file with the key in its front matter, unless a file has it. Raises `TrackerError`."""
         del since  # all files are looked at
         draft = IssueDraft(title=new.title, state=new.state, description=new.body, labels=new.labels, key=key)
 
-        def create() -> Issue:
+        def create() -> domain.Issue:
             return self._board.create(draft, None if self.numbers is None else self.numbers())
 
         return await to_thread.run_sync(create, limiter=self._writers)
@@ -308,7 +300,7 @@ class MarkdownTracker:
         if issue_id not in self._board.store.listing().files:
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.config.path}")
 
-    def _log_problems(self, issue_id: str, failures: Iterable[Failure]) -> None:
+    def _log_problems(self, issue_id: str, failures: Iterable[domain.Failure]) -> None:
         """Log malformed files, each problem once until it is another one; `issue_id` is that of comments."""
         by_line = {failure.line: failure for failure in failures}
         for line in by_line.keys() - self._logged.pop(issue_id, frozenset()):
@@ -326,9 +318,9 @@ class MarkdownTracker:
                 return await to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._readers)
         except TimeoutError as error:
             raise TrackerError(
-                Failure(
-                    category=Category.TRACKER_REQUEST,
-                    blame=Blame.TRACKER,
+                domain.Failure(
+                    category=domain.Category.TRACKER_REQUEST,
+                    blame=domain.Blame.TRACKER,
                     message=f"{self.config.path}: not read within {self._read_limit_s:g} seconds",
                     hint="is the board on a network file system that hangs?",
                 )

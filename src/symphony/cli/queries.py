@@ -216,8 +216,8 @@ def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:
     folded = {name.casefold(): name for name in known}
     name = identifier.casefold()
     if len(meant := domain.issues_named(identifier, known)) > 1:
-        shown = ", ".join(map(domain.one_line, sorted(meant, key=domain.natural_order)))
-        hint = f"it may be {shown}: give one of them"
+        choice = ", ".join(map(domain.one_line, sorted(meant, key=domain.natural_order)))
+        hint = f"it may be {choice}: give one of them"
     elif name in folded:
         hint = f"did you mean {domain.one_line(folded[name])}? Identifiers are compared exactly"
     elif near := get_close_matches(name, folded, n=_SUGGESTIONS, cutoff=0.6):

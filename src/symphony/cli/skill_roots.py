@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from symphony import config
+from symphony import skills as agent_skills
 from symphony.agents.registry import skill_places
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workflow
@@ -17,18 +18,6 @@ from symphony.cli.repository import git, uncommitted_skills
 from symphony.daemon.admission import judge
 from symphony.daemon.context import skill_options
 from symphony.domain import Failure, SymphonyError
-from symphony.skills import (
-    CatalogBlock,
-    FolderElsewhere,
-    SkillOptions,
-    SkillSet,
-    hint_for,
-    load,
-    render,
-    skills_elsewhere,
-    unseen_in,
-    with_advice,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +35,7 @@ class SkillsContext:
 
     workspace: Path
     below: str
-    options: SkillOptions
+    options: agent_skills.SkillOptions
     pinned: bool = False
     cloned: bool = False
     base_branch: str | None = None
@@ -56,25 +45,29 @@ class SkillsContext:
         """The same for a phase of the work; `None` for that of the settings."""
         return self if phase is None else replace(self, options=replace(self.options, phase=phase))
 
-    def load(self) -> SkillSet:
+    def load(self) -> agent_skills.SkillSet:
         """The skills, also if `enabled` is off: the user asked to see them."""
         options = replace(self.options, enabled=True)
-        return with_advice(self.workspace, options, load(self.workspace, options))
+        return agent_skills.with_advice(self.workspace, options, agent_skills.load(self.workspace, options))
 
-    def block(self, skill_set: SkillSet) -> CatalogBlock:
+    def block(self, skill_set: agent_skills.SkillSet) -> agent_skills.CatalogBlock:
         """What a run would list; nothing if `enabled` is off."""
-        return render(skill_set, self.options) if self.options.enabled else CatalogBlock(text=None)
+        return (
+            agent_skills.render(skill_set, self.options)
+            if self.options.enabled
+            else agent_skills.CatalogBlock(text=None)
+        )
 
-    def elsewhere(self, skill_set: SkillSet) -> tuple[FolderElsewhere, ...]:
+    def elsewhere(self, skill_set: agent_skills.SkillSet) -> tuple[agent_skills.FolderElsewhere, ...]:
         """Folders with skills that sessions do not see; none if `enabled` is off."""
         if not self.options.enabled:
             return ()
-        return skills_elsewhere(self.workspace, self.options, skill_set, self.listed)
+        return agent_skills.skills_elsewhere(self.workspace, self.options, skill_set, self.listed)
 
-    def warn_of_elsewhere(self, skill_set: SkillSet) -> None:
+    def warn_of_elsewhere(self, skill_set: agent_skills.SkillSet) -> None:
         """Say which folders sessions do not see, and the setting that shows them."""
         if folders := self.elsewhere(skill_set):
-            warn(f"{unseen_in(folders)}; {hint_for(self.options, folders)}")
+            warn(f"{agent_skills.unseen_in(folders)}; {agent_skills.hint_for(self.options, folders)}")
 
     def uncommitted(self) -> frozenset[str]:
         """Paths of SKILL.md files, below the workspace, that no session sees before they are committed."""

@@ -17,7 +17,7 @@ from typing_extensions import override
 from symphony import domain
 from symphony.http import Flow, Query, Request
 from symphony.http.fields import dig, items
-from symphony.services.forgejo.profile import SERVICE, api_address
+from symphony.services.forgejo import SERVICE, api_address
 from symphony.services.pulls import ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import FORGEJO
 

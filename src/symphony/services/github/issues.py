@@ -17,7 +17,7 @@ from symphony.http import (
 )
 from symphony.http.fields import dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, graphql, operation
-from symphony.services.github.profile import SERVICE, graphql_address
+from symphony.services.github import SERVICE, graphql_address
 from symphony.services.issues import (
     CLOSED,
     PAGE,

@@ -19,7 +19,7 @@ from symphony import domain
 from symphony.http import FORBIDDEN, Flow, HttpResponse, Request
 from symphony.http.fields import dig, items, texts
 from symphony.http.graphql import error_codes, graphql, operation
-from symphony.services.github.profile import SERVICE, graphql_address
+from symphony.services.github import SERVICE, graphql_address
 from symphony.services.pulls import MAX_PAGES, ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import GITHUB
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from symphony import domain
 from symphony.http import Flow, Query, Request
 from symphony.http.fields import dig, items, texts
-from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
+from symphony.services.gitlab import DEVELOPER, SERVICE, is_bot, without_quick_actions
 from symphony.services.pulls import ForgeAccess, Landing, RemoteForge
 from symphony.trackers.webhooks import GITLAB
 

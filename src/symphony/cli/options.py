@@ -77,7 +77,7 @@ def _owner(path: Path) -> int | None:
 
 def phase_option(command: _Command) -> _Command:
     """Add `--phase PHASE`, for a what-if."""
-    return click.option("--phase", metavar="PHASE", help="As if the work were in this phase.")(command)
+    return click.option("--phase", metavar="PHASE", help="Show it for this phase of the work.")(command)
 
 
 def workflow_option(command: _Command) -> _Command:

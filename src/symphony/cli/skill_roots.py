@@ -148,7 +148,7 @@ def _listed(agents: Iterable[config.NamedAgent]) -> frozenset[str]:
 
 
 skills_options = place_options(
-    _place, "Where the skills are in the repository.  [default: agent.skills.path]"
+    _place, "The folder of the skills in the repository.  [default: agent.skills.path]"
 )
 
 

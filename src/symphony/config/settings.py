@@ -551,7 +551,7 @@ class AgentSettings(Section):
     rules: AgentRules = session(
         (),
         "other agents for issues with a label, in a state, or both; the first rule that fits holds: "
-        "[choosing](agents.md#choosing)",
+        "[choosing](agents.md#choose-an-agent)",
     )
     max_concurrent_agents: Positive = live(10, "sessions at the same time")
     max_turns: Positive = session(20, "turns of one session")

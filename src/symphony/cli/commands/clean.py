@@ -87,16 +87,16 @@ def is_ended(context: RuntimeContext, issue: Issue | None) -> bool:
 
 _EPILOG = """\b
 Examples:
-  symphony clean --dry-run             what would be removed, what stays, and why
+  symphony clean --dry-run             what it would remove, what stays, and why
   symphony clean
-  symphony clean --older-than 12h      not only what is older than retention.max_age_days
+  symphony clean --older-than 12h      a shorter time than retention.max_age_days
   symphony clean --older-than 0 --yes  the whole history of ended runs, without confirmation
 
 Removes workspaces of issues in a terminal state, on this machine and on the hosts of worker.ssh_hosts, ended
 runs in the journal, stderr logs of agents and damaged journals that were set aside. Keeps everything of an
-issue that is not over, and every workspace with uncommitted work or with commits that exist nowhere else. A
-running daemon looks after its workspaces and its journal by itself; they are left alone. Asks for
-confirmation if --older-than would leave no ended run in the journal.
+open issue, and every workspace with uncommitted work or with commits that exist nowhere else. Leaves
+workspaces and the journal to a running daemon, which cleans them itself. Asks for confirmation if
+--older-than would leave no ended run in the journal.
 
 Exit codes: 0 done, 1 something could not be removed, or the answer was no, 2 usage, or a confirmation is
 needed and there is no terminal and no --yes, 3 the workflow is invalid, 5 the daemon does not answer.
@@ -117,7 +117,7 @@ _KINDS = {
     "--older-than",
     metavar="AGE",
     callback=options.parse_age,
-    help="Only what is older than this: 90m, 12h, 30d, 4w. Replaces retention.max_age_days for history.",
+    help="Only leftovers older than this: 90m, 12h, 30d, 4w. Replaces retention.max_age_days for history.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.json_option
@@ -125,7 +125,7 @@ _KINDS = {
 def clean(*, dry_run: bool, older_than: float | None, yes: bool, as_json: bool, workflow: Path) -> int:
     """Remove the leftovers of ended runs and issues.
 
-    Work that would be lost is kept, and the reason is shown.
+    Work that exists nowhere else is kept, with a reason.
     """
     result = clean_up(
         workflow,

@@ -59,15 +59,15 @@ Examples:
   symphony diff SYM-3 > sym-3.patch
   symphony diff SYM-3 --json | jq -r '.files[].path'
 
-Compares the branch with the commit on which it left the base branch, as `git diff main...symphony/SYM-3`
-does, in your repository or else in the daemon's mirror of it. Needs no daemon. Nothing that the branch
-names is run: no external diff program and no text conversion.
+Compares the branch with the commit where it left the base branch, as `git diff main...symphony/SYM-3` does,
+in your repository or else in the daemon's mirror of it. Needs no daemon. Runs no external diff program and
+no text conversion.
 
 Exit codes: 0 shown, 1 there is no such issue or nothing to compare, 3 the workflow is invalid.
 """
 )
 @issue_argument
-@click.option("--stat", is_flag=True, help="The changed files and how many lines, in place of the lines.")
+@click.option("--stat", is_flag=True, help="Show the changed files with line counts instead of the lines.")
 @json_option
 @workflow_option
 def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:

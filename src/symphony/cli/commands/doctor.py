@@ -64,14 +64,14 @@ Examples:
   symphony doctor ../app/WORKFLOW.md
   symphony doctor --json | jq '.checks[] | select(.status != "ok")'
 
-Works with and without a running daemon, and changes nothing. Each check has 20 seconds. The agent is started
-once and asked for its login and one sandboxed command; no model is called.
+Works with and without a running daemon, and changes nothing. Each check may take 20 seconds. The agent
+starts once, to check its login and one sandboxed command. No model is called.
 
-With --verify the commands of `verify` run once on the base commit, in a checkout that is deleted again, each
-within its own time. A command that fails there can say nothing about the work of an agent.
+With --verify the commands of `verify` run once on the base commit, in a temporary checkout. A command that
+fails there says nothing about the work of an agent.
 
 Exit codes: 0 no error (there may be warnings), 1 errors, 3 the configuration, 4 a login, 5 the daemon does
-not answer; the highest that applies.
+not answer. The highest one counts.
 """
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 _CLEAR_LINE = "\r\x1b[2K"

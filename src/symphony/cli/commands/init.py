@@ -45,7 +45,7 @@ from symphony.trackers.markdown import DEFAULT_PREFIX
 
 _EPILOG = """\b
 Examples:
-  symphony init                                      asks on a terminal; else a Markdown board, and Codex
+  symphony init                                      asks on a terminal; else a Markdown board and Codex
   symphony init --tracker github --repo octo-team/website --agent claude
   symphony init --tracker jira --url https://team.atlassian.net --project PAY
   symphony init --acp gemini                         any agent of the Agent Client Protocol
@@ -53,9 +53,9 @@ Examples:
   symphony init --tracker linear --project billing-a1b2c3d4e5f6 --print
   symphony init --from ../app/SORTIE.md              convert a file of the reference or of another program
 
-Never overwrites a file, but for --from with --force; run it again to add what is missing. Writes no secrets:
-the file refers to variables, and the last lines of the output say which to set. Without --repo the remote
-`origin` is used.
+Overwrites no file, except with --from and --force. Run it again to add missing files. Writes no secrets:
+the file refers to variables, and the last lines of the output say which to set. Without --repo it uses the
+remote `origin`.
 """
 _GITIGNORE = ".symphony/.gitignore"
 _ISSUE = f"{BOARD_PATH}/SYM-1.md"
@@ -106,10 +106,12 @@ class _Choice:
 @click.option(
     "--tracker", type=click.Choice(list(TRACKERS)), help="Where issues come from (default: markdown)."
 )
-@click.option("--agent", "kind", type=click.Choice(list(AGENTS)), help="Who works on them (default: codex).")
+@click.option(
+    "--agent", "kind", type=click.Choice(list(AGENTS)), help="The agent that works on them (default: codex)."
+)
 @click.option("--repo", metavar="OWNER/NAME", help="The repository that has the issues.")
 @click.option("--project", metavar="KEY", help="The project of Linear, Jira, Asana or Redmine.")
-@click.option("--url", metavar="URL", help="The address of the tracker, if it is your own.")
+@click.option("--url", metavar="URL", help="The address of your own tracker.")
 @click.option(
     "--acp", "profile", metavar="PROFILE", help="The agent of --agent acp, such as gemini or opencode."
 )
@@ -120,7 +122,7 @@ class _Choice:
     metavar="FILE",
     help="Convert a WORKFLOW.md of the reference or of another program.",
 )
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @click.option("--print", "only_print", is_flag=True, help="Print WORKFLOW.md, and write nothing.")
 def init(
     *,

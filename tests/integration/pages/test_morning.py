@@ -122,7 +122,7 @@ def file_issue(page: Page) -> None:
     to_board(page)
     page.get_by_role("link", name="New issue").click()
     page.get_by_label("Title").fill("Add five.txt")
-    page.get_by_label("What is to be done").fill(f"```scripted\n{json.dumps([work('five.txt')])}\n```")
+    page.get_by_label("What to do").fill(f"```scripted\n{json.dumps([work('five.txt')])}\n```")
     page.get_by_label("Labels").fill("small, later")
     fits(page)
     page.get_by_role("button", name="Create issue").click()

@@ -79,7 +79,7 @@ class SkillsContext:
         """Say what a run would see otherwise."""
         if self.options.enabled and (unseen := self.uncommitted()):
             names = ", ".join(sorted(unseen))
-            warn(f"no session sees what is not committed: git add and commit {names}")
+            warn(f"sessions see only commits: git add and commit {names}")
         if not self.options.enabled:
             warn("agent.skills.enabled is false: sessions list no skills")
         elif self.pinned:
@@ -200,7 +200,7 @@ def agent_sections(
             return agent, workspace if isinstance(workspace, config.WorkspaceSettings) else None, agents
         failure = judgement.failures[0]
     place = "" if failure.where is None else f"{failure.where}: "
-    warn(f"{place}{failure.message}; the defaults of agent hold")
+    warn(f"{place}{failure.message}; the defaults of agent are used")
     return defaults, None, ()
 
 

@@ -289,7 +289,7 @@ async def _clean_workspace(job: _Job, found: RemovableWorkspace) -> CleanedItem:
         if reason is None and not job.dry_run:
             removal = await job.context.workspaces.remove(record)
             if not removal.removed:
-                reason = removal.kept_reason or "it is gone already"
+                reason = removal.kept_reason or "it is already gone"
                 reason = f"{reason}; look at it: {removal.look}" if removal.look else reason
     except (SymphonyError, OSError) as error:
         message = error.failure.message if isinstance(error, SymphonyError) else str(error)
@@ -328,7 +328,7 @@ def _result(job: _Job, item: partial[CleanedItem], issue: Issue | None, reason: 
     if reason is not None:
         return item(outcome="kept", reason=reason)
     state = f" ({issue.state})" if issue is not None else ""
-    return item(outcome="would_remove" if job.dry_run else "removed", reason=f"its issue is over{state}")
+    return item(outcome="would_remove" if job.dry_run else "removed", reason=f"its issue is closed{state}")
 
 
 # --- workspaces on hosts ---------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ async def _clean_on_host(
             )
             removal = await hosts.clean(job.context, command)
             if not removal.removed:
-                reason = removal.kept_reason or "it is gone already"
+                reason = removal.kept_reason or "it is already gone"
     except SymphonyError as error:
         return item(outcome="failed", reason=error.failure.message)
     return _result(job, item, issue, reason)

@@ -170,7 +170,7 @@ def _find_branch(issue: str, settings: WorkspaceSettings, workflow: Path) -> _Br
         return branch
     raise CommandError.of(
         f"{identifier} has no branch yet",
-        hint="a run delivers its commits when it ends; `symphony explain` says how the issue is",
+        hint="a run delivers its commits when it ends; `symphony explain` shows the state of the issue",
     )
 
 
@@ -188,7 +188,7 @@ def _branch_of(identifier: str, settings: WorkspaceSettings) -> _Branch | None:
     if local is not None and _has_commit(local, ref):
         if delivered and git(local, "merge-base", "--is-ancestor", delivered, ref).returncode != 0:
             fetch = f"git fetch {shlex.quote(str(mirror))} {name}"
-            warn(f"{name} in {local} lacks what was delivered last; {fetch} brings it")
+            warn(f"{name} in {local} lacks the last delivered commits; {fetch} brings it")
         base = _base_in_repository(local, settings, name)
         return _Branch(repository=local, identifier=identifier, name=name, base=base)
     if delivered is None:
@@ -196,7 +196,7 @@ def _branch_of(identifier: str, settings: WorkspaceSettings) -> _Branch | None:
     pushed = workspaces.read_ref(mirror, f"refs/symphony/pushed/{name}") == delivered
     location = workspaces.locate_branch(settings, name, pushed=pushed)
     if location is not None and location.fetch is not None:
-        click.echo(f"hint: `{location.fetch}` brings the branch into a clone of yours", err=True)
+        click.echo(f"hint: `{location.fetch}` fetches the branch into your clone", err=True)
     base = _base_in_mirror(mirror, settings)
     return _Branch(repository=mirror, identifier=identifier, name=name, base=base)
 

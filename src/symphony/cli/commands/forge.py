@@ -53,7 +53,7 @@ def check(*, as_json: bool, workflow: Path) -> int:
         for limit in found.limits:
             click.echo(f"note      {one_line(limit, 300)}")
         if found.missing:
-            click.echo("  hint: docs/forges.md lists what a token needs")
+            click.echo("  hint: docs/forges.md lists the rights that a token needs")
     return ExitCode.OK if found.ok else ExitCode.FAILURE
 
 

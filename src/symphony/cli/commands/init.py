@@ -310,7 +310,7 @@ def _choose_agent(kind: str | None, profile: str | None, command: str | None, *,
         installed = next((name for name in ("codex", "claude") if shutil.which(name)), None)
         kind = _ask_choice(AGENTS, "Who works on them?", "Agent", installed) if ask else "codex"
     if profile is not None and kind != "acp":
-        raise _usage_error(f"--acp does not go with --agent {kind}", "leave one of them out")
+        raise _usage_error(f"--acp does not go with --agent {kind}", "remove one of them")
     if command is not None and kind not in {"acp", "command"}:
         hint = "it is for --agent command and --acp generic"
         raise _usage_error(f"--command does not go with --agent {kind}", hint)
@@ -475,9 +475,9 @@ def _print_next_steps(root: Path, agent: AgentTemplate | None, choice: _Choice |
     if agent is not None and agent.program is not None and shutil.which(agent.program) is None:
         steps.append(agent.install)
     if agent is not None and agent.needs_isolation and shutil.which("bwrap") is None:
-        steps.append("sudo apt install bubblewrap    # holds what the agent does inside its workspace")
+        steps.append("sudo apt install bubblewrap    # confines the agent to its workspace")
     symphony = program_name()
-    steps.append(f"{symphony} check             # what is still wrong, if anything")
+    steps.append(f"{symphony} check             # reports remaining mistakes")
     start: Iterable[str] = ()
     if choice is not None and choice.tracker != "markdown":
         unset = [variable for variable in choice.template.variables if not os.environ.get(variable.name)]

@@ -387,7 +387,7 @@ def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibra
         _save(library, present, _read(draft), by, reason, as_json=as_json)
     except (SymphonyError, ConflictError, click.ClickException):
         if Path(draft).read_bytes() != before:
-            warn(f"your text is kept; symphony library edit {name} --file {shlex.quote(draft)} takes it")
+            warn(f"your text is stored; symphony library edit {name} --file {shlex.quote(draft)} takes it")
             raise
         Path(draft).unlink()
         raise
@@ -848,7 +848,7 @@ def _assign(
     kind: Literal["issue", "agent"] = "agent" if issue is None else "issue"
     target = issue or agent
     if target is None or (issue and agent):
-        raise click.UsageError("give --issue or --agent, one of them")
+        raise click.UsageError("give either --issue or --agent")
     if agent and library.agents and agent not in library.agents:
         warn(f"WORKFLOW.md has no agent {one_line(agent)}: its agents are {', '.join(library.agents)}")
     if (
@@ -1030,7 +1030,7 @@ async def _sync(issue: str, library: OpenLibrary) -> LibrarySynced:
         )
     )
     if synced is None:
-        hint = "a run with skills of the library writes them; agent.library.directory says where"
+        hint = "a run with skills of the library writes them to agent.library.directory"
         raise CommandError.of(f"the workspace of {found.identifier} got no skill of the library", hint=hint)
     document = LibrarySynced.of(synced, issue_identifier=found.identifier)
     shown: LibrarySynced = masked(document, library.in_use.mask)

@@ -202,7 +202,7 @@ def logs(
 ) -> None:
     """Show what happened to an issue, and what its agent said."""
     if stderr and (follows or as_json):
-        raise click.UsageError("--stderr goes with neither --follow nor --json")
+        raise click.UsageError("--stderr cannot be used with --follow or --json")
 
     def show(line: LoggedLine) -> None:
         if as_json:

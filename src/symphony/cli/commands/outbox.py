@@ -106,7 +106,7 @@ def drop(*, key: str, as_json: bool, workflow: Path) -> None:
 
 
 def _change(verb: str, key: str, workflow: Path, *, as_json: bool) -> None:
-    client = require_daemon(workflow, os.environ, hint="start one, symphony run: it tries what is owed")
+    client = require_daemon(workflow, os.environ, hint="start one with symphony run: it tries the jobs")
     changed = client.change_outbox(verb, key)
     if changed is None:
         raise CommandError.of(f"nothing is owed under {key!r}", hint="symphony outbox list shows the keys")

@@ -80,7 +80,7 @@ def _print(shown: PullRequestShown) -> None:
     if shown.message is not None:
         _line("symphony", f"{shown.message} ({shown.code})")
     if not shown.complete:
-        _line("note", "a list is too long to be read: look at the page")
+        _line("note", "a list is too long to read: look at the page")
 
 
 def _line(name: str, text: str) -> None:

@@ -85,7 +85,7 @@ def _print_text(recording: Recording, steps: Iterable[ReplayedStep]) -> int:
     elif compared:
         click.echo(f"{inputs}, the same decisions as recorded")
     else:
-        click.echo(f"{inputs}; the recording holds no decisions to compare with")
+        click.echo(f"{inputs}; the recording has no decisions to compare")
     return differences
 
 

@@ -138,7 +138,7 @@ def _without_branch(client: Client, identifier: str) -> CommandError | None:
         return None
     return CommandError.of(
         f"{one_line(identifier)} has no delivered branch, or not with that commit",
-        hint="a run delivers its commits when it ends; `symphony explain` says how the issue is",
+        hint="a run delivers its commits when it ends; `symphony explain` shows the state of the issue",
     )
 
 
@@ -157,7 +157,7 @@ def _view(shown: Review) -> Iterator[RenderableType]:
     yield cell(f"verification: {verified}", "green" if shown.verified and shown.verified.passed else "yellow")
     if shown.looked_at is not None and shown.since == shown.start:
         look = f"symphony review {shown.issue_identifier} --since {shown.looked_at}"
-        yield arrow(f"what is new since you last looked: {look}")
+        yield arrow(f"changes since your last look: {look}")
     if shown.decided is not None:
         yield cell(f"decided: {shown.decided.decision.replace('_', ' ')} at {shown.decided.at}", "bold")
     if shown.others:

@@ -207,7 +207,7 @@ def plan_instance(
         notes += _account_notes(account or DEFAULT_ACCOUNT)
         notes += _weak_entries(environment.get("PATH", os.defpath), (file.path, *writable))
         notes += [
-            f"{what} lies in the temp directory, but a service has its own, which is emptied when it stops"
+            f"{what} is in the temp directory, but a service has its own, which is emptied when it stops"
             for what, path in (("workspace.root", workspace.root), (str(file.path), file.path))
             if any(path.is_relative_to(place) for place in _TEMPORARY)
         ]
@@ -328,7 +328,7 @@ def _quote(text: str) -> str:
 
 def _require_printable(text: str) -> str:
     if not text.isprintable():
-        what = f"a unit file cannot hold such characters: {text!r}"
+        what = f"a unit file cannot contain such characters: {text!r}"
         raise CommandError.of(what, hint="move it to a path of plain characters")
     return text
 

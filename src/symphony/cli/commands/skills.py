@@ -85,7 +85,10 @@ def new(
         return
     click.echo(f"{name}  {path}")
     if not user:
-        click.echo("hint: write down what an agent should do, then commit it: sessions see commits", err=True)
+        click.echo(
+            "hint: describe what an agent should do, then commit the file: sessions see only commits",
+            err=True,
+        )
 
 
 def _refuse_bad_name(name: str) -> None:
@@ -745,7 +748,7 @@ def _opened(source: str, ref: str | None, folders: tuple[str, ...]) -> Iterator[
             yield _Source(anchor=fetched.tree, starts=starts, shown=fetched.address, commit=fetched.commit)
         return
     if ref is not None:
-        raise click.UsageError("--ref goes with the address of a repository; file:///... is one as well")
+        raise click.UsageError("--ref needs the address of a repository, such as file:///...")
     path = Path(os.path.normpath(Path(source).expanduser().absolute()))
     if not path.exists():
         hint = "name a folder, or an address such as https://host/repository"

@@ -214,15 +214,15 @@ def _with_status(
         command = shlex.join(("symphony", "run", *filter(None, [record.workflow])))
         dead = structs.replace(
             row,
-            message=f"The process (pid {record.pid}) is gone, and it did not end in order",
-            hint=f"{command} ends what it left running, and goes on",
+            message=f"The process (pid {record.pid}) is gone without a normal end",
+            hint=f"{command} ends its left-over processes, and continues its work",
         )
         return dead, None
     endpoint = record.endpoint
     if endpoint is None:
         closed = structs.replace(
             row,
-            message=f"A daemon (pid {record.pid}) is there, and offers no control socket",
+            message=f"A daemon (pid {record.pid}) is running, but has no control socket",
             hint="it may be starting or ending; if it stays so, restart it",
         )
         return closed, None
@@ -796,7 +796,7 @@ def status(
 ) -> None:
     """Show what runs and what waits, and why."""
     if all_daemons and ctx.get_parameter_source("workflow") is not ParameterSource.DEFAULT:
-        raise click.UsageError("--all is about every workflow, and --workflow about one; give one of them")
+        raise click.UsageError("--all is for every workflow, and --workflow for one: give one of them")
     if all_daemons and (all_issues or states or reasons):
         raise click.UsageError("--all lists daemons; --all-issues, --state and --reason are about issues")
     source: _Source

@@ -174,7 +174,7 @@ def _verification(client: Client, before: Issue) -> VerificationShown:
         reason = "no run verified it" if run is None or run.reason is None else run.reason
         made, message = None, f"not verified: {reason}; `symphony logs` tells more"
     elif made is None:
-        message = "not verified: the branch has no longer what was delivered"
+        message = "not verified: the branch no longer has the delivered commit"
     else:
         message = f"{'verified' if made.passed else 'not verified'} at {made.head[:12]}: {made.message}"
     passed = made is not None and made.passed
@@ -354,7 +354,7 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
     if as_json:
         options.print_json(answer)
     elif answer.coalesced:
-        click.echo("A poll is under way or due already; this refresh goes with it.")
+        click.echo("A poll is running or due already; this refresh joins it.")
     else:
         click.echo("The tracker is polled now.")
 

@@ -323,7 +323,7 @@ def _state_problems(
     if "active" not in keys and not any(state.found and "active" in state.roles for state in states):
         yield documents.TrackerProblem(
             severity="error",
-            message=f"{tracker.kind} has none of the states that are active by default",
+            message=f"{tracker.kind} has none of the default active states",
             hint=f"set tracker.active_states; {listed}",
         )
 

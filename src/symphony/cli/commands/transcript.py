@@ -293,7 +293,7 @@ def _short(text: str, style: str = "") -> Text:
 
 def _row(entry: transcripts.TranscriptEntry, label: str, text: Text, style: str = "") -> Table:
     if entry.left_out:
-        text.append(f" (and {entry.left_out:,} characters that were not kept)", style="dim")
+        text.append(f" (and {entry.left_out:,} characters that were not stored)", style="dim")
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(width=8)
     row.add_column(width=8)

@@ -305,7 +305,7 @@ class _Finder:
             yield Correction(at=at, hint=f"write it as {write}", moves=moves, problem=reference.problem)
 
     def _is_read(self, at: Location) -> bool:
-        """Whether anything reads a key; what is unknown is told as such."""
+        """Whether a key has a meaning; unknown keys are reported separately."""
         if at[:1] == ("tracker",) and len(at) > 1:
             return at[1] in sections(Settings)["tracker"].model_fields or at[1] in synonyms.LINEAR_ALIASES
         return not at or at[0] in Settings.model_fields or at[0] in self._agent_kinds

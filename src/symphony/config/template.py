@@ -83,7 +83,7 @@ def restarted_prompt() -> str:
 
 
 def verify_failed_prompt(evidence: str) -> str:
-    """What a conversation is told after a verification of its work failed; `evidence` is fenced already."""
+    """The prompt for a conversation after a failed verification of its work; `evidence` is fenced already."""
     return (
         "Your work was handed over, and did not pass what checks it here. The issue goes back to the state "
         "that you worked on it in.\n\n"

@@ -118,7 +118,7 @@ class RemoteHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a run asks of its host.
+    """The host that a run needs.
 
     Attributes:
         host: the one that the scheduler chose.
@@ -145,7 +145,7 @@ class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What a carrier knows of a machine without visiting it; of a cluster, its release and all its slots."""
+    """Facts of a carrier about a machine, without a visit; for a cluster, its release and slots."""
 
     slots: int | None = None
     labels: Mapping[str, str] | None = None
@@ -227,7 +227,7 @@ class Carrier(Generic[S]):
     def place(
         self, wanted: Wanted, on_wait: Callable[[str], None]
     ) -> AbstractAsyncContextManager[RemoteHost]:
-        """A machine for one run, once there is room. `on_wait` is told why there is none yet, for people."""
+        """A machine for one run, once a slot is free. `on_wait` gets the reason of a wait, for people."""
         del on_wait  # the scheduler counts the slots
         return self.visit(wanted.host)
 

@@ -1,4 +1,4 @@
-"""What the parts of one daemon share, so that none of them is given it piece by piece."""
+"""What the parts of one daemon share, as one object."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What people see of a change, and what they order about it, as documents."""
+"""The views of a change and the decisions about it, as documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

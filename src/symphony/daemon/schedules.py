@@ -243,7 +243,7 @@ def schedule_of(settings: ScheduleSettings) -> Schedule:
 
 
 def filed_issue(issue: Issue) -> FiledIssue:
-    """What is remembered of an issue that was filed."""
+    """The record of a created issue."""
     return FiledIssue(id=issue.id, identifier=issue.identifier, url=issue.url, state=issue.state)
 
 

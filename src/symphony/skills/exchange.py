@@ -349,7 +349,7 @@ PLACES: Final = (
     ".windsurf/skills",
     "skills",
 )
-"""Usual folders of skills in repositories. Of two skills with one name, the earlier folder wins."""
+"""Usual folders of skills in repositories. If two skills have one name, the earlier folder wins."""
 
 MAX_IMPORT_BYTES: Final = 256 * 1024 * 1024
 _MAX_LEVELS: Final = 5

@@ -1,7 +1,7 @@
 """The meaning of a one-shot agent's output and exit code. No I/O.
 
 Nothing is known about the meaning of a line, so the lines are messages to people: the last line of a read is
-one, and the lines before it another one. Of a line that was overwritten, as by a progress bar, the last state
+one, and the lines before it another one. If a line was overwritten, as by a progress bar, its last state
 counts.
 """
 

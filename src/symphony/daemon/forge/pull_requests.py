@@ -171,12 +171,12 @@ class PullRequests:
 
     @property
     def tells_reviews(self) -> bool:
-        """Whether agents are told of reviews."""
+        """Whether agents get reviews."""
         settings = self._context().settings.forge
         return settings.watches and settings.feedback.review
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
-        """The threads that the agent of an issue was told of and may answer."""
+        """The threads that the agent of an issue got and may answer."""
         return self._watcher.threads(issue_id)
 
     def take_reply(self, issue_id: str, reply: ThreadReply) -> None:

@@ -274,7 +274,7 @@ class Watcher:
     # --- feedback ----------------------------------------------------------------------------------------
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
-        """The threads that the agent of an issue was told of and may answer."""
+        """The threads that the agent of an issue got and may answer."""
         record = self._records.get(issue_id)
         return () if record is None or record.ledger is None else record.ledger.threads
 

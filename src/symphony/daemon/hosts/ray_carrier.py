@@ -196,7 +196,7 @@ class RayCarrier(Carrier[RaySettings]):
     # --- the bridge --------------------------------------------------------------------------------------
 
     def _asked(self) -> BridgeSettings:
-        """What the bridge is told."""
+        """The request to the bridge."""
         settings = self.settings
         if settings.address is None:
             raise SymphonyError(host_failure(RAY, "worker.ray names no cluster", hint="set its address"))

@@ -514,7 +514,7 @@ class _Finder:
         hint = f"write it as {name}{', in milliseconds' if milliseconds else ''}"
         if isinstance(value, str) and (better := self._in_our_words(target, value)) != value:
             value, hint = better, f"{hint}: {better}"
-        if _given(self._tree, target):
+        if _is_set(self._tree, target):
             return Correction(at=at, hint=f"leave it out: {name} is set already")
         unclear = name.endswith("_ms") and not milliseconds and not plain_name(str(at[-1])).endswith("_ms")
         if unclear:
@@ -531,7 +531,7 @@ class _Finder:
         return f"${reference.name}" if reference is not None and reference.name is not None else value
 
 
-def _given(tree: Any, location: Location) -> bool:
+def _is_set(tree: Any, location: Location) -> bool:
     for part in location:
         if not isinstance(tree, dict) or tree.get(part) is None:
             return False

@@ -96,7 +96,10 @@ def test_a_clean_checkout_finds_what_passes_only_by_an_ignored_file(project: Pro
     ("script", "reason"),
     [
         ("echo changed >README.md", "changed the files that they check"),
-        ("git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x", "changed the files that they check"),
+        (
+            "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x",
+            "changed the files that they check",
+        ),
         ("test ! -e a.txt || exit 7", "exit code 7"),
         ("test ! -e a.txt || kill -9 $$", "signal 9"),
         ("test ! -e a.txt || no-such-program-here", "exit code 127"),

@@ -60,7 +60,7 @@ _BODIES: Final[Mapping[type[models.Document], tuple[int, str]]] = {
     models.OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
     models.Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
 }
-"""The largest body in bytes, and what a wrong one is told."""
+"""The largest body in bytes, and the message for a wrong one."""
 
 
 # --- responses -------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What one person has seen of a change and is about to say.
+    """The draft of one person's review.
 
     Attributes:
         seen: the head that was shown last, and `before` the one before it.
@@ -137,7 +137,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a decision: the merge, if one was made, and whether everything is done."""
+    """The result of a decision: the merge, if any, and whether everything is done."""
 
     way: ApprovalWay | None
     merged: Merged | None
@@ -301,7 +301,7 @@ class Reviews(JobKind):
         return next(good, next(iter(states), None))
 
     def facts(self, issue_id: str, given: Given, *, merged: bool) -> ReviewFacts:
-        """What `judge_review` goes by, as it is now."""
+        """The present facts for `judge_review`."""
         context, state = self._context(), self._state()
         result = None if state is None else state.results.get(issue_id)
         delivered = None if result is None else result.delivered
@@ -408,7 +408,7 @@ class Reviews(JobKind):
             raise self._conflict(error) from error
 
     async def _carry_out_now(self, job: ReviewJob) -> tuple[Merged | None] | MergeRefusedError | None:
-        """What came of it; `None` if it is not done yet."""
+        """The result; `None` if it is not done yet."""
         context, issue = self._context(), job.issue
         payload, key = encode(_masked(job, context)), job.decided.key
         self._waiting[key] = done = anyio.Event()

@@ -593,7 +593,7 @@ class Service:
         )
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
-        """The tools of a run, with the one that answers reviews if they are told."""
+        """The tools of a run, with the one that answers reviews if its agent gets reviews."""
         pulls = self._parts.pull_requests
         if pulls is None or not pulls.tells_reviews:
             return tools

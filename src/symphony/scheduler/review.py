@@ -80,7 +80,7 @@ class ReviewFacts:
     Attributes:
         result: of the issue; `None` without any.
         shown: the commit that the person saw; `None` if none was shown.
-        decided: what another decision on this work is that is carried out; `None` without one.
+        decided: another decision on this work that is being carried out; `None` without one.
         comment: the comment that is to be written; empty if nothing was said.
         has_comments: whether the tracker has comments.
         verifies: whether the settings have commands of verification.

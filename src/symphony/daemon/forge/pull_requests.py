@@ -184,12 +184,12 @@ class PullRequests:
 
     @property
     def tells_reviews(self) -> bool:
-        """Whether agents are told of reviews."""
+        """Whether agents get reviews."""
         settings = self._context().settings.forge
         return settings.watches and settings.feedback.review
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
-        """The threads that the agent of an issue was told of and may answer."""
+        """The threads that the agent of an issue got and may answer."""
         return self._watcher.threads(issue_id)
 
     def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
@@ -201,7 +201,7 @@ class PullRequests:
         while True:
             self._woken = anyio.Event()
             async with self._looking:
-                wait_s = await self._look()
+                wait_s = await self._do_due_work()
             with anyio.move_on_after(wait_s):
                 await self._woken.wait()
 
@@ -215,9 +215,9 @@ class PullRequests:
         """Finish what is under way before the daemon ends; takes ten seconds at most."""
         with anyio.move_on_after(FINISH_S):
             async with self._looking:
-                await self._look()
+                await self._do_due_work()
 
-    async def _look(self) -> float | None:
+    async def _do_due_work(self) -> float | None:
         """Do everything that is due; returns after how many seconds to look again, `None` for never."""
         state, settings = self._state(), self._context().settings.forge
         if state is None or not self._is_recovered or not settings.watches:

@@ -15,16 +15,11 @@ from symphony.config import HooksSettings
 from symphony.domain import Issue
 from symphony.workspaces import Removal, Workspace, WorkspaceManager
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 
 Make = Callable[..., WorkspaceManager]
 MakeIssue = Callable[[str], Issue]
 Git = Callable[..., str]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def _made(make_manager: Make, repo: Path, issue: MakeIssue) -> tuple[WorkspaceManager, Workspace]:

@@ -19,6 +19,7 @@ from hypothesis import settings
 from conformance import recorder, skips
 from harness.bare import pip_settings
 from harness.nightly import NIGHTLY
+from harness.rings import mark_variants
 from harness.shares import in_shares
 from symphony.agents.registry import AGENTS
 from symphony.processes import table
@@ -29,7 +30,9 @@ settings.register_profile("ours", deadline=None, derandomize=not NIGHTLY, max_ex
 settings.load_profile("ours")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_variants(items)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = in_shares(items, workers, name=lambda item: item.nodeid)
 

@@ -17,7 +17,6 @@ import pytest
 
 from harness.ordinary import ordinary_user
 from harness.project import Project
-from harness.rings import mostly_slow
 from symphony.cli.commands.clean import clean_up
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, Issue
@@ -108,15 +107,12 @@ async def _survived(place: Path, manager: WorkspaceManager, made: Workspace, hea
 
 @pytest.mark.parametrize(
     "closed",
-    mostly_slow(
-        [
-            *(".", ".git", ".git/HEAD", ".git/index", ".git/objects", "src"),
-            *(".git/hooks", ".git/hooks/in", ".git/info", ".git/lfs/objects/aa", ".git/packed-refs"),
-            *(".git/refs", ".git/refs/heads", ".git/refs/heads/in", ".git/refs/remotes", ".git/refs/stash"),
-            *(".git/config", "work.txt"),
-        ],
-        fast=6,
-    ),
+    [
+        *(".", ".git", ".git/HEAD", ".git/index", ".git/objects", "src"),
+        *(".git/hooks", ".git/hooks/in", ".git/info", ".git/lfs/objects/aa", ".git/packed-refs"),
+        *(".git/refs", ".git/refs/heads", ".git/refs/heads/in", ".git/refs/remotes", ".git/refs/stash"),
+        *(".git/config", "work.txt"),
+    ],
 )
 @pytest.mark.asyncio
 async def test_what_an_agent_closed_costs_no_work_and_no_crash(

@@ -6,11 +6,23 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-__all__ = ["mostly_slow"]
+__all__ = ["mark_variants", "mostly_slow"]
+
+_EVERY_CASE = ("tests/unit/", "tests/simulation/")
+
+
+def mark_variants(items: Iterable[pytest.Item]) -> None:
+    """Mark all cases but the first of each test `slow`, unless its cases take no process and no service."""
+    shown: set[str] = set()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in shown and not name.startswith(_EVERY_CASE):
+            item.add_marker(pytest.mark.slow)
+        shown.add(name)
 
 
 def mostly_slow(values: Iterable[Any], *, fast: int = 1) -> list[ParameterSet]:
-    """Values of a parameter: the first ones show the promise, and the others are variants, marked `slow`.
+    """Values of a parameter of a unit test: the first ones show the promise, and the others are `slow`.
 
     Args:
         values: as for `pytest.mark.parametrize`; several values of one case are a tuple.

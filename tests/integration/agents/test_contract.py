@@ -15,7 +15,6 @@ from anyio import to_thread
 
 from harness.acp_agents import DRIVEN
 from harness.players import COMMENT, PLAYERS, Act, Player
-from harness.rings import mostly_slow
 from kit.model_server import api_error, rate_limited, unauthorized
 from symphony import skills
 from symphony.agents.acp.profiles import PROFILES
@@ -234,9 +233,7 @@ async def test_a_stop_in_the_middle_of_a_command_leaves_nothing_behind(player: P
 
 @pytest.mark.parametrize(
     "faults",
-    mostly_slow(
-        [(("--ignore-eof", "--ignore-sigterm"),), (("--own-session-child",),), (("--ignore-eof",),)], fast=2
-    ),
+    [("--ignore-eof", "--ignore-sigterm"), ("--own-session-child",), ("--ignore-eof",)],
 )
 async def test_who_does_not_want_to_end_is_ended(scripted: Player, faults: tuple[str, ...]) -> None:
     async with scripted.open(faults=faults, grace_ms=300) as session:

@@ -15,7 +15,6 @@ import pytest
 from anyio import to_thread
 
 from harness.real import require_bubblewrap
-from harness.rings import mostly_slow
 from harness.sessions import SOURCE, git
 from harness.shell import word
 from integration.agents.conftest import Bench, RealBench
@@ -305,8 +304,8 @@ def tree_of(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-@pytest.mark.parametrize("folder", mostly_slow([".codex", ".claude"]))
-@pytest.mark.parametrize("plant", mostly_slow(PLANTS.values(), fast=4), ids=PLANTS)
+@pytest.mark.parametrize("folder", [".codex", ".claude"])
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 async def test_nothing_that_is_obeyed_later_can_be_planted_in_an_agents_folder(
     bench: Bench, folder: str, plant: str
 ) -> None:

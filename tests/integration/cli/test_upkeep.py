@@ -20,7 +20,6 @@ from click.testing import CliRunner
 
 from harness.journalling import NOW, claim, event, run, written
 from harness.project import SYMPHONY, Project, scripted
-from harness.rings import mostly_slow
 from harness.shell import word
 from published.schemas import conforms_to
 from symphony.api.models import CHECKS
@@ -364,7 +363,7 @@ def test_who_drops_the_whole_history_has_to_say_so(project: Project) -> None:
 
 @pytest.mark.parametrize(
     ("said", "code", "left"),
-    mostly_slow([(b"\n", 1, 2), (b"y\n", 0, 0), (b"n\n", 1, 2), (b"\x03", 130, 2)]),
+    [(b"\n", 1, 2), (b"y\n", 0, 0), (b"n\n", 1, 2), (b"\x03", 130, 2)],
 )
 def test_on_a_terminal_it_asks_first(project: Project, said: bytes, code: int, left: int) -> None:
     journal = _remembering(project)

@@ -12,7 +12,6 @@ from anyio import to_thread
 
 from harness.binding import NoOwnSkills
 from harness.project import Project, scripted
-from harness.rings import mostly_slow
 from harness.serving import move, serving
 from harness.shell import word
 from symphony.agents.base import Preflight, SessionRequest, Turn
@@ -145,7 +144,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.conformance("K-7")
-@pytest.mark.parametrize("ending", mostly_slow(ENDINGS, fast=2))
+@pytest.mark.parametrize("ending", ENDINGS)
 async def test_after_run_follows_every_attempt_that_had_a_workspace(project: Project, ending: str) -> None:
     sections, steps, outcome = ENDINGS[ending]
     after = project.root / "after"

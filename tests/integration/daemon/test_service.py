@@ -10,7 +10,6 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.project import Project, marked_processes, scripted
-from harness.rings import mostly_slow
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from harness.shell import word
@@ -206,7 +205,7 @@ async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(proje
     await no_process_of(served.watcher.run_ids)
 
 
-@pytest.mark.parametrize("hook", mostly_slow(["after_create", "before_run"]))
+@pytest.mark.parametrize("hook", ["after_create", "before_run"])
 async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
     begun = project.root / "begun"
     project.workflow(hooks={hook: f"touch {word(begun)}; sleep 600"})

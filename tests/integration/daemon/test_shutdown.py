@@ -9,7 +9,6 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.project import Project
-from harness.rings import mostly_slow
 from harness.serving import DEADLINE_S, Watcher, make_service
 from harness.shell import word
 from symphony.daemon.shutdown import serve_until_signalled
@@ -144,7 +143,7 @@ async def test_a_workflow_that_was_refused_a_moment_ago_is_tried_again_at_a_hang
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("number", mostly_slow([signal.SIGTERM, signal.SIGINT]))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_while_the_agent_is_checked_ends_the_start_and_the_agent(
     project: Project, number: signal.Signals
 ) -> None:

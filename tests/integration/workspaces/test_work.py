@@ -10,7 +10,6 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from harness.rings import mostly_slow
 from symphony.config import HooksSettings
 from symphony.domain import Issue
 from symphony.workspaces import Removal, Workspace, WorkspaceManager
@@ -370,7 +369,7 @@ async def test_what_the_users_excludes_name_is_no_work(  # the fixtures
         ("core.splitIndex", "true"),
     ],
 )
-@pytest.mark.parametrize("where", mostly_slow(["global", "workspace"]))
+@pytest.mark.parametrize("where", ["global", "workspace"])
 async def test_line_endings_and_a_split_index_are_no_work(  # the fixtures
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git, setting: tuple[str, str], where: str
 ) -> None:

@@ -68,6 +68,7 @@ def _problems(project: Project) -> list[Mapping[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_an_issue_of_another_tracker_is_worked_on_by_another_agent(project: Project, installed: Path) -> None:
     project.environment["PYTHONPATH"] = str(installed)
     _write(project)

@@ -307,6 +307,7 @@ def test_a_reviewer_sees_the_commit_in_a_checkout_of_its_own_and_has_no_other_to
     )
 
 
+@pytest.mark.slow
 def test_what_a_reviewer_uses_counts_to_the_issue(project: Project) -> None:
     reviewed(project, "true")
     project.issue("SYM-1", [GOOD, COMMIT, DONE])

@@ -26,6 +26,7 @@ def project() -> Iterator[Project]:
     shutil.rmtree(root)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")
 def test_an_agent_cannot_read_the_environment_memory_and_descriptors_of_the_daemon(project: Project) -> None:
     names = ("environ", "mem", "maps", "fd/0", "cwd/README.md", "root/etc/hostname")

@@ -206,6 +206,7 @@ async def test_a_huge_index_costs_no_memory(place: Path, manager: WorkspaceManag
     assert _delivered(place, "MT-1") == head, "a delivery needs no index"
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_huge_packed_refs_cost_no_memory_and_are_a_reason(
     place: Path, manager: WorkspaceManager

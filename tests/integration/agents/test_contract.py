@@ -332,6 +332,7 @@ async def test_garbage_is_told_and_does_not_matter(scripted: Player) -> None:
     assert events[-1] == COMPLETED
 
 
+@pytest.mark.slow
 async def test_a_line_of_ten_megabytes_is_read_and_a_longer_one_survived(scripted: Player) -> None:
     for size in (10 * 1024 * 1024 - 8_192, 11 * 1024 * 1024):
         async with scripted.open(faults=("--huge-line", str(size))) as session:

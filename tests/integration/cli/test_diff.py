@@ -115,6 +115,7 @@ def test_on_a_terminal_the_pager_of_git_shows_it_in_colours(project: Project) ->
     assert b"\x1b[32m" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pager", ["sed s/^/paged:/", "cat"])
 def test_on_a_terminal_hidden_characters_are_shown_and_nothing_is_obeyed(
     project: Project, pager: str

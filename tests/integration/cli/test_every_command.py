@@ -237,6 +237,7 @@ def test_what_fails_says_so_in_two_lines_and_by_its_exit_code(tmp_path: Path, pl
     _told_in_two_lines(said, codes)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_DEADLINE_S + 30)
 def test_an_output_that_nobody_reads_ends_a_command_without_a_word(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()

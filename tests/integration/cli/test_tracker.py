@@ -232,6 +232,7 @@ def test_a_move_is_made_and_read_back(project: Project, name: str, monkeypatch: 
     assert "still in" in line or "no label" in line
 
 
+@pytest.mark.slow
 @every_desk
 def test_an_issue_is_found_in_whatever_state_and_by_its_id(
     project: Project, name: str, monkeypatch: pytest.MonkeyPatch

@@ -86,6 +86,7 @@ def test_a_repository_that_is_ready_has_no_error_and_is_left_as_it_was(project: 
     assert found["state_directory"]["message"].endswith("is made by the first `symphony run`")
 
 
+@pytest.mark.slow
 def test_checks_are_run_on_the_base_commit_only_if_asked_for(project: Project) -> None:
     commands = [
         {"name": "good", "run": "test -e README.md && test -e prepared", "paths": ["never/**"]},
@@ -154,6 +155,7 @@ def test_a_repository_without_the_base_branch_is_told(project: Project) -> None:
     assert doctor(code=3)["repository"]["status"] == "error"
 
 
+@pytest.mark.slow
 def test_the_remote_is_asked_whether_it_takes_branches(project: Project) -> None:
     project.workflow(workspace={"push": "origin"})
     assert doctor()["push"]["status"] == "warning", "there is no remote"
@@ -186,6 +188,7 @@ def test_many_records_that_are_left_out_are_counted(project: Project) -> None:
     assert "2 more records or states are wrong" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(project: Project) -> None:
     project.state_dir.mkdir(mode=0o755)
     project.state_dir.chmod(0o755)
@@ -198,6 +201,7 @@ def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(projec
     assert doctor(code=1)["state_directory"]["message"].endswith("is not a directory")
 
 
+@pytest.mark.slow
 def test_a_daemon_that_was_killed_is_odd_and_one_that_is_silent_is_an_error(project: Project) -> None:
     project.state_dir.mkdir(mode=0o700)
     note = {"socket": str(project.root / "none.sock"), "host": None, "port": None}
@@ -361,6 +365,7 @@ def test_who_drops_the_whole_history_has_to_say_so(project: Project) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "code", "left"),
     [(b"\n", 1, 2), (b"y\n", 0, 0), (b"n\n", 1, 2), (b"\x03", 130, 2)],
@@ -412,6 +417,7 @@ def test_a_journal_that_is_damaged_is_told_and_left_alone(project: Project) -> N
     assert journal.read_bytes() == b"no journal" * 100
 
 
+@pytest.mark.slow
 def test_a_journal_from_the_future_and_damaged_ones_aside_are_odd(project: Project) -> None:
     project.state_dir.mkdir(mode=0o700)
     journal = project.state_dir / "journal.db"

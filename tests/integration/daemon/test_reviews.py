@@ -119,6 +119,7 @@ def status(served: Served) -> ResultStatus:
     return served.watcher.states[-1].results["SYM-1"].status
 
 
+@pytest.mark.slow
 async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(project: Project) -> None:
     more: list[dict[str, Any]] = [{"write": "more.py", "text": "x = 1\n"}, {"commit": "Go on"}, REVIEW]
     async with ready(project, WORK, review={"merge": True}) as served:

@@ -55,6 +55,7 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("T-12")
 async def test_a_tracker_that_hangs_at_a_comment_does_not_delay_the_run(
     project: Project, monkeypatch: pytest.MonkeyPatch

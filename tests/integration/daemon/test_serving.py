@@ -99,6 +99,7 @@ async def until_hung_up(stream: anyio.abc.ByteStream) -> bytes:
 # --- two doors ---
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("H-1")
 async def test_both_doors_give_the_same_answers(tmp_path: Path) -> None:
     async with open_api(tmp_path) as (port, path), over(path) as control:
@@ -380,6 +381,7 @@ async def test_without_a_port_there_is_the_control_socket_alone(project: Project
     assert not await anyio.Path(path).exists()
 
 
+@pytest.mark.slow
 async def test_the_page_of_the_system_has_what_doctor_finds_on_the_machine(project: Project) -> None:
     project.workflow()
     async with serving(project) as served, over(await control_of(served, project)) as client:

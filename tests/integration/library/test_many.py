@@ -46,6 +46,7 @@ def test_versions_neither_skip_nor_repeat_under_eight_processes(tmp_path: Path) 
     check(library.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_answered_as_kept_is_there_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     """Two daemons with several threads each and two commands use one file; one of them is killed at times."""

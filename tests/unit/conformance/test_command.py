@@ -21,6 +21,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_a_whole_project_is_green_and_its_page_is_watched(suite: "Suite") -> None:
     written = suite.conformance("--write")
     assert (written.returncode, written.stderr) == (0, "")

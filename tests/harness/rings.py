@@ -12,7 +12,7 @@ _EVERY_CASE = ("tests/unit/", "tests/simulation/")
 
 
 def mark_variants(items: Iterable[pytest.Item]) -> None:
-    """Mark all cases but the first of each test `slow`, unless its cases take no process and no service."""
+    """Mark all cases but the first of each test `slow`, but for unit tests and simulations."""
     shown: set[str] = set()
     for item in items:
         name = item.nodeid.partition("[")[0]

@@ -141,6 +141,7 @@ def test_run_once_with_nothing_to_do_ends_at_once(project: Project) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["codex", "command"])
 def test_off_the_board_and_onto_github_in_one_command(project: Project, agent: str) -> None:
     """An agent moves its issue by a tool; one that takes no tools is done when it changes nothing more."""

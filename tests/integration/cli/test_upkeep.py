@@ -108,6 +108,7 @@ def test_checks_are_run_on_the_base_commit_only_if_asked_for(project: Project) -
     assert "the reason" in done.stderr
 
 
+@pytest.mark.slow
 def test_skills_that_sessions_do_not_see_are_named_with_the_setting(project: Project) -> None:
     project.write(".claude/skills/one/SKILL.md", "---\nname: one\ndescription: d\n---\n")
     found = doctor()["repository"]
@@ -141,6 +142,7 @@ def test_a_workflow_that_is_not_there_is_told(project: Project) -> None:
     assert doctor(code=3)["workflow"]["status"] == "error"
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_missing_or_broken_is_told_with_what_to_do(project: Project) -> None:
     project.workflow(command="symphony-no-such-agent app-server")
     found = doctor(code=3)
@@ -180,6 +182,7 @@ def test_a_repository_that_hooks_fill_is_not_looked_at(project: Project) -> None
     assert doctor()["repository"]["message"].startswith("workspace.repo is not set")
 
 
+@pytest.mark.slow
 def test_many_records_that_are_left_out_are_counted(project: Project) -> None:
     for number in range(5, 10):
         project.write(f".symphony/issues/SYM-{number}.md", "no front matter\n")
@@ -287,6 +290,7 @@ def test_a_workspace_whose_issue_nobody_knows_stays(project: Project) -> None:
     assert "does not know its issue" in clean(project)["SYM-2"]["reason"]
 
 
+@pytest.mark.slow
 def test_logs_go_by_age_and_beside_a_daemon_only_they_do(project: Project) -> None:
     worked(project)
     state_dir = StateDirectory(project.state_dir)
@@ -308,6 +312,7 @@ def test_logs_go_by_age_and_beside_a_daemon_only_they_do(project: Project) -> No
         assert (project.workspaces / "SYM-1").is_dir()
 
 
+@pytest.mark.slow
 def test_people_see_what_would_go(project: Project) -> None:
     worked(project)
     done = project.symphony("clean", "--dry-run")

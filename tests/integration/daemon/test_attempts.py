@@ -92,6 +92,7 @@ async def test_the_task_is_told_once_and_later_turns_only_say_to_go_on(
         assert "Task of" not in prompt
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("P-3")
 async def test_an_empty_body_gives_the_agent_a_prompt_all_the_same(
     project: Project, listener: Listener
@@ -160,6 +161,7 @@ async def test_after_run_follows_every_attempt_that_had_a_workspace(project: Pro
     assert after.read_text() == "SYM-1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("K-7", "S-5")
 async def test_after_run_follows_an_attempt_that_was_stopped(project: Project) -> None:
     after = project.root / "after"
@@ -177,6 +179,7 @@ async def test_after_run_follows_an_attempt_that_was_stopped(project: Project) -
     assert (project.workspaces / "SYM-1" / ".git").exists(), "it merely left, so what it did stays"
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("K-5", "K-7")
 async def test_without_a_workspace_there_is_no_after_run_and_the_retry_creates_again(
     project: Project, listener: Listener
@@ -223,6 +226,7 @@ async def test_a_bad_before_run_ends_each_attempt_before_the_agent(
 # --- a root that changes ---
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("K-10")
 async def test_after_a_change_of_the_root_the_recorded_workspace_is_removed_and_no_other(
     project: Project,

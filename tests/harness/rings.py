@@ -12,13 +12,18 @@ _EVERY_CASE = ("tests/unit/", "tests/simulation/")
 
 
 def mark_variants(items: Iterable[pytest.Item]) -> None:
-    """Mark all cases but the first of each test `slow`, but for unit tests and simulations."""
-    shown: set[str] = set()
+    """Mark all cases but the first of each test `slow`.
+
+    Left alone are unit tests, simulations, and tests of which some case is marked by hand.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        name = item.nodeid.partition("[")[0]
-        if name in shown and not name.startswith(_EVERY_CASE):
-            item.add_marker(pytest.mark.slow)
-        shown.add(name)
+        if not item.nodeid.startswith(_EVERY_CASE):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for first, *variants in cases.values():
+        if all(item.get_closest_marker("slow") is None for item in (first, *variants)):
+            for item in variants:
+                item.add_marker(pytest.mark.slow)
 
 
 def mostly_slow(values: Iterable[Any], *, fast: int = 1) -> list[ParameterSet]:

@@ -131,9 +131,8 @@ async def test_a_private_temp_directory_and_no_services_of_the_machine(bench: Be
 
 
 async def test_processes_outside_are_out_of_reach(bench: Bench) -> None:
-    told = await inside(
-        bench, closed(bench), f"kill -0 {os.getppid()}; ls -d /proc/{os.getpid()}; cat /proc/1/comm"
-    )
+    outside = os.getpid()
+    told = await inside(bench, closed(bench), f"kill -0 {outside}; ls -d /proc/{outside}; cat /proc/1/comm")
     assert "No such process" in told
     assert "No such file or directory" in told
     assert told.endswith("bwrap\n")

@@ -11,7 +11,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -248,6 +248,15 @@ def issue(of: Snapshot, identifier: str) -> models.Issue | None:
         document = _with_past(document, of.journal)
     public: models.Issue = masked(document, of.mask)
     return public
+
+
+def issue_of_tracker(of: Snapshot, found: Issue) -> models.Issue | None:
+    """An issue that the daemon does not work on, as the tracker has it, with what the journal knows of it."""
+    state = of.state.changed(candidates={**of.state.candidates, found.id: found})
+    document = issue(replace(of, state=state), found.identifier)
+    if document is None or in_active_state(found, of.state.settings):
+        return document
+    return structs.replace(document, status="inactive")
 
 
 def transcript(

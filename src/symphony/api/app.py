@@ -280,7 +280,7 @@ async def _answered(row: routes.Resource[Document], ask: Answer, request: Reques
     if isinstance(found, Response):
         return found
     if found is None:
-        message = "neither the daemon nor its journal knows an issue of this identifier"
+        message = "the daemon, its journal and the tracker have no issue of this identifier"
         raise RequestError(404, "issue_not_found", message)
     return answer(found, status=row.status)
 

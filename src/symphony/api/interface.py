@@ -68,7 +68,7 @@ class UnavailableError(ApiError):
     """The daemon cannot answer now.
 
     The code is `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable`, `orchestrator_unavailable`,
-    `library_unavailable`, `diff_unavailable` or `rehearsal_timeout`.
+    `library_unavailable`, `diff_unavailable`, `rehearsal_timeout` or `tracker_unavailable`.
     """
 
     status = 503

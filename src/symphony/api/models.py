@@ -1007,7 +1007,9 @@ class Issue(Document, frozen=True, kw_only=True):
     issue_url: str | None
     title: Annotated[str, _is("Untrusted text of the tracker; empty if only the journal knows the issue.")]
     state: Annotated[str, _is("In the tracker's spelling; empty if only the journal knows the issue.")]
-    status: Annotated[str, _is("running, retrying, blocked, waiting, ready or ended.")]
+    status: Annotated[
+        str, _is("running, retrying, blocked, waiting, ready, ended, or inactive: only the tracker has it.")
+    ]
     agent: Agent
     workspace: WorkspacePlace
     attempts: Attempts
@@ -1065,7 +1067,7 @@ class TaskBlocker(Document, frozen=True, kw_only=True):
     title: Annotated[str | None, _is("Null where the daemon does not know it.")]
     state: Annotated[str | None, _is("In the tracker's spelling; null where the tracker does not tell it.")]
     over: Annotated[bool, _is("Its state is a terminal one: it blocks no more.")]
-    known: Annotated[bool, _is("The daemon has a page for it.")]
+    known: Annotated[bool, _is("It has a page, as the tracker tells its identifier.")]
 
 
 class Task(Document, frozen=True, kw_only=True):

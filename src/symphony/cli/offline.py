@@ -70,7 +70,7 @@ from symphony.scheduler import (
     step,
     tracker_status,
 )
-from symphony.trackers.base import skipped_by
+from symphony.trackers.base import find_issue, skipped_by
 
 _TRACKER_S: Final = 30.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -158,11 +158,10 @@ class Offline:
             SymphonyError: the tracker does not answer.
         """
         state, now_ms, now = await self._first_poll()
-        issue = await self._find(identifier, state)
-        if issue is not None:
-            state = state.changed(candidates={**state.candidates, issue.id: issue})
-            identifier = issue.identifier
-        return await to_thread.run_sync(answers.issue, self._snapshot(state, now_ms, now), identifier)
+        found, snapshot = await self._find(identifier, state), self._snapshot(state, now_ms, now)
+        if found is not None:
+            return await to_thread.run_sync(answers.issue_of_tracker, snapshot, found)
+        return await to_thread.run_sync(answers.issue, snapshot, identifier)
 
     def _snapshot(self, state: State, now_ms: int, now: datetime) -> answers.Snapshot:
         context = self.context
@@ -298,7 +297,7 @@ class Offline:
         return Refreshed(request=question.request, issues=tuple(issues))
 
     async def _find(self, identifier: str, state: State) -> Issue | None:
-        """The issue among the candidates; otherwise by a known id of that identifier, or taken as an id."""
+        """The issue among the candidates; otherwise by a known id of that identifier, or by itself."""
         if state.last_poll_failure is not None:
             raise SymphonyError(self.context.redaction.failure(state.last_poll_failure))
         for issue in state.candidates.values():
@@ -310,7 +309,9 @@ class Offline:
             *(ref.issue_id for ref in state.idle_workspaces.values() if ref.identifier == identifier),
             *(issue.id for issue in results if issue.identifier == identifier),
             *([] if past_id is None else [past_id]),
-        } or {identifier}
+        }
+        if not ids:
+            return await self._in_time(find_issue(self.context.tracker, identifier))
         found = await self._in_time(self.context.tracker.fetch_issues_by_ids(ids))
         present = next((issue for issue in found if issue.identifier == identifier), None)
         return present or next((issue for issue in found if issue.id == past_id), None)

@@ -21,7 +21,7 @@ from symphony.api.forms import FormResult, Notices, local_path, see_other
 from symphony.api.http import RequestError, form_fields
 from symphony.api.interface import MAX_REVIEW_CHARS, ApiError, ConflictError, DraftEdit, Operator
 from symphony.api.pages.change_views import CONTEXT, MORE_CONTEXT, Asked, change_view, wanted_files
-from symphony.api.pages.responding import SLOW_MS, Content, respond
+from symphony.api.pages.responding import SLOW_MS, UNKNOWN_ISSUE, Content, respond
 from symphony.api.parameters import identifier, number, since
 from symphony.domain import MAX_COUNT, SymphonyError
 
@@ -58,7 +58,7 @@ class ChangePages:
         looks = reviewer if self._access.caller(request) is not Caller.ANYBODY else None
         review = await self._operator.review(name, looks, asked.since)
         if review is None:
-            raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
+            raise RequestError(404, "issue_not_found", UNKNOWN_ISSUE)
         patches = await self._operator.patches(review, wanted_files(review, asked), context=asked.context)
         path = f"/issues/{quote(name, safe='')}/diff"
         return Content(

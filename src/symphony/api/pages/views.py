@@ -51,7 +51,7 @@ RUNS_SHOWN: Final = 100
 ENTRIES_SHOWN: Final = 200
 COMMENTS_SHOWN: Final = 8
 MAX_WAITING_SHOWN: Final = 1_000
-RATED_STATUSES: Final = frozenset({"ready", "ended"})
+RATED_STATUSES: Final = frozenset({"ready", "ended", "inactive"})
 """Statuses of an issue whose work people can judge."""
 MOMENT_MARK: Final = "\x1f"
 """Before and after a moment in a sentence; no text of trackers and agents has control characters."""
@@ -89,6 +89,7 @@ _STATUS: Final = {
     "waiting": "Waiting",
     "ready": "Ready for review",
     "ended": "Ended",
+    "inactive": "Not being worked on",
 }
 
 

@@ -334,12 +334,18 @@ class FakeOperator:
         return self.working_diffs.get(identifier)
 
     async def review(
-        self, identifier: str, reviewer: str | None = None, since: str | None = None
+        self,
+        identifier: str,
+        reviewer: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> Review | None:
         self._try()
         self.looks.append((identifier, reviewer, since))
         found = self.reviews.get(identifier)
-        return found if found is None or since is None else structs.replace(found, since=since)
+        if found is None:
+            return None
+        return structs.replace(found, since=since or found.since, head=until or found.head)
 
     async def patches(self, review: Review, files: Sequence[int], *, context: int) -> Mapping[int, str]:
         self._try()

@@ -62,6 +62,7 @@ from symphony.api.pages.responding import Content, respond
 from symphony.api.pages.routes import Pages
 from symphony.api.pages.skills_routes import SkillPages
 from symphony.api.parameters import (
+    commit,
     identifier,
     identifiers,
     only_learned,
@@ -71,7 +72,6 @@ from symphony.api.parameters import (
     reviewer,
     run_query,
     selection,
-    since,
     transcript_part,
     version_of,
     versions,
@@ -215,7 +215,10 @@ class _Answers:
     async def _review(self, request: Request, _: Document) -> Document | None:
         may_order = self._access.may_order(request)
         return await self._operator.review(
-            identifier(request), reviewer(request) if may_order else None, since(request)
+            identifier(request),
+            reviewer(request) if may_order else None,
+            commit(request, "since"),
+            commit(request, "until"),
         )
 
     async def _decide(self, request: Request, given: Document) -> Document | None:

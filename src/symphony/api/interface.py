@@ -232,11 +232,16 @@ class Operator(Protocol):
         ...
 
     async def review(
-        self, identifier: str, reviewer: str | None = None, since: str | None = None
+        self,
+        identifier: str,
+        reviewer: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> models.Review | None:
         """The change of an issue as last delivered; `None` if the issue is not known.
 
-        It counts as shown to `reviewer`. With `since` it is what is new since that commit.
+        It counts as shown to `reviewer`. With `since` it is what is new since that commit, and with `until`
+        it ends there.
 
         Raises:
             UnknownError: there is no branch, or no such commit.

@@ -718,6 +718,7 @@ class PastRun(RunFacts, Document, frozen=True, kw_only=True):
         str | None,
         _is("passed, failed, or base_failed: what verify said of its work; null if it was not verified."),
     ] = None
+    head: Annotated[str | None, _is("The commit that it delivered; null in rows of older versions.")] = None
 
 
 class RunRow(PastRun, frozen=True, kw_only=True):
@@ -1608,6 +1609,14 @@ class ReviewDecided(Document, frozen=True, kw_only=True):
     at: Moment
 
 
+class ReviewDelivery(Document, frozen=True, kw_only=True):
+    """A commit that a run delivered on the branch."""
+
+    head: str
+    run_id: str
+    at: Annotated[Moment, _is("When the run ended.")]
+
+
 class Review(Document, frozen=True, kw_only=True):
     """The change of an issue, as last delivered, and what can be decided about it."""
 
@@ -1620,7 +1629,13 @@ class Review(Document, frozen=True, kw_only=True):
     branch: str
     start: Annotated[str, _is("The commit at which the branch began.")]
     since: Annotated[str, _is("The commit that is compared with: start, or an earlier head.")]
-    head: Annotated[str, _is("The commit that a decision is about.")]
+    head: Annotated[
+        str, _is("The commit that is shown: the last delivery, unless an earlier one is asked for.")
+    ]
+    last: Annotated[str, _is("The commit of the last delivery, which a decision is about.")]
+    deliveries: Annotated[
+        tuple[ReviewDelivery, ...], _is("The newest first, as far as the journal has them.")
+    ]
     looked_at: Annotated[str | None, _is("The head that the person saw before; null if there is none.")]
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     verified: Annotated[Verified | None, _is("Null if this head was not verified.")]

@@ -254,7 +254,7 @@ REVIEW: Final = _get(
     "The change of the issue, and what can be decided about it.",
     models.Review,
     *(400, 404),
-    reads=("identifier", "reviewer", "since_commit"),
+    reads=("identifier", "reviewer", "commits"),
 )
 DECIDE: Final = _post(
     "decide",

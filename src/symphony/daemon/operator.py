@@ -456,12 +456,17 @@ class ServiceOperator(Observer):
         return files
 
     async def review(
-        self, identifier: str, reviewer: str | None = None, since: str | None = None
+        self,
+        identifier: str,
+        reviewer: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> models.Review | None:
         """See `api.interface.Operator`."""
         _, context = self._ready()
         async with self._previews:
-            return await self._review_answers().review(context, self._snapshot(), identifier, reviewer, since)
+            answers_of = self._review_answers()
+            return await answers_of.review(context, self._snapshot(), identifier, reviewer, since, until)
 
     async def patches(
         self, review: models.Review, files: Sequence[int], *, context: int

@@ -22,7 +22,7 @@ from symphony.api.http import RequestError, form_fields
 from symphony.api.interface import MAX_REVIEW_CHARS, ApiError, ConflictError, DraftEdit, Operator
 from symphony.api.pages.change_views import CONTEXT, MORE_CONTEXT, Asked, change_view, wanted_files
 from symphony.api.pages.responding import SLOW_MS, UNKNOWN_ISSUE, Content, respond
-from symphony.api.parameters import identifier, number, since
+from symphony.api.parameters import commit, identifier, number
 from symphony.domain import MAX_COUNT, SymphonyError
 
 REVIEWER_COOKIE: Final = "symphony_reviewer"
@@ -54,9 +54,9 @@ class ChangePages:
 
     async def _content(self, request: Request, reviewer: str) -> Content:
         name, asked = identifier(request), _asked(request)
-        may_decide = self._access.csrf(request) is not None
+        may_decide = self._access.csrf(request) is not None and asked.until is None
         looks = reviewer if self._access.caller(request) is not Caller.ANYBODY else None
-        review = await self._operator.review(name, looks, asked.since)
+        review = await self._operator.review(name, looks, asked.since, asked.until)
         if review is None:
             raise RequestError(404, "issue_not_found", UNKNOWN_ISSUE)
         patches = await self._operator.patches(review, wanted_files(review, asked), context=asked.context)
@@ -134,7 +134,8 @@ def _asked(request: Request) -> Asked:
     with suppress(ValueError):
         context = int(request.query_params.get("context", str(CONTEXT))[:9])
     return Asked(
-        since=since(request),
+        since=commit(request, "since"),
+        until=commit(request, "until"),
         part=max(number(request, "part", at_most=MAX_COUNT) or 1, 1),
         file=number(request, "file", at_most=MAX_COUNT),
         context=context if context in MORE_CONTEXT else CONTEXT,

@@ -274,8 +274,9 @@ def demo_review() -> models.Review:
         deletions=1_209,
         approval="merge",
         command="git -C /srv/web merge symphony/WEB-118",
-        send_back=models.ReviewChoice(allowed=True),
-        approve=models.ReviewChoice(allowed=True),
+        verify=models.Choice(allowed=True),
+        send_back=models.Choice(allowed=True),
+        approve=models.Choice(allowed=True),
         message="The cursor is right now.",
         comments=(
             models.ReviewRemark(

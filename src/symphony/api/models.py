@@ -999,6 +999,15 @@ class Feedback(Document, frozen=True, kw_only=True):
     learning: Learning
 
 
+class Choice(Document, frozen=True, kw_only=True):
+    """Whether an order is possible now."""
+
+    allowed: bool
+    code: Annotated[str | None, _is("Why not; null if it is.")] = None
+    message: str | None = None
+    hint: str | None = None
+
+
 class Issue(Document, frozen=True, kw_only=True):
     """One issue that the daemon knows now."""
 
@@ -1046,6 +1055,7 @@ class Issue(Document, frozen=True, kw_only=True):
     kept: Annotated[
         KeptWorkspace | None, _is("Null if no workspace of it with such work is on this machine.")
     ] = None
+    verify: Annotated[Choice | None, _is("To verify its work; null without delivered work.")] = None
 
 
 class TaskComment(Document, frozen=True, kw_only=True):
@@ -1592,15 +1602,6 @@ class ReviewRemark(Document, frozen=True, kw_only=True):
     head: Annotated[str, _is("The commit that the line was shown of.")]
 
 
-class ReviewChoice(Document, frozen=True, kw_only=True):
-    """Whether a decision is possible now."""
-
-    allowed: bool
-    code: Annotated[str | None, _is("Why not; null if it is.")] = None
-    message: str | None = None
-    hint: str | None = None
-
-
 class ReviewDecided(Document, frozen=True, kw_only=True):
     """A decision on this commit."""
 
@@ -1650,8 +1651,9 @@ class Review(Document, frozen=True, kw_only=True):
     deletions: Count
     approval: Annotated[str, _is("What an approval does: merge, land, open or by_hand.")]
     command: Annotated[str, _is("The command with which a person merges.")]
-    send_back: ReviewChoice
-    approve: ReviewChoice
+    verify: Annotated[Choice | None, _is("To verify the last delivery; null if there is none.")]
+    send_back: Choice
+    approve: Choice
     message: Annotated[str, _is("The overall text that the person has drafted.")]
     comments: Annotated[tuple[ReviewRemark, ...], _is("What the person has drafted.")]
     others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]

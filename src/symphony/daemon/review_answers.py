@@ -130,6 +130,7 @@ class ReviewAnswers:
             deletions=sum(one.deletions or 0 for one in change.files),
             approval=self._reviews.way(issue.issue_id).value,
             command=command,
+            verify=issue.verify,
             send_back=self._choice(issue.issue_id, change.head, ReviewDecision.SEND_BACK),
             approve=self._choice(issue.issue_id, change.head, ReviewDecision.APPROVE),
             message=draft.message,
@@ -148,7 +149,7 @@ class ReviewAnswers:
         public: models.Review = masked(document, mask)
         return public
 
-    def _choice(self, issue_id: str, head: str, decision: ReviewDecision) -> models.ReviewChoice:
+    def _choice(self, issue_id: str, head: str, decision: ReviewDecision) -> models.Choice:
         """Whether a decision would be taken, as far as can be said without asking git."""
         # That something is said, and that the person knows what did not pass, comes with the decision.
         given = Given(decision=decision, head=head, message="", accepts_unverified=True)
@@ -157,8 +158,8 @@ class ReviewAnswers:
             facts = replace(facts, comment="something")
         refusal: ReviewRefusal | None = judge_review(facts, decision)
         if refusal is None:
-            return models.ReviewChoice(allowed=True)
-        return models.ReviewChoice(
+            return models.Choice(allowed=True)
+        return models.Choice(
             allowed=False, code=refusal.code.value, message=refusal.message, hint=refusal.hint
         )
 

@@ -156,7 +156,7 @@ async def test_every_part_of_a_large_change_has_a_page(
 
 
 async def test_others_a_decision_and_news_are_told(client: httpx.AsyncClient, operator: DemoOperator) -> None:
-    no = models.ReviewChoice(allowed=False, code="decided", message="it was sent back already")
+    no = models.Choice(allowed=False, code="decided", message="it was sent back already")
     operator.reviews["WEB-118"] = structs.replace(
         demo_review(),
         looked_at="d" * 40,

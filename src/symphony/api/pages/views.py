@@ -15,7 +15,7 @@ from msgspec import json, structs
 from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
-from symphony.api.formatting import duration, run_words, seconds_between, tokens
+from symphony.api.formatting import duration, outcome_words, run_words, seconds_between, tokens
 from symphony.api.forms import FormResult as FormNotice
 from symphony.api.interface import (
     MAX_RUNS,
@@ -701,7 +701,7 @@ def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: s
     return HistoryView(
         since=_options(_AGES, since),
         by=_options({each: each for each in RUN_SUMS}, by),
-        outcomes=_options({"": "any"} | {each: each.replace("_", " ") for each in RUN_OUTCOMES}, outcome),
+        outcomes=_options({"": "any"} | {each: outcome_words(each) for each in RUN_OUTCOMES}, outcome),
         issue=issue,
         agent=agent,
         total=structs.replace(runs.total, seconds=round(runs.total.seconds, -1)),

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from symphony.api.interface import MAX_REVIEW_CHARS
-from symphony.api.models import Review, ReviewChoice, ReviewGiven, ReviewLine
+from symphony.api.models import Choice, Review, ReviewGiven, ReviewLine
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.failures import CommandError, require_person
 from symphony.cli.formatting import arrow, cell, console_for, print_blocks, table
@@ -193,6 +193,6 @@ def _view(shown: Review) -> Iterator[RenderableType]:
         yield arrow(f"merge it: {shown.command}")
 
 
-def _choice(option: str, choice: ReviewChoice) -> Iterator[RenderableType]:
+def _choice(option: str, choice: Choice) -> Iterator[RenderableType]:
     if not choice.allowed:
         yield cell(f"{option}: {choice.message}", "yellow")

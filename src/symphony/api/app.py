@@ -31,7 +31,9 @@ from symphony.api.forms import (
     Forms,
     Notices,
     SignInForms,
+    keep_typed,
     refusal_page,
+    show_typed,
     unsent_page,
 )
 from symphony.api.history import utc_now
@@ -77,6 +79,7 @@ from symphony.api.parameters import (
     versions,
 )
 from symphony.api.sign_in import LINK_S
+from symphony.api.typed import TypedTexts
 from symphony.domain import SymphonyError
 
 _WEBHOOKS_AT_ONCE: Final = 8
@@ -108,7 +111,7 @@ def create_app(
         paths.setdefault(page.path, {})[page.verb] = pages[page.name]
     if receiver is not None:
         paths[routes.WEBHOOK.path] = {routes.WEBHOOK.verb: _webhook_handler(receiver)}
-    return guarded(paths, access, notices, receiver)
+    return guarded(paths, access, notices, receiver, operator.typed)
 
 
 def guarded(
@@ -116,6 +119,7 @@ def guarded(
     access: Access,
     notices: Notices,
     receiver: WebhookReceiver | None = None,
+    typed: TypedTexts | None = None,
 ) -> ASGIApp:
     """The application with these handlers, by path and method, behind the access rule."""
     errors = (HTTPException, ApiError, SymphonyError)
@@ -125,6 +129,7 @@ def guarded(
     )
     app.router.redirect_slashes = False
     app.state.access, app.state.notices = access, notices  # for the forms and notices of pages
+    app.state.typed = typed or TypedTexts()
     return _Guard(app, access, receiver)
 
 
@@ -322,6 +327,8 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         },
         "review_draft_form": change.draft,
         "review_form": change.decide,
+        "typed": show_typed,
+        "keep_text_form": keep_typed,
         "library_check_form": skills.check,
         **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
         "library_save_form": skills.save,

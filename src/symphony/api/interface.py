@@ -10,6 +10,7 @@ from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
 
 if TYPE_CHECKING:  # the command line reads this module, and need not load the settings and git
+    from symphony.api.typed import TypedTexts
     from symphony.workspaces import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
@@ -164,6 +165,11 @@ class RunQuery:
 
 class Operator(Protocol):
     """What people may ask of a daemon. Secrets are masked in all documents and errors."""
+
+    @property
+    def typed(self) -> "TypedTexts":
+        """What people have typed and not sent."""
+        ...
 
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The state of the daemon, with rows of the selected issues.

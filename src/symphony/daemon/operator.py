@@ -39,6 +39,7 @@ from symphony.api.interface import (
 from symphony.api.models import utc_text
 from symphony.api.observer import Observer
 from symphony.api.task import TrackerAnswer, task_document
+from symphony.api.typed import TypedTexts
 from symphony.daemon.comments import PeopleCommentReader, owe_persons_comment, unsent_comments
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.core import ActionRequest, Core
@@ -192,6 +193,7 @@ class ServiceOperator(Observer):
         self._people_comments = people_comments or PeopleCommentReader(lambda _: ())
         self._now = now
         self._limits = limits
+        self.typed = TypedTexts(core.wall_ms)
         self._tasks = TaskReader(now_ms=core.now_ms)
         self._finding = anyio.Lock()
         self._refresh_posted = False

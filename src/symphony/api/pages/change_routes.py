@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from symphony.api import models
 from symphony.api.access import Access, Caller
-from symphony.api.forms import FormResult, Notices, local_path, see_other
+from symphony.api.forms import FormResult, Notices, forget_typed, local_path, see_other
 from symphony.api.http import RequestError, form_fields
 from symphony.api.interface import MAX_REVIEW_CHARS, ApiError, ConflictError, DraftEdit, Operator
 from symphony.api.pages.change_views import CONTEXT, MORE_CONTEXT, Asked, change_view, wanted_files
@@ -80,6 +80,8 @@ class ChangePages:
         notice: FormResult | None = None
         try:
             await self._edit(request, fields, _edit(fields))
+            names = (fields.get(name, "") for name in ("issue", "path", "line"))
+            forget_typed(request, f"line:{':'.join(names)}")
         except (ApiError, SymphonyError) as error:
             notice = replace(FormResult.of_error(error), unsent=fields.get("text", "").replace("\r\n", "\n"))
         back = local_path(fields.get("next", ""))
@@ -93,6 +95,7 @@ class ChangePages:
         decision, message = fields.get("decision", ""), fields.get("message", "")
         try:
             await self._edit(request, fields, DraftEdit(head=head, message=message))
+            forget_typed(request, f"review:{name}")
             if decision not in {"send_back", "approve"}:
                 return see_other(
                     back, notice=self._notices.put(FormResult(ok=True, message="the draft is kept"))

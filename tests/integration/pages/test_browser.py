@@ -199,6 +199,29 @@ def test_a_person_comments_on_an_issue(browser: Browser, operator: DemoOperator,
     assert operator.orders == said
 
 
+def test_what_is_typed_is_there_again_until_it_is_sent(
+    browser: Browser, operator: DemoOperator, address: str
+) -> None:
+    with opened(browser) as page:
+        page.goto(f"{address}/issues/WEB-131")
+        with page.expect_response("**/actions/keep-text"):
+            page.get_by_label("Comment on WEB-131").fill("Half a thought")
+        page.goto(f"{address}/skills/library/retries/edit")
+        with page.expect_response("**/actions/keep-text"):
+            page.get_by_label("Reason").fill("Because")
+    with opened(browser) as page:  # as after a sign-out or a restart: nothing is left in the browser
+        page.goto(f"{address}/issues/WEB-131")
+        expect(page.get_by_label("Comment on WEB-131")).to_have_value("Half a thought")
+        page.get_by_role("button", name="Comment", exact=True).click()
+        expect(page.locator(".told.is-done")).to_be_visible()
+        page.goto(f"{address}/skills/library/retries/edit")
+        expect(page.get_by_label("Reason")).to_have_value("Because")
+        page.goto(f"{address}/issues/WEB-131")
+        expect(page.locator("#live")).to_have_text("Live")
+        expect(page.get_by_label("Comment on WEB-131")).to_have_value("")
+    assert [text for verb, _, text in operator.orders if verb == "comment"] == ["Half a thought"]
+
+
 @pytest.mark.parametrize("scripts", [True, False])
 def test_several_issues_are_stopped_with_one_confirmation(
     browser: Browser, operator: DemoOperator, address: str, *, scripts: bool

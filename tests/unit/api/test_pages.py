@@ -584,7 +584,7 @@ async def test_finished_work_is_verified_or_the_page_says_why_not(
 async def test_what_people_copy_has_a_button_of_its_own(client: httpx.AsyncClient) -> None:
     copied = {button.get("aria-label") for button in check(await client.get("/")).all("button")}
     row = demo_state().ready[0]
-    assert {f"Copy {text}" for text in (row.branch, *row.look)} <= copied
+    assert {f"Copy {text}" for text in (row.branch, *row.look[1:])} <= copied
 
 
 @pytest.mark.parametrize("status", ["running", "retrying"])

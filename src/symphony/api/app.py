@@ -54,7 +54,7 @@ from symphony.api.http import (
     sent_fields,
     wants_page,
 )
-from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
+from symphony.api.interface import API_PREFIX, ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
@@ -228,7 +228,7 @@ class _Answers:
 
     async def _decide(self, request: Request, given: Document) -> Document | None:
         assert isinstance(given, models.ReviewGiven)  # noqa: S101 - the row says so
-        return await self._operator.decide(identifier(request), f"api:{given.reviewer}", given)
+        return await self._operator.decide(identifier(request), f"{API_PREFIX}{given.reviewer}", given)
 
     async def _refresh(self, _: Request, __: Document) -> Document:
         return self._operator.refresh()

@@ -28,6 +28,8 @@ MAX_RUNS = 1_000
 """The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
 """The longest answer to an agent's question, and the longest comment."""
+API_PREFIX = "api:"
+"""How the names of reviewers begin who use the API; those of browsers begin with their sign-in and `-`."""
 MAX_REVIEW_CHARS = 20_000
 """The longest overall text of a review, and the longest comment on a line."""
 MAX_STATE_CHARS = 255

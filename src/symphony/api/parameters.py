@@ -13,6 +13,7 @@ from starlette.requests import Request
 from symphony.api.http import RequestError
 from symphony.api.interface import (
     AGE_PATTERN,
+    API_PREFIX,
     MAX_RUNS,
     REASON_CODES,
     RUN_OUTCOMES,
@@ -124,7 +125,7 @@ def reviewer(request: Request) -> str | None:
     name = request.query_params.get("reviewer") or None
     if name is not None and len(name) > _MAX_NAME:
         raise RequestError(400, "bad_request", f"reviewer has at most {_MAX_NAME} characters")
-    return name and f"api:{name}"
+    return name and f"{API_PREFIX}{name}"
 
 
 def commit(request: Request, name: str) -> str | None:

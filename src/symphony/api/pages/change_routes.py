@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -28,6 +29,7 @@ from symphony.domain import MAX_COUNT, SymphonyError
 REVIEWER_COOKIE: Final = "symphony_reviewer"
 _REVIEWER: Final = re.compile("[A-Za-z0-9_-]{8,64}")
 _AT: Final = re.compile("[no][1-9][0-9]{0,8}")
+_NAME_CHARS: Final = 12
 _YEAR_S: Final = 365 * 86_400
 
 
@@ -42,7 +44,8 @@ class ChangePages:
     async def show(self, request: Request) -> Response:
         """The page. A browser that has no name yet gets one, for its drafts."""
         named = _reviewer(request)
-        name = named or secrets.token_urlsafe(12)
+        sign_in = sha256(self._access.sign_in.root.encode()).hexdigest()[:_NAME_CHARS]
+        name = named or f"{sign_in}-{secrets.token_urlsafe(_NAME_CHARS)}"
 
         async def read(request: Request) -> Content:
             return await self._content(request, name)

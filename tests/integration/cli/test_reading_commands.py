@@ -208,6 +208,7 @@ def test_a_prompt_without_a_daemon_has_the_skills_of_the_library(project: Projec
     assert "How we write." in found["envelope"]
 
 
+@pytest.mark.slow
 def test_what_happened_is_explained_after_the_daemon_ended(project: Project) -> None:
     project.skill("release")
     project.skill("bad", description="")

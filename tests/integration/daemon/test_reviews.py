@@ -137,6 +137,7 @@ def status(served: Served) -> ResultStatus:
     return served.watcher.states[-1].results["SYM-1"].status
 
 
+@pytest.mark.slow
 async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(project: Project) -> None:
     more: list[dict[str, Any]] = [{"write": "more.py", "text": "x = 1\n"}, {"commit": "Go on"}, REVIEW]
     async with ready(project, WORK, review={"merge": True}) as served:
@@ -154,6 +155,7 @@ async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(projec
         assert (await decide(project, "approve")).commit == now.head
 
 
+@pytest.mark.slow
 async def test_of_two_people_the_second_is_told(project: Project) -> None:
     async with ready(project, tracker={"active_states": ["Todo"], "terminal_states": ["Done"]}):
         for reviewer in ("lea", "max"):
@@ -223,6 +225,7 @@ async def test_an_issue_that_was_deleted_is_not_merged(project: Project) -> None
         assert await git(project, "rev-list", "--count", "main") == "1"
 
 
+@pytest.mark.slow
 async def test_a_dirty_checkout_refuses_the_approval_and_keeps_the_issue(project: Project) -> None:
     async with ready(project, review={"merge": True}) as served:
         await look(project)
@@ -236,6 +239,7 @@ async def test_a_dirty_checkout_refuses_the_approval_and_keeps_the_issue(project
         assert "approved" in said
 
 
+@pytest.mark.slow
 async def test_work_that_a_person_merged_is_recognised(project: Project) -> None:
     async with ready(project) as served:
         shown = await look(project)
@@ -246,6 +250,7 @@ async def test_work_that_a_person_merged_is_recognised(project: Project) -> None
         await served.watcher.until(lambda: status(served) is ResultStatus.ENDED)
 
 
+@pytest.mark.slow
 async def test_work_that_did_not_pass_is_approved_only_as_such(project: Project) -> None:
     verify = {"commands": ["test -e nothing"]}  # it fails on the base, too
     async with ready(project, verify=verify, review={"merge": True}):

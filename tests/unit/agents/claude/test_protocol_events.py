@@ -142,6 +142,9 @@ def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Tr
     assert isinstance(ended, TurnEnd)
     assert ended.cost_usd == 0.25
     assert describe_event(ended) == "turn completed for 0.2500 USD"
+    (ended,) = say(translator, second)
+    assert isinstance(ended, TurnEnd)
+    assert ended.cost_usd is None, "a turn without a price of its own is not free"
 
 
 def streamed(kind: str, caller: str | None = None, **fields: Any) -> dict[str, Any]:

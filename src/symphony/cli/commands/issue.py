@@ -16,7 +16,6 @@ from symphony.api.models import CreatedIssue, NewIssue
 from symphony.cli.client import connect
 from symphony.cli.commands.schedules import print_created
 from symphony.cli.documents import (
-    BoardBlocker,
     BoardComment,
     BoardIssue,
     BoardIssueShown,
@@ -312,7 +311,6 @@ def _issue_document(board: Board, issue: Issue) -> BoardIssue:
     return BoardIssue.of(
         issue,
         assignee=issue.assignee_id,
-        blocked_by=tuple(BoardBlocker.of(one) for one in issue.blocked_by),
         reason=issue.not_dispatchable_reason,
         created=_iso(issue.created_at),
         path=str(board.store.path(issue.id)),

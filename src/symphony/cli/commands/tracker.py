@@ -12,15 +12,12 @@ from typing import Final, TypeVar
 import anyio
 import click
 
-from symphony.api.models import utc_text
 from symphony.cli.documents import (
-    Blocker,
     CheckedState,
     IssueCommented,
     IssueMoved,
     ServiceLimit,
     TrackerCheck,
-    TrackerIssue,
     TrackerProblem,
 )
 from symphony.cli.failures import CommandError, ExitCode
@@ -161,7 +158,7 @@ def _print_check(check: TrackerCheck) -> None:
         _print_line("  hint: ", problem.hint)
 
 
-def _print_sample(issue: TrackerIssue) -> None:
+def _print_sample(issue: Issue) -> None:
     _print_line("sample    ", f"{issue.identifier}, {issue.state}: {issue.title}")
     details = []
     if issue.labels:
@@ -245,7 +242,7 @@ async def check_tracker(context: RuntimeContext) -> TrackerCheck:
             for quota in quotas
         ),
         issues=len(issues),
-        sample=next((_tracker_issue(issue) for issue in issues), None),
+        sample=next(iter(issues), None),
         problems=tuple(problems),
     )
 
@@ -344,16 +341,6 @@ def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> 
             message=f"{tracker.kind} has none of the states that are active by default",
             hint=f"set tracker.active_states; {listed}",
         )
-
-
-def _tracker_issue(issue: Issue) -> TrackerIssue:
-    return TrackerIssue.of(
-        issue,
-        native_ref=None if issue.native_ref is None else dict(issue.native_ref),
-        blocked_by=tuple(Blocker.of(one) for one in issue.blocked_by),
-        created_at=None if issue.created_at is None else utc_text(issue.created_at),
-        updated_at=None if issue.updated_at is None else utc_text(issue.updated_at),
-    )
 
 
 async def find_issue(context: RuntimeContext, name: str) -> Issue:

@@ -77,21 +77,11 @@ class Desk:
     async def serve(self, seconds: float, *, paused: bool = False) -> ScheduleRunner:
         """Run a daemon for some time, then it is gone without a farewell."""
         left = () if self.outbox is None else tuple(self.outbox.journal.values())
-
-        def desk_outbox() -> Outbox:
-            return outbox
-
+        self.outbox = outbox = Outbox(self.context(), left)
         schedules = ScheduleRunner(
-            lambda: desk_outbox().jobs,
-            context=lambda: outbox.context,
-            state=lambda: outbox.state,
-            recovered=self.settings,
-            longest_wait_s=600,
-            record=self._record,
-            wall_ms=lambda: desk_outbox().wall_ms(),
+            outbox.core, outbox.jobs, recovered=self.settings, longest_wait_s=600, record=self._record
         )
-        kinds = {"issue": IssueCreations(on_created=schedules.created)}
-        self.outbox = outbox = Outbox(self.context(), left, kinds=kinds)
+        outbox.jobs.kinds = {"issue": IssueCreations(on_created=schedules.created)}
         outbox.state = outbox.state.changed(paused=paused)
         async with anyio.create_task_group() as tasks, outbox.at_work():
             tasks.start_soon(schedules.run)

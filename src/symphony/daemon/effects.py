@@ -102,6 +102,8 @@ class Timeouts:
 class Effects:
     """Carries out commands in the tasks of one group.
 
+    It has so many arguments because each is what carries out another kind of command.
+
     Args:
         core: state, context, mailbox, clocks and observers.
         tasks: the group of all tasks.

@@ -106,6 +106,8 @@ _log = structlog.get_logger(__name__)
 class Service:
     """Serves one workflow file.
 
+    Half of the arguments are the world around it, which tests replace: clocks, scheduler, crashes, systemd.
+
     Args:
         store: the workflow file.
         state_dir: journal, lock, logs and control socket.

@@ -27,6 +27,7 @@ from symphony.api.models import (
     LibrarySave,
 )
 from symphony.api.routes import Edit
+from symphony.cli import options as cli_options
 from symphony.cli.commands.skills import Moved, exported, outcome_code, print_moves
 from symphony.cli.documents import (
     FailedFile,
@@ -42,18 +43,6 @@ from symphony.cli.failures import CommandError, ExitCode, printable, require_per
 from symphony.cli.library_access import OpenLibrary, open_library
 from symphony.cli.main import LazyGroup
 from symphony.cli.offline import open_context
-from symphony.cli.options import (
-    complete_issue,
-    dry_run_option,
-    issue_argument,
-    json_option,
-    known_issues,
-    nearest_workflow,
-    print_json,
-    read_text_argument,
-    text_file_option,
-    workflow_option,
-)
 from symphony.cli.render.library import (
     finding_line,
     print_assignments,
@@ -113,7 +102,7 @@ def library_options(command: Callable[..., Any]) -> Callable[..., Any]:
             hint = error.hint or "`symphony library list` names the skills"
             raise CommandError.of(error.message, hint=hint) from error
 
-    return json_option(workflow_option(run))
+    return cli_options.json_option(cli_options.workflow_option(run))
 
 
 def skill_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,7 +121,7 @@ def complete_proposal(ctx: click.Context, _argument: click.Parameter, incomplete
 
 
 def _completed(ctx: click.Context, incomplete: str, names: Callable[[Library], Iterable[str]]) -> list[str]:
-    workflow = ctx.params.get("workflow") or nearest_workflow()
+    workflow = ctx.params.get("workflow") or cli_options.nearest_workflow()
     try:
         library = open_library(Path(workflow), os.environ).in_use.store
         found = list(names(library)) if library.path.exists() else []
@@ -149,7 +138,9 @@ def reason_option(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.BadParameter(f"at most {MAX_REASON_CHARS} characters", param=option)
         return value
 
-    return click.option("--reason", metavar="TEXT", callback=check, help="Why; it is kept.")(command)
+    return click.option("--reason", metavar="TEXT", callback=check, help="The reason, which is stored.")(
+        command
+    )
 
 
 def change_library(library: OpenLibrary, edit: Edit, by: str, *, as_json: bool, name: str = "") -> None:
@@ -169,7 +160,7 @@ def change_library(library: OpenLibrary, edit: Edit, by: str, *, as_json: bool, 
     """
     done = api_library.change(library.in_use, edit, by, name)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
         return
     for finding in done.findings:
         click.echo(finding_line(finding, coloured=sys.stderr.isatty()), err=True)
@@ -255,7 +246,7 @@ def list_(*, words: tuple[str, ...], learned: bool, library: OpenLibrary, as_jso
     """List the skills of the library, or those with all of the words."""
     found = api_library.skills(library.in_use, " ".join(words), None, learned=learned)
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_skills(found)
     tell_count(found.total, "skill")
@@ -268,10 +259,10 @@ def list_(*, words: tuple[str, ...], learned: bool, library: OpenLibrary, as_jso
 @click.argument("version", type=click.IntRange(min=1), required=False)
 @library_options
 def show(*, name: str, version: int | None, library: OpenLibrary, as_json: bool) -> None:
-    """Show what is known of a skill, and its file; VERSION is an earlier one."""
+    """Show a skill and its file. VERSION is an earlier version."""
     page = api_library.skill(library.in_use, name, version)
     if as_json:
-        print_json(page)
+        cli_options.print_json(page)
         return
     for line in skill_lines(page):
         click.echo(line)
@@ -284,7 +275,7 @@ def history(*, name: str, library: OpenLibrary, as_json: bool) -> None:
     """List the versions of a skill, the newest first: who wrote each, when and why."""
     page = api_library.skill(library.in_use, name)
     if as_json:
-        print_json(LibraryHistory(name=page.skill.name, versions=page.versions))
+        cli_options.print_json(LibraryHistory(name=page.skill.name, versions=page.versions))
         return
     print_versions(page.versions)
 
@@ -299,7 +290,7 @@ def diff_(*, name: str, old: int | None, new: int | None, library: OpenLibrary, 
     newest = api_library.skill(library.in_use, name).skill.version
     found = api_library.diff(library.in_use, name, old or max(newest - 1, 1), new or newest)
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_diff(found.diff)
     if not found.diff:
@@ -325,8 +316,8 @@ Examples:
   EDITOR="code --wait" symphony library edit release-notes --reason "Name the tag"
   symphony library edit release-notes --file new.md
 
-Opens $VISUAL, else $EDITOR, and makes a new version of what was written. If another person changed the skill
-meanwhile, both changes are shown, nothing is changed, and your text stays in a file.
+Opens $VISUAL, else $EDITOR, and stores your text as a new version. If another person changed the skill
+meanwhile, the command shows both changes, changes nothing, and keeps your text in a file.
 
 Exit codes: 0 changed, or nothing to change, 1 refused, 2 usage, 3 the workflow is invalid.
 """
@@ -375,7 +366,7 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
 
 @click.command(name="edit", epilog=_EDIT_EPILOG, short_help="Change a skill in your editor.")
 @skill_argument
-@text_file_option
+@cli_options.text_file_option
 @reason_option
 @library_options
 def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibrary, as_json: bool) -> None:
@@ -396,7 +387,7 @@ def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibra
         _save(library, present, _read(draft), by, reason, as_json=as_json)
     except (SymphonyError, ConflictError, click.ClickException):
         if Path(draft).read_bytes() != before:
-            warn(f"your text is kept; symphony library edit {name} --file {shlex.quote(draft)} takes it")
+            warn(f"your text is stored; symphony library edit {name} --file {shlex.quote(draft)} takes it")
             raise
         Path(draft).unlink()
         raise
@@ -424,7 +415,7 @@ def revert(*, name: str, version: int, reason: str | None, library: OpenLibrary,
 
 
 def _read(file: str) -> str:
-    return read_text_argument(None, file, what="skill", most=_MAX_CHARS)
+    return cli_options.read_text_argument(None, file, what="skill", most=_MAX_CHARS)
 
 
 def _save(
@@ -449,10 +440,10 @@ Examples:
   symphony library import ../shared-skills --reason "The team's"
   symphony library import ../shared-skills --json | jq '.failed[]'
 
-Every folder with a SKILL.md below DIR is taken, and becomes a new skill or the newest version of the one of
-its name. A file that is not valid does not stop the others. The library keeps the SKILL.md and no other file.
+Each folder with a SKILL.md below DIR becomes a new skill, or the newest version of the skill with its name.
+An invalid file does not stop the others. The library keeps only the SKILL.md.
 
-Exit codes: 0 done, 1 a file could not be taken, or there is none, 2 usage, 3 the workflow is invalid.
+Exit codes: 0 done, 1 a file could not be added, or there is none, 2 usage, 3 the workflow is invalid.
 """
 _EXPORT_EPILOG = """\b
 Examples:
@@ -469,9 +460,9 @@ Examples:
   symphony library promote release-notes --branch skills/release-notes
 
 Commits the newest version as .symphony/skills/NAME/SKILL.md on a new branch of the repository. The branch
-begins at workspace.base_branch, else at the commit that is checked out. Your files, your index and the branch
-that is checked out stay as they are. Once it is merged, the repository's skill counts and that of the library
-is shadowed.
+begins at workspace.base_branch, else at the commit that is checked out. Your files, your index and the
+checked-out branch do not change. Once the branch is merged, the repository's skill counts, and the
+library's skill is shadowed.
 
 Exit codes: 0 done, or it is there already, 1 the branch or another text is there, or git refuses, 2 usage,
 3 the workflow is invalid.
@@ -480,7 +471,7 @@ _BACKUP_EPILOG = """\b
 Examples:
   symphony library backup ~/backups/library-2026-11-26.db
 
-Copies the whole library into a new file, while others use it. To restore it, stop the daemon and copy the
+Works while other programs use the library. To restore it, stop the daemon and copy the
 file back over library.db, without library.db-wal and library.db-shm.
 
 Exit codes: 0 done, 1 the file exists or cannot be written, or there is no library yet, 2 usage, 3 the
@@ -491,12 +482,12 @@ workflow is invalid.
 # --- files -----------------------------------------------------------------------------------------------
 
 
-@click.command(name="import", epilog=_IMPORT_EPILOG, short_help="Take the skills of a folder.")
+@click.command(name="import", epilog=_IMPORT_EPILOG, short_help="Add the skills of a folder.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @reason_option
 @library_options
 def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_json: bool) -> int:
-    """Take all skills below a folder into the library."""
+    """Add all skills below a folder to the library."""
     change = Authorship(author=author(), reason=reason or f"imported from {directory.resolve().name}")
     options = skill_options(library.settings.skills)
     found = find_importable(directory.absolute(), ((),), options)
@@ -505,7 +496,7 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
         raise CommandError.of(f"there are no skills in {directory}", hint=hint)
     done = _import(str(directory), found, library.in_use, change)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
     else:
         _print_imported(done)
     return ExitCode.FAILURE if done.failed else ExitCode.OK
@@ -584,8 +575,8 @@ def _imported(store: Library, text: SkillText, change: Authorship) -> str:
 @click.command(epilog=_EXPORT_EPILOG, short_help="Write skills into a folder.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=complete_skill)
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
-@dry_run_option
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
+@cli_options.dry_run_option
 @library_options
 def export(
     *,
@@ -596,7 +587,7 @@ def export(
     library: OpenLibrary,
     as_json: bool,
 ) -> int:
-    """Write all skills, or those that are named, as DIR/NAME/SKILL.md."""
+    """Write all skills, or the named ones, as DIR/NAME/SKILL.md."""
     store, target = library.in_use.store, directory.absolute()
     wanted = names or tuple(one.name for one in store.skills())
     moves = []
@@ -613,7 +604,7 @@ def export(
             )
         )
     if as_json:
-        print_json(exported(moves, target, dry_run=dry_run))
+        cli_options.print_json(exported(moves, target, dry_run=dry_run))
     else:
         print_moves(moves, dry_run=dry_run)
     return outcome_code(moves)
@@ -631,7 +622,7 @@ def backup(*, file: Path, library: OpenLibrary, as_json: bool) -> None:
     store.backup(file)
     done = LibraryBackup(path=str(file.absolute()), bytes=file.stat().st_size)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
     else:
         click.echo(f"{done.path}  {done.bytes:,} bytes")
 
@@ -642,19 +633,21 @@ def backup(*, file: Path, library: OpenLibrary, as_json: bool) -> None:
 @click.command(epilog=_PROMOTE_EPILOG, short_help="Commit a skill on a branch, for review.")
 @skill_argument
 @click.option("--branch", metavar="NAME", help="The new branch.  [default: skill/NAME-vVERSION]")
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @library_options
 def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary, as_json: bool) -> None:
-    """Commit a skill on a new branch of the repository, so that it can be reviewed there."""
+    """Commit a skill on a new branch of the repository, for review."""
     author()
     skill = library.in_use.store.skill(name)
-    _refuse_secrets(skill, library)
+    if any(one.code == "secret" for one in gate(None, skill.text, library.in_use.mask)):
+        hint = f"take it out: symphony library edit {name}"
+        raise CommandError.of(f"{name} has a secret, and a commit would show it", hint=hint)
     repository, base_branch = _repository(library)
     path = f"{library.settings.skills.path}/{skill.name}/{_FILE_NAME}"
     branch = branch or f"skill/{skill.name}-v{skill.version}"
     done = _promoted(_Repository(repository), skill, path, branch, base_branch, force=force)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
     elif done.commit is None:
         click.echo(f"{done.base} has version {done.version} of {name} already: {done.path}")
     else:
@@ -670,12 +663,6 @@ def _repository(library: OpenLibrary) -> tuple[Path, str | None]:
         return repository_top(library.workflow.absolute().parent), None
     local = local_repository(workspace.repo or "")
     return local or repository_top(library.workflow.absolute().parent), workspace.base_branch
-
-
-def _refuse_secrets(skill: LibrarySkill, library: OpenLibrary) -> None:
-    if any(one.code == "secret" for one in gate(None, skill.text, library.in_use.mask)):
-        hint = f"take it out: symphony library edit {skill.name}"
-        raise CommandError.of(f"{skill.name} has a secret, and a commit would show it", hint=hint)
 
 
 class _Repository:
@@ -771,8 +758,8 @@ Examples:
   symphony library assign --agent codex style
   symphony library assign --issue SYM-8 --none          no skill of the library at all
 
-What is assigned to an issue decides, with its labels `skill:<name>`; else what is assigned to the agent; else
-`agents.<name>.library` of WORKFLOW.md; else sessions get all skills. It holds for sessions that start later.
+Sessions get the skills of the issue (assignments and labels `skill:<name>`), else those of the agent, else
+`agents.<name>.library` of WORKFLOW.md, else all skills. An assignment applies to sessions that start later.
 
 Exit codes: 0 assigned, 1 the library has no such skill, 2 usage, 3 the workflow is invalid.
 """
@@ -780,7 +767,7 @@ _UNASSIGN_EPILOG = """\b
 Examples:
   symphony library unassign --issue SYM-7
 
-The next rule decides then: see `symphony library assign --help`.
+Then the next rule applies: see `symphony library assign --help`.
 
 Exit codes: 0 done, or there was no assignment, 1 the library cannot be written, 2 usage, 3 the workflow is
 invalid.
@@ -800,7 +787,7 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--issue` and `--agent`, of which one must be given."""
     for option in (
         click.option("--agent", metavar="NAME", help="An agent of `agents` in WORKFLOW.md."),
-        click.option("--issue", metavar="ISSUE", shell_complete=complete_issue, help="An issue."),
+        click.option("--issue", metavar="ISSUE", shell_complete=cli_options.complete_issue, help="An issue."),
     ):
         command = option(command)
     return command
@@ -844,7 +831,7 @@ def assignments(*, library: OpenLibrary, as_json: bool) -> None:
         if missing := sorted(set(one.skills) - known):
             warn(f"{one.kind} {one.target}: the library has no {', '.join(missing)}")
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_assignments(found)
     tell_count(len(found.assignments), "assignment")
@@ -861,10 +848,13 @@ def _assign(
     kind: Literal["issue", "agent"] = "agent" if issue is None else "issue"
     target = issue or agent
     if target is None or (issue and agent):
-        raise click.UsageError("give --issue or --agent, one of them")
+        raise click.UsageError("give either --issue or --agent")
     if agent and library.agents and agent not in library.agents:
         warn(f"WORKFLOW.md has no agent {one_line(agent)}: its agents are {', '.join(library.agents)}")
-    if issue is not None and len(meant := issues_named(issue, known_issues(library.workflow))) == 1:
+    if (
+        issue is not None
+        and len(meant := issues_named(issue, cli_options.known_issues(library.workflow))) == 1
+    ):
         (target,) = meant
     change_library(library, LibraryAssign(kind=kind, target=target, skills=skills), author(), as_json=as_json)
 
@@ -874,7 +864,7 @@ def _assign(
 _PROPOSALS_EPILOG = """\b
 Examples:
   symphony library proposals                    those that wait for a person
-  symphony library proposals 3                  what it changes, why, and what is dangerous in it
+  symphony library proposals 3                  its change, reason and dangerous lines
   symphony library proposals --rejected --json | jq -r '.proposals[].reason'
 
 Exit codes: 0 done, 1 there is no such proposal, 2 usage, 3 the workflow is invalid.
@@ -882,13 +872,13 @@ Exit codes: 0 done, 1 there is no such proposal, 2 usage, 3 the workflow is inva
 _ACCEPT_EPILOG = """\b
 Examples:
   symphony library accept 3
-  symphony library accept 3 --yes          also what is dangerous, without confirmation
+  symphony library accept 3 --yes          also dangerous lines, without confirmation
 
-The proposal becomes the newest version of its skill; sessions that start later get it. A proposal with
+Sessions that start later get the new version. A proposal with
 dangerous lines needs a confirmation: `symphony library proposals 3` shows them.
 
-Exit codes: 0 accepted, 1 the skill has changed since, it is decided already, or the answer was no, 2 usage,
-or a confirmation is needed and there is no terminal and no --yes, 3 the workflow is invalid.
+Exit codes: 0 accepted, 1 the skill has changed since, the proposal is decided already, or the answer was
+no, 2 usage, or a confirmation is needed without a terminal and --yes, 3 the workflow is invalid.
 """
 _REJECT_EPILOG = """\b
 Examples:
@@ -904,11 +894,11 @@ Examples:
   symphony library sync SYM-7
   symphony library sync SYM-7 --json | jq -r '.proposals[]'
 
-Compares the workspace with what was written into it, as the daemon does after a session. It makes proposals,
-whatever agent.library.sync says; what was proposed before is not proposed again.
+Finds changes since the skills were written into the workspace, as the daemon does after a session. It
+always makes proposals, with any setting of agent.library.sync, and proposes nothing twice.
 
-Exit codes: 0 compared, 1 there is no workspace, or no skill of the library was written into it, 2 usage,
-3 the workflow is invalid.
+Exit codes: 0 compared, 1 there is no workspace, or it has no skill of the library, 2 usage, 3 the workflow
+is invalid.
 """
 _number = click.argument("number", metavar="N", type=click.IntRange(min=1), shell_complete=complete_proposal)
 
@@ -927,7 +917,7 @@ def proposals(*, number: int | None, state: str | None, library: OpenLibrary, as
     if number is not None:
         page = api_library.proposal(library.in_use, number)
         if as_json:
-            print_json(page)
+            cli_options.print_json(page)
             return
         print_proposal(page)
         if page.proposal.state == "open":
@@ -935,18 +925,18 @@ def proposals(*, number: int | None, state: str | None, library: OpenLibrary, as
         return
     found = api_library.proposals(library.in_use, state or "open", None)
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_proposals(found)
     tell_count(found.total, f"{state or 'open'} proposal")
 
 
-@click.command(epilog=_ACCEPT_EPILOG, short_help="Make a version of a proposal.")
+@click.command(epilog=_ACCEPT_EPILOG, short_help="Accept a proposal as a new version.")
 @_number
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @library_options
 def accept(*, number: int, yes: bool, library: OpenLibrary, as_json: bool) -> None:
-    """Make the newest version of a skill of a proposal."""
+    """Accept a proposal as the newest version of its skill."""
     by = author()
     if not yes:
         _confirm_dangers(number, library)
@@ -983,14 +973,14 @@ def _confirm_dangers(number: int, library: OpenLibrary) -> None:
 
 
 @click.command(epilog=_SYNC_EPILOG, short_help="Propose what an agent changed in a workspace.")
-@issue_argument
+@cli_options.issue_argument
 @library_options
 def sync(*, issue: str, library: OpenLibrary, as_json: bool) -> None:
-    """Compare the skills in the workspace of an issue with the library, and propose what is new."""
+    """Compare the skills in the workspace of an issue with the library, and propose the changes."""
     author()
     done = anyio.run(_sync, issue, library)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
         return
     for outcome, names in (
         ("created", done.created),
@@ -1040,7 +1030,7 @@ async def _sync(issue: str, library: OpenLibrary) -> LibrarySynced:
         )
     )
     if synced is None:
-        hint = "a run with skills of the library writes them; agent.library.directory says where"
+        hint = "a run with skills of the library writes them to agent.library.directory"
         raise CommandError.of(f"the workspace of {found.identifier} got no skill of the library", hint=hint)
     document = LibrarySynced.of(synced, issue_identifier=found.identifier)
     shown: LibrarySynced = masked(document, library.in_use.mask)
@@ -1054,10 +1044,10 @@ Examples:
   symphony library purge --learned-since 2026-08-01 --dry-run
   symphony library purge --learned-since 2026-08-01T14:30:00 --yes
 
-A skill goes back to its newest text that has nothing in it of what agents wrote since then, as a new version.
-A skill without such a text is removed. Proposals that were made since then and wait are rejected. The history
-stays: `symphony library history NAME` shows it. A version counts from when it was accepted. What is in
-workspaces now changes when their next session starts.
+The newest text of a skill without any text of agents since then becomes a new version. A skill without such
+a text is removed. Waiting proposals since then are rejected. The history stays: `symphony library history
+NAME` shows it. The time of a version is when it was accepted. Workspaces change when their next session
+starts.
 
 Exit codes: 0 done, 1 the library cannot be changed, or the answer was no, 2 usage, or a confirmation is
 needed and there is no terminal and no --yes, 3 the workflow is invalid.
@@ -1065,7 +1055,7 @@ needed and there is no terminal and no --yes, 3 the workflow is invalid.
 _FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z")
 
 
-@click.command(epilog=_PURGE_EPILOG, short_help="Take out what agents wrote since a date.")
+@click.command(epilog=_PURGE_EPILOG, short_help="Remove texts that agents wrote since a date.")
 @click.option(
     "--learned-since",
     "since",
@@ -1078,7 +1068,7 @@ _FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @library_options
 def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as_json: bool) -> None:
-    """Take all texts out of the library that agents wrote since a date, at once."""
+    """Remove all texts from the library that agents wrote since a date."""
     store, since_ms = library.in_use.store, max(round(since.timestamp() * 1_000), 0)
     reason = f"purge of what was learned since {since.isoformat()}"
     change = Authorship(author="" if dry_run else author(), reason=reason)
@@ -1090,7 +1080,7 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
         done = store.purge(since_ms, change)
     if as_json:
         reverted = tuple(LibraryReverted.of(one) for one in done.reverted)
-        print_json(
+        cli_options.print_json(
             LibraryPurged(dry_run=dry_run, removed=done.removed, reverted=reverted, rejected=done.rejected)
         )
         return
@@ -1128,7 +1118,7 @@ Examples:
   symphony library accept 3
   symphony library promote release-notes       on a branch of the repository, for review
 
-Works on the library of WORKFLOW.md, beside a running daemon or without one.
+Works on the library of WORKFLOW.md, with or without a running daemon.
 """
 _SECTIONS = {
     "Skills": {
@@ -1144,7 +1134,7 @@ _SECTIONS = {
         "revert": ("library:revert", "Make an earlier version the newest one."),
     },
     "In and out": {
-        "import": ("library:import_", "Take the skills of a folder."),
+        "import": ("library:import_", "Add the skills of a folder."),
         "export": ("library:export", "Write skills into a folder."),
         "promote": ("library:promote", "Commit a skill on a branch, for review."),
         "backup": ("library:backup", "Copy the library into a new file."),
@@ -1156,13 +1146,13 @@ _SECTIONS = {
     },
     "Proposals": {
         "proposals": ("library:proposals", "List the proposals, or show one."),
-        "accept": ("library:accept", "Make a version of a proposal."),
+        "accept": ("library:accept", "Accept a proposal as a new version."),
         "reject": ("library:reject", "Reject a proposal."),
-        "evaluate": ("library_evaluate:evaluate", "Judge a proposal by past issues."),
+        "evaluate": ("library_evaluate:evaluate", "Test a proposal on past issues."),
         "sync": ("library:sync", "Propose what an agent changed in a workspace."),
     },
     "Undo": {
-        "purge": ("library:purge", "Take out what agents wrote since a date."),
+        "purge": ("library:purge", "Remove texts that agents wrote since a date."),
     },
 }
 
@@ -1170,7 +1160,7 @@ _SECTIONS = {
 library = LazyGroup(
     "library",
     sections=_SECTIONS,
-    help="Work with the library: skills that are kept beside the repository, with their versions.",
+    help="Work with the library: skills outside the repository, with their versions.",
     short_help="Manage the library of skills.",
     epilog=_EPILOG,
 )

@@ -15,19 +15,11 @@ import click
 from symphony.api.formatting import duration
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Issue, Stars, Verb, feedback_effect
+from symphony.cli import options
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.documents import OrderResult, Orders, VerificationShown
 from symphony.cli.endpoint import UnreachableError, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, report, require_person
-from symphony.cli.options import (
-    issue_argument,
-    issues_argument,
-    json_option,
-    print_json,
-    read_text_argument,
-    text_file_option,
-    workflow_option,
-)
 from symphony.cli.queries import Queries, resolve_issue
 from symphony.daemon.state_dir import StateDirectory, locate
 from symphony.domain import SymphonyError, one_line, plain_text
@@ -40,13 +32,11 @@ _MOMENT_S: Final = 1.0
 _JOURNAL_TRIES: Final = 20
 """How often a run that is over is looked for: the journal is written beside everything."""
 _ISSUE_CODES: Final = """\
-Of several issues, each has a result of its own: one that is refused does not keep the others from it.
+Each issue has its own result: a refused one does not stop the others.
 
 Exit codes: 0 done, 1 refused or no such issue, also if it is one of several, 5 no daemon is running, or it
 does not answer."""
-_DAEMON_CODES: Final = (
-    "Exit codes: 0 done, or it is so already, 5 no daemon is running, or it does not answer."
-)
+_DAEMON_CODES: Final = "Exit codes: 0 done, or nothing to do, 5 no daemon is running, or it does not answer."
 
 
 @click.command(
@@ -55,15 +45,15 @@ Examples:
   symphony stop SYM-7
   symphony stop SYM-7 SYM-8 --json | jq -r '.orders[].message'
 
-What the run committed is delivered. The issue stays blocked until `symphony retry` or `unblock`, or until a
-person moves it to another state. A restart and a change of the settings do not start it.
+The commits of the run are delivered. The issue stays blocked until `symphony retry` or `unblock`, or until
+a person moves it to another state. A restart or other settings do not start it.
 
 {_ISSUE_CODES}
 """
 )
-@issues_argument
-@json_option
-@workflow_option
+@options.issues_argument
+@options.json_option
+@options.workflow_option
 def stop(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
     """End the runs of issues, and keep them from starting."""
     return _order(workflow, "stop", issues, as_json=as_json)
@@ -72,17 +62,17 @@ def stop(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
 @click.command(
     epilog=f"""\b
 Examples:
-  symphony retry SYM-7          a retry that waits, or a blocked issue: try it now
+  symphony retry SYM-7          try a waiting or blocked issue now
   symphony retry SYM-7 SYM-8
 
-Budgets stay as they are; `symphony unblock` gives the issue a new one.
+Budgets do not change. `symphony unblock` gives the issue a new budget.
 
 {_ISSUE_CODES}
 """
 )
-@issues_argument
-@json_option
-@workflow_option
+@options.issues_argument
+@options.json_option
+@options.workflow_option
 def retry(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
     """Retry issues now."""
     return _order(workflow, "retry", issues, as_json=as_json)
@@ -91,15 +81,15 @@ def retry(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
 @click.command(
     epilog=f"""\b
 Examples:
-  symphony unblock SYM-7        its budget counts anew, and it is tried
+  symphony unblock SYM-7        give it a new budget, and try it
   symphony unblock SYM-7 SYM-8
 
 {_ISSUE_CODES}
 """
 )
-@issues_argument
-@json_option
-@workflow_option
+@options.issues_argument
+@options.json_option
+@options.workflow_option
 def unblock(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
     """Give blocked issues a new budget and retry them."""
     return _order(workflow, "unblock", issues, as_json=as_json)
@@ -110,16 +100,16 @@ def unblock(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
 Examples:
   symphony move SYM-7 SYM-8 --to "Human Review"
 
-The daemon moves them in its tracker, whatever tracker that is. A run whose issue leaves the active states is
-stopped. Without a daemon: `symphony tracker move`, or `symphony issue move` on a Markdown board.
+The daemon moves them in its tracker. If an issue leaves the active states, its run is stopped. Without a
+daemon, use `symphony tracker move`, or `symphony issue move` on a Markdown board.
 
 {_ISSUE_CODES}
 """
 )
-@issues_argument
-@click.option("--to", "state", required=True, metavar="STATE", help="The state to move them to.")
-@json_option
-@workflow_option
+@options.issues_argument
+@click.option("--to", "state", required=True, metavar="STATE", help="The new state.")
+@options.json_option
+@options.workflow_option
 def move(*, issues: tuple[str, ...], state: str, as_json: bool, workflow: Path) -> int:
     """Move issues to another state of the tracker."""
     return _order(workflow, "move", issues, as_json=as_json, text=state)
@@ -131,16 +121,16 @@ Examples:
   symphony verify SYM-7
   symphony verify SYM-7 --json | jq -r '.verified.checks[] | select(.passed | not).output_tail'
 
-The daemon runs `verify.commands` on what was delivered, on the host of the workspace, as after a run. Only
-the result changes: a failure moves no issue and tells no agent. Ctrl-C ends the waiting, not the commands.
+The daemon runs `verify.commands` on the delivered commit, on the host of the workspace. A failure moves no
+issue and starts no agent. Ctrl-C ends the wait, not the commands.
 
-Exit codes: 0 all checks passed, 1 they did not, or it is refused, or there is no such issue, 5 no daemon is
-running, or it does not answer.
+Exit codes: 0 all checks passed, 1 a check failed, refused, or no such issue, 5 no daemon is running, or it
+does not answer.
 """
 )
-@issue_argument
-@json_option
-@workflow_option
+@options.issue_argument
+@options.json_option
+@options.workflow_option
 def verify(*, issue: str, as_json: bool, workflow: Path) -> None:
     """Run the checks on the finished work of an issue."""
     client = require_daemon(workflow, os.environ, hint=_START)
@@ -154,7 +144,7 @@ def verify(*, issue: str, as_json: bool, workflow: Path) -> None:
     click.echo(f"{one_line(before.issue_identifier)}: {one_line(ordered.message)} …", err=True)
     found = _verification(client, before)
     if as_json:
-        print_json(found)
+        options.print_json(found)
     else:
         for check in found.verified.checks if found.verified else ():
             took = "" if not check.duration_ms else f", after {duration(check.duration_ms / 1000)}"
@@ -184,7 +174,7 @@ def _verification(client: Client, before: Issue) -> VerificationShown:
         reason = "no run verified it" if run is None or run.reason is None else run.reason
         made, message = None, f"not verified: {reason}; `symphony logs` tells more"
     elif made is None:
-        message = "not verified: the branch has no longer what was delivered"
+        message = "not verified: the branch no longer has the delivered commit"
     else:
         message = f"{'verified' if made.passed else 'not verified'} at {made.head[:12]}: {made.message}"
     passed = made is not None and made.passed
@@ -197,24 +187,24 @@ Examples:
   symphony answer SYM-7 "Take the blue one"
   symphony answer SYM-7 - < answer.md
   symphony answer SYM-7 --file answer.md
-  symphony answer SYM-7 --approve              exactly the request that is open, for this session
+  symphony answer SYM-7 --approve              exactly the open request, for this session
   symphony explain SYM-7                       shows the question
 
-The answer goes to the agent only; it does not become a comment on the issue. A comment that a person writes
-on the issue is an answer, too.
+The answer goes to the agent only; it does not become a comment on the issue. A person's comment on the
+issue is an answer, too.
 
 Without a daemon the answer is stored, and the next daemon gives it to the agent.
 
-Exit codes: 0 done, 1 refused or no such issue, 2 no text, or too much of it, 5 the daemon does not answer.
+Exit codes: 0 done, 1 refused or no such issue, 2 no text or too much text, 5 the daemon does not answer.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.argument("text", required=False)
-@text_file_option
+@options.text_file_option
 @click.option("--approve", "decision", flag_value="approve", help="Approve the agent's request.")
 @click.option("--deny", "decision", flag_value="deny", help="Deny the agent's request.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def answer(
     *, issue: str, text: str | None, file: str | None, decision: str | None, as_json: bool, workflow: Path
 ) -> None:
@@ -224,7 +214,7 @@ def answer(
     """
     require_person("answer questions", hint="a person answers them")
     if decision is None:
-        text = read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
+        text = options.read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
     elif text is not None or file is not None:
         raise click.UsageError("--approve and --deny take no text")
     verb = decision or "answer"
@@ -247,21 +237,21 @@ Examples:
   symphony feedback SYM-7 --stars 5 --no-learn
   symphony explain SYM-7                       shows the feedback and what was learned from it
 
-A learning run beside the work improves skills by it. `symphony library proposals` lists what it proposes, and
-a person accepts or rejects it.
+A learning run uses the feedback to improve skills. `symphony library proposals` lists its proposals, and a
+person accepts or rejects them.
 
 Exit codes: 0 stored, 1 no such issue, or the library cannot be written, 2 usage, 5 no daemon is running,
 or it does not answer.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.option("--stars", type=click.IntRange(1, 5), required=True, help="5 is best.")
-@click.option("--comment", default="", help="What was good, and what should be done otherwise.")
-@click.option("--no-learn", is_flag=True, help="Store it only.")
-@json_option
-@workflow_option
+@click.option("--comment", default="", help="What was good, and what should change.")
+@click.option("--no-learn", is_flag=True, help="Only store it, and start no learning run.")
+@options.json_option
+@options.workflow_option
 def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: bool, workflow: Path) -> None:
-    """Rate the work on an issue, so that skills get better."""
+    """Rate the work on an issue to improve skills."""
     require_person("rate work", hint="write what you learned into the skills directory of the workspace")
     if len(comment) > MAX_ANSWER_CHARS:
         message = f"a comment has at most {MAX_ANSWER_CHARS:,} characters"
@@ -275,7 +265,7 @@ def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: b
         Queries(workflow, os.environ).inactive_error,
     )
     if as_json:
-        print_json(stored)
+        options.print_json(stored)
     else:
         click.echo(f"{one_line(stored.issue_identifier)}: {one_line(feedback_effect(stored))}.")
 
@@ -283,16 +273,16 @@ def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: b
 @click.command(
     epilog=f"""\b
 Examples:
-  symphony pause                what runs goes on; `symphony resume` ends the pause
+  symphony pause                running sessions continue; `symphony resume` ends the pause
   symphony pause --json | jq -r .message
 
-A pause outlasts a restart of the daemon.
+The pause survives a restart of the daemon.
 
 {_DAEMON_CODES}
 """
 )
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def pause(*, as_json: bool, workflow: Path) -> None:
     """Start nothing new; running sessions continue."""
     _print_result(require_daemon(workflow, os.environ, hint=_START).act("pause"), as_json=as_json)
@@ -306,8 +296,8 @@ Examples:
 {_DAEMON_CODES}
 """
 )
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def resume(*, as_json: bool, workflow: Path) -> None:
     """Let a paused daemon start issues again."""
     _print_result(require_daemon(workflow, os.environ, hint=_START).act("resume"), as_json=as_json)
@@ -319,19 +309,18 @@ Examples:
   symphony drain
   symphony drain --wait && pip install --upgrade ./symphony && symphony run
 
-The next daemon takes up what is left. Ctrl-C ends the waiting, not the drain.
+The next daemon continues the remaining work. Ctrl-C ends the wait, not the drain.
 
-Exit codes: 0 asked for, or it drains already (with --wait: it has ended), 5 no daemon is running, or it does
-not answer.
+Exit codes: 0 the daemon drains (with --wait: it has ended), 5 no daemon is running, or it does not answer.
 """
 )
 @click.option("--wait", is_flag=True, help="Return when the daemon has ended.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     """Let running turns end, then end the daemon.
 
-    It starts nothing new. A daemon that drains already can be waited for.
+    The daemon starts nothing new. With --wait the command also waits for a daemon that is already draining.
     """
     client = require_daemon(workflow, os.environ, hint=_NOTHING_TO_DRAIN)
     with _process_end(client.endpoint.pid) as end:
@@ -354,47 +343,48 @@ Examples:
   symphony refresh
   symphony refresh --json | jq .coalesced
 
-Exit codes: 0 asked for, 5 no daemon is running, or it does not answer.
+Exit codes: 0 accepted, 5 no daemon is running, or it does not answer.
 """
 )
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def refresh(*, as_json: bool, workflow: Path) -> None:
     """Poll the tracker now."""
     answer = require_daemon(workflow, os.environ, hint=f"{_START}; it polls at once").refresh()
     if as_json:
-        print_json(answer)
+        options.print_json(answer)
     elif answer.coalesced:
-        click.echo("A poll is under way or due already; this refresh goes with it.")
+        click.echo("A poll is running or due already; this refresh joins it.")
     else:
         click.echo("The tracker is polled now.")
 
 
 @click.command(
-    epilog=f"""\b
+    epilog="""\b
 Examples:
   symphony comment SYM-7 "Please keep the old name."
   symphony comment SYM-7 - < review.md
   symphony comment SYM-7 --file review.md
 
-The daemon posts it on the issue in the tracker, also after an outage, and says that an operator wrote it. The
-next session of the issue is told it. If an agent waits for an answer there, it is the answer.
+The daemon posts the comment in the tracker, also after an outage, with a line that an operator wrote it.
+The next session of the issue gets it. If an agent waits for an answer, the comment is the answer.
 
-{_ISSUE_CODES}
+Exit codes: 0 done, 1 refused or no such issue, 2 no text or too much text, 5 no daemon is running, or it does
+not answer.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.argument("text", required=False)
-@text_file_option
-@json_option
-@workflow_option
+@options.text_file_option
+@options.json_option
+@options.workflow_option
 def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
     """Comment on an issue as a person.
 
     TEXT is the comment, or - for standard input.
     """
     require_person("comment as a person", hint="an agent has a tool for comments")
-    text = read_text_argument(text, file, what="comment", most=MAX_ANSWER_CHARS)
+    text = options.read_text_argument(text, file, what="comment", most=MAX_ANSWER_CHARS)
     _print_result(_act_on_issue(workflow, "comment", issue, text=text), as_json=as_json)
 
 
@@ -431,7 +421,7 @@ def _order(
             if not as_json:
                 _print_result(done, as_json=False)
     if as_json:
-        print_json(Orders(verb=verb, orders=tuple(orders)))
+        options.print_json(Orders(verb=verb, orders=tuple(orders)))
     return code
 
 
@@ -479,7 +469,7 @@ def _known_identifiers(client: Client, refused: str) -> Sequence[str]:
 
 def _print_result(result: Verb, *, as_json: bool) -> None:
     if as_json:
-        print_json(result)
+        options.print_json(result)
         return
     message = one_line(result.message)
     if result.issue_identifier is None:

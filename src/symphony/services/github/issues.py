@@ -17,7 +17,7 @@ from symphony.http import (
 )
 from symphony.http.fields import dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, graphql, operation
-from symphony.services.github.profile import SERVICE, graphql_address
+from symphony.services.github import SERVICE, graphql_address
 from symphony.services.issues import (
     CLOSED,
     PAGE,
@@ -349,7 +349,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             data = yield from self._graphql("query SymphonyViewer { viewer { login } }", {})
             self._login = text(dig(data, "viewer", "login"))
         if self._login is None:
-            raise self.service.malformed("does not tell whose token this is")
+            raise self.service.malformed("does not show the account of this token")
         return self._login
 
     # --- states in a project -----------------------------------------------------------------------------
@@ -476,7 +476,11 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     @override
     def find_created(self, key: str, since: datetime) -> Flow[str | None]:
         login = yield from self._account()
-        query = [("state", "all"), ("creator", login), ("since", _zulu(since))]
+        query = [
+            ("state", "all"),
+            ("creator", login),
+            ("since", since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")),
+        ]
         records = yield from self.linked(self.request("/issues", query=query))
         return self.marked_of(records, key, login)
 
@@ -553,7 +557,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             request = operation(LABEL_NAMES, {"ids": batch}, path=self.settings.graphql)
             nodes = dig((yield request).body, "data", "nodes")  # with errors for what is no id
             if not isinstance(nodes, list):
-                return "what its labels are called cannot be told"
+                return "the names of its labels are unknown"
             names += texts(dig(node, "name") for node in nodes)
         return self.deciding_labels.problem(found, names)
 
@@ -566,10 +570,6 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             return found
         query, variables = found
         return replace(call, body={"query": query, "variables": variables})
-
-
-def _zulu(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _state_of_row(row: Any) -> str | None:

@@ -18,7 +18,7 @@ from symphony.http import (
 )
 from symphony.http.graphql import graphql, operation
 from symphony.services import issues
-from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
+from symphony.services.gitlab import DEVELOPER, SERVICE, is_bot, without_quick_actions
 from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, issue_mark, marked_issue_body
 from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable, matches
@@ -256,7 +256,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
             body = (yield Request(endpoint="/user", path="/user", conditional=True)).body
             user_id, name = fields.whole(fields.dig(body, "id")), fields.text(fields.dig(body, "username"))
             if user_id is None or name is None:
-                raise self.service.malformed("does not tell whose token this is")
+                raise self.service.malformed("does not show the account of this token")
             self._user = (user_id, name)
         return self._user
 

@@ -55,12 +55,13 @@ _MAX_REVIEWS: Final = 500
 _MAX_REVIEWERS: Final = 20
 _MAX_VIEWED: Final = 5_000
 _WAIT_S: Final = 20.0
+_LOOK_S: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What one person has seen of a change and is about to say.
+    """The draft of one person's review.
 
     Attributes:
         seen: the head that was shown last, and `before` the one before it.
@@ -137,7 +138,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a decision: the merge, if one was made, and whether everything is done."""
+    """The result of a decision: the merge, if any, and whether everything is done."""
 
     way: ApprovalWay | None
     merged: Merged | None
@@ -280,7 +281,7 @@ class Reviews(JobKind):
         return next(good, next(iter(states), None))
 
     def facts(self, issue_id: str, given: Given, *, merged: bool) -> ReviewFacts:
-        """What `judge_review` goes by, as it is now."""
+        """The present facts for `judge_review`."""
         context, state = self._core.in_force, self._core.state
         result = None if state is None else state.results.get(issue_id)
         delivered = None if result is None else result.delivered
@@ -299,6 +300,7 @@ class Reviews(JobKind):
             verifies=context.settings.verify.is_set,
             accepts_unverified=given.accepts_unverified,
             way=self.way(issue_id),
+            hindrance=None if result is None else self._pull_requests.hindrance(result),
             merged=merged,
             command=self.command(issue_id),
         )
@@ -322,11 +324,16 @@ class Reviews(JobKind):
             SymphonyError: git failed; nothing is done.
         """
         approves, way = given.decision is ReviewDecision.APPROVE, self.way(issue_id)
-        _check(judge_review(self.facts(issue_id, given, merged=True), given.decision))
+        facts = replace(self.facts(issue_id, given, merged=True), hindrance=None)  # these are looked up now
+        _check(judge_review(facts, given.decision))
         merged: Merged | None = None
         if approves and way in {ApprovalWay.MERGE, ApprovalWay.BY_HAND}:
             merged = await self._check_merge(issue_id, given, way)
-        # What was asked of git took a while: another person may have decided meanwhile.
+        elif approves:
+            with anyio.move_on_after(_LOOK_S):  # else by what the forge said last
+                await self._pull_requests.look_now()
+            way = self.way(issue_id)
+        # That took a while: another person may have decided meanwhile.
         facts = self.facts(issue_id, given, merged=merged is not None)
         _check(judge_review(facts, given.decision))
         assert facts.result is not None  # noqa: S101 - judged
@@ -381,7 +388,7 @@ class Reviews(JobKind):
             raise self._conflict(error) from error
 
     async def _carry_out_now(self, job: ReviewJob) -> tuple[Merged | None] | MergeRefusedError | None:
-        """What came of it; `None` if it is not done yet."""
+        """The result; `None` if it is not done yet."""
         context, issue = self._core.in_force, job.issue
         payload, key = encode(_masked(job, context)), job.decided.key
         self._waiting[key] = done = anyio.Event()

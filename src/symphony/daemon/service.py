@@ -501,7 +501,7 @@ class Service:
         self.post(WakeAsked(reason="tracker_changed"))
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
-        """The tools of a run, with the one that answers reviews if they are told."""
+        """The tools of a run, with the one that answers reviews if its agent gets reviews."""
         pulls = self._parts.pull_requests
         if pulls is None or not pulls.tells_reviews:
             return tools

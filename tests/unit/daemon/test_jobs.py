@@ -187,7 +187,7 @@ async def test_a_successor_comes_again_when_the_receiver_said(outbox: Outbox, re
     assert receiver.payloads == ["hello"]
 
 
-@pytest.mark.parametrize("keys", mostly_slow([1_000, 5_000]))
+@pytest.mark.parametrize("keys", mostly_slow([300, 5_000]))
 @in_virtual_time
 async def test_two_jobs_a_key_after_a_day_are_drained_within_limits_newest_per_key(
     outbox: Outbox, receiver: Receiver, keys: int

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import anyio
@@ -220,20 +221,22 @@ class StoryCore(Core):
 
     def __init__(
         self,
-        place: Path,
+        place: Path = Path("/nowhere"),
         *,
-        state: Callable[[], State | None],
-        context: Callable[[], RuntimeContext | None],
-        post: Callable[[Event | ActionRequest], None],
-        now_ms: Callable[[], int],
+        state: Callable[[], State | None] = lambda: None,
+        context: Callable[[], RuntimeContext | None] = lambda: None,
+        post: Callable[[Event | ActionRequest], None] = lambda _: None,
+        now_ms: Callable[[], int] = lambda: 0,
+        wall_ms: Callable[[], int] = lambda: 0,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._state, self._context = state, context
         super().__init__(
             state_dir=StateDirectory(place / "state"),
-            environment={},
+            environment=environment,
             post=post,
             now_ms=now_ms,
-            wall_ms=lambda: 0,
+            wall_ms=wall_ms,
         )
 
     @property  # type: ignore[explicit-override]  # mypy does not see it where there is a setter

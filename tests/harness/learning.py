@@ -14,13 +14,12 @@ import anyio
 from anyio import to_thread
 from typing_extensions import override
 
-from harness.binding import FakeTracker, make_context
+from harness.binding import FakeTracker, StoryCore, make_context
 from harness.chronicle import populated
 from symphony.agents.base import AgentBackend, Capabilities, SessionRequest, Turn
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnd, TurnStatus, UsageUpdate
-from symphony.agents.run_stats import unpriced
 from symphony.daemon.learning.learning_runs import SKILLS, Learner
-from symphony.daemon.state_dir import StateDirectory, library_key
+from symphony.daemon.state_dir import library_key
 from symphony.domain import Tokens
 from symphony.library.model import Authorship, Rating, SkillText, StoredFeedback
 from symphony.library.store import Library
@@ -130,11 +129,8 @@ class LearnerBench:
         self.context: RuntimeContext = replace(context, agents={"codex": cast("AgentBackend", self.agent)})
         self.state: State = populated().state
         self.learner = Learner(
-            context=lambda: self.context,
-            state=lambda: self.state,
-            library=self.library,
-            state_dir=StateDirectory(tmp_path / "state"),
-            pricing=lambda _: unpriced,
+            StoryCore(tmp_path, state=lambda: self.state, context=lambda: self.context),
+            self.library,
             look_s=0,
         )
 

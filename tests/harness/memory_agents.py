@@ -135,7 +135,6 @@ def acp(process: MemoryProcess, resume: Thread | None = None, **settings: Any) -
         profile=profile,
         request=request(resume),
         briefing=BRIEFING,
-        cwd=Path("/ws"),
         events=EventQueue(),
     )
 

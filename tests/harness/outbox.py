@@ -4,16 +4,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
-from anyio.lowlevel import checkpoint
 
+from harness.binding import StoryCore
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.daemon.comments import CommentDraft, CommentWriter, owe_comment
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import ActionRequest
 from symphony.daemon.jobs import JobKind, JobRunner
 from symphony.daemon.moves import Moves
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import decode, encode
-from symphony.scheduler import Recovered, Resume, State, initial_state
+from symphony.scheduler import Event, Recovered, Resume, State, WakeAsked, initial_state
 from symphony.scheduler.state import Blocked, Running
 
 __all__ = ["EPOCH_MS", "Outbox", "make_state"]
@@ -80,24 +81,22 @@ class Outbox:
         self.journal = {job.key: job for job in left}
         self.wakes = 0
         self.wall_shift_ms = wall_shift_ms
-        self.jobs = JobRunner(
-            kinds or {"comment": comments or CommentWriter(), "move": Moves(self._moved_back)},
-            left,
+        self.core = StoryCore(
             state=lambda: self.state,
             context=lambda: self.context,
-            record=self._record,
-            recorded=checkpoint,
+            post=self._woken,
             now_ms=lambda: round(anyio.current_time() * 1000),
             wall_ms=self.wall_ms,
-            max_jobs=max_jobs,
         )
+        self.jobs = JobRunner(self.core, left, record=self._record, max_jobs=max_jobs)
+        self.jobs.kinds = dict(kinds or {"comment": comments or CommentWriter(), "move": Moves(self.core)})
 
     def wall_ms(self) -> int:
         """The wall clock."""
         return EPOCH_MS + round(anyio.current_time() * 1000) + self.wall_shift_ms
 
-    def _moved_back(self) -> None:
-        self.wakes += 1
+    def _woken(self, event: Event | ActionRequest) -> None:
+        self.wakes += isinstance(event, WakeAsked)
 
     def _record(self, record: Job | JobDone) -> None:
         if isinstance(record, Job):

@@ -16,12 +16,13 @@ from typing import Any, ClassVar, Final, cast
 import anyio
 from typing_extensions import override
 
-from harness.binding import FakeWorkspaces, make_context
+from harness.binding import FakeWorkspaces, StoryCore, make_context
 from harness.outbox import Outbox, make_state
 from harness.scheduling import make_failure, make_issue
 from symphony.config import ScheduleSettings
 from symphony.daemon.comments import CommentDraft, CommentWriter, owe_comment
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import ActionRequest
 from symphony.daemon.jobs import Attempt, JobKind
 from symphony.daemon.moves import Moves, owe_move
 from symphony.daemon.new_issues import IssueCreations, WantedIssue, owe_issue
@@ -278,18 +279,15 @@ class Daemons:
 
     def next(self) -> Outbox:
         """The next daemon."""
-        deliveries = Deliveries(
-            cast("Deliverer", Targets(self.world)),
-            environment={},
-            on_result=lambda *_: None,
-            now_ms=lambda: round(anyio.current_time() * 1000),
-            wall_ms=lambda: 0,
+        core = StoryCore(
+            state=lambda: self.state, post=self._post, now_ms=lambda: round(anyio.current_time() * 1000)
         )
+        deliveries = Deliveries(core, cast("Deliverer", Targets(self.world)), on_result=lambda *_: None)
         kinds: Mapping[str, JobKind] = {
             "comment": CommentWriter(),
             "issue": IssueCreations(on_created=lambda *_: None),
-            "move": Moves(lambda: None),
-            "push": Pushes(state=lambda: self.state, post=self._post),
+            "move": Moves(core),
+            "push": Pushes(core),
             "notification": deliveries,
             "pull_request": Steps(self.world, self.forge),
         }
@@ -299,9 +297,10 @@ class Daemons:
         self.outbox = outbox
         return outbox
 
-    def _post(self, event: Event) -> None:
+    def _post(self, event: Event | ActionRequest) -> None:
         """Take over the outcome of a push, as the scheduler does."""
-        assert isinstance(event, Pushed)
+        if not isinstance(event, Pushed):
+            return
         result = self.state.results[event.issue_id]
         delivered = result.delivered
         if event.failure is None and delivered is not None and delivered.head == event.head:

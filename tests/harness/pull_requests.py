@@ -12,9 +12,11 @@ from typing_extensions import override
 
 from contract.forges import ForgeDesk
 from contract.repository import Pull
-from harness.binding import FakeWorkspaces, MovingTracker, make_context
+from harness.binding import FakeWorkspaces, MovingTracker, StoryCore, make_context
 from harness.scheduling import Story, make_issue
+from symphony.api.observer import Observer
 from symphony.config import ForgeSettings
+from symphony.daemon.core import ActionRequest
 from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import Category, Verification
@@ -95,6 +97,17 @@ class Journal:
         """Everything is written at once."""
 
 
+class Judged(Observer):
+    """Notes the codes of pull requests that wait for something else than before."""
+
+    def __init__(self, codes: list[str]) -> None:
+        self._codes = codes
+
+    @override
+    def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
+        self._codes.append(record.code)
+
+
 class Daemon(Story):
     """A story with pull requests on a forge; `restart` is the next daemon."""
 
@@ -119,33 +132,32 @@ class Daemon(Story):
     def restart(self, *, recovered: bool = True) -> None:
         """The next daemon, which knows what the one before left, unless not `recovered` yet."""
         self.journal.dies_at = None
-        self.pulls = PullRequests(
-            jobs=lambda: self.jobs,
-            context=lambda: self.context,
-            state=lambda: self.state,
-            environment={},
-            recovered=tuple(self.journal.records.values()),
-            record=self.journal.record,
-            recorded=self.journal.recorded,
-            on_merged=lambda issue: self.merged.append(issue.identifier),
-            on_changed=lambda record: self.changed.append(record.code),
-            post=self.posted.append,
-            wall_ms=lambda: self.wall_ms,
-            connect=self._connect,
-        )
-        self.jobs = JobRunner(
-            {"pull_request": self.pulls.kind},
-            tuple(self.journal.jobs.values()),
+        core = StoryCore(
             state=lambda: self.state,
             context=lambda: self.context,
-            record=self.journal.record,
-            recorded=self.journal.recorded,
+            post=self._posted,
             now_ms=lambda: self.wall_ms,
             wall_ms=lambda: self.wall_ms,
         )
+        core.recorded = self.journal.recorded
+        core.observers = (Judged(self.changed),)
+        self.jobs = JobRunner(core, tuple(self.journal.jobs.values()), record=self.journal.record)
+        self.pulls = PullRequests(
+            core,
+            self.jobs,
+            recovered=tuple(self.journal.records.values()),
+            record=self.journal.record,
+            on_merged=lambda issue: self.merged.append(issue.identifier),
+            connect=self._connect,
+        )
+        self.jobs.kinds = {"pull_request": self.pulls.kind}
         if recovered:
             self.jobs(self.state, Recovered(), self.state, ())
             self.pulls(self.state, Recovered(), self.state, ())
+
+    def _posted(self, event: Event | ActionRequest) -> None:
+        assert not isinstance(event, ActionRequest)
+        self.posted.append(event)
 
     def _connect(self, settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
         del settings, environment

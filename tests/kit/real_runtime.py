@@ -437,21 +437,13 @@ class _Daemon:
                     now_ms=_now_ms,
                     wall_ms=lambda: memory.wall_ms,
                 )
-                core.context = context = self._context()
-                self._jobs = JobRunner(
-                    {
-                        "comment": CommentWriter(memory.known_comments, on_written=self._commented),
-                        "move": Moves(lambda: self.post(WakeAsked(reason="issue_moved"))),
-                        "push": Pushes(state=lambda: world.state, post=self.post),
-                    },
-                    memory.jobs,
-                    state=lambda: world.state,
-                    context=lambda: context,
-                    record=self._owed,
-                    recorded=_nothing,
-                    now_ms=_now_ms,
-                    wall_ms=lambda: memory.wall_ms,
-                )
+                core.context = self._context()
+                self._jobs = JobRunner(core, memory.jobs, record=self._owed)
+                self._jobs.kinds = {
+                    "comment": CommentWriter(memory.known_comments, on_written=self._commented),
+                    "move": Moves(core),
+                    "push": Pushes(core),
+                }
                 self._effects = Effects(
                     core,
                     tasks=self.tasks,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
-from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
 
 if TYPE_CHECKING:  # the command line reads this module, and need not load the settings and git
     from symphony.api.typed import TypedTexts
+    from symphony.library.store import Library
     from symphony.workspaces import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
@@ -89,7 +89,7 @@ class Exposition:
 class LibraryInUse:
     """The library of the daemon; `mask` hides secrets in a text of it."""
 
-    store: Library
+    store: "Library"
     mask: Callable[[str], str]
 
 

@@ -1,16 +1,14 @@
 """JSON Schema of the documents, and the OpenAPI 3.1 description of the API made from it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Struct, structs
 
 from symphony.api import models, routes
 from symphony.api.parameters import PARAMETERS
-from symphony.journal.transcripts import EditedFile, Entry, TranscriptPlanStep
 
 IN_DEFS: Final = "#/$defs/{name}"
 _REF: Final = "#/components/schemas/{name}"
@@ -32,24 +30,15 @@ def schemas(*kinds: type[models.Document], ref: str = IN_DEFS) -> dict[str, Any]
     for shape in found.values():
         if "description" in shape:  # Python 3.13 takes the indentation from docstrings, earlier ones do not
             shape["description"] = cleandoc(shape["description"])
-    own: tuple[type[Struct], ...] = (
-        *_all_kinds(models.Document),
-        *_all_kinds(Entry),
-        EditedFile,
-        TranscriptPlanStep,
-    )
-    for kind in own:
-        if kind.__name__ in found:
-            tag, fields = kind.__struct_config__.tag_field, structs.fields(kind)
-            names = [field.encode_name for field in fields if field.default is not UNSET]
-            found[kind.__name__]["required"] = names if tag is None else [tag, *names]
+            # Of a type of `domain`: what its fields mean stands in Python's words.
+            shape["description"] = shape["description"].partition("\n\nAttributes:")[0]
+        if "properties" in shape:
+            shape["required"] = [
+                name
+                for name, field in shape["properties"].items()
+                if name in shape["required"] or "default" in field
+            ]
     return found
-
-
-def _all_kinds(kind: type[Struct]) -> Iterator[type[Struct]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _all_kinds(one)
 
 
 @cache

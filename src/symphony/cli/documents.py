@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from symphony import domain
 from symphony.api import models
 from symphony.domain import Count, RunFacts
 from symphony.journal.transcripts import TranscriptEntry
@@ -412,35 +413,6 @@ class ServiceLimit(models.ClosedDocument, frozen=True, kw_only=True):
     resets_in_ms: Count
 
 
-class Blocker(models.Document, frozen=True, kw_only=True):
-    """An issue that stands in the way; each field is null where the tracker does not say."""
-
-    id: str | None
-    identifier: str | None
-    state: str | None
-
-
-class TrackerIssue(models.Document, frozen=True, kw_only=True):
-    """An issue as the daemon sees it."""
-
-    id: Text
-    identifier: Text
-    title: Text
-    state: Text
-    dispatchable: bool
-    not_dispatchable_reason: str | None
-    native_ref: dict[str, Any] | None
-    description: str | None
-    priority: int | None
-    branch_name: str | None
-    url: str | None
-    assignee_id: str | None
-    labels: tuple[str, ...]
-    blocked_by: tuple[Blocker, ...]
-    created_at: models.Moment | None
-    updated_at: models.Moment | None
-
-
 class TrackerProblem(models.ClosedDocument, frozen=True, kw_only=True):
     """Something to fix."""
 
@@ -528,7 +500,7 @@ class TrackerCheck(models.ClosedDocument, frozen=True, kw_only=True):
     states: tuple[CheckedState, ...]
     limits: tuple[ServiceLimit, ...]
     issues: Annotated[Count, _is("How many are in active states.")]
-    sample: Annotated[TrackerIssue | None, _is("The first of them, as the daemon sees it.")]
+    sample: Annotated[domain.Issue | None, _is("The first of them, as the daemon sees it.")]
     problems: tuple[TrackerProblem, ...]
 
 
@@ -547,13 +519,6 @@ class IssueCommented(models.ClosedDocument, frozen=True, kw_only=True):
     comment_id: str
 
 
-class BoardBlocker(models.ClosedDocument, frozen=True, kw_only=True):
-    """An issue that stands in the way."""
-
-    id: str | None
-    state: str | None
-
-
 class BoardIssue(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony issue new --json`: an issue of a Markdown board."""
 
@@ -563,7 +528,7 @@ class BoardIssue(models.ClosedDocument, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     priority: Annotated[int | None, _is("1 to 4, the most urgent first.")]
     assignee: str | None
-    blocked_by: tuple[BoardBlocker, ...]
+    blocked_by: tuple[domain.Blocker, ...]
     dispatchable: bool
     reason: Annotated[str | None, _is("Why it is not dispatchable.")]
     created: Annotated[str | None, _is("RFC 3339.")]

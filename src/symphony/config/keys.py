@@ -35,7 +35,7 @@ class Key:
     meaning: str
 
 
-def keys_of(model: type[Section] | type[Settings], prefix: str = "") -> Iterator[Key]:
+def keys_of(model: type[Section], prefix: str = "") -> Iterator[Key]:
     """The keys of a model and of its sections; inherited keys are last."""
     below = sections(model)
     own = [name for name in model.__annotations__ if name in model.model_fields]

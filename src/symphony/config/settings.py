@@ -14,11 +14,10 @@ Durations end in `_ms`. A reload makes a new `Settings`.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, cast, get_args
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -1029,48 +1028,29 @@ Pricing = Annotated[dict[Name, ModelPrices], Shape("map of model to price")]
 # --- Settings and their sources ---
 
 
-class FrontMatterSource(PydanticBaseSettingsSource):
-    """The front matter of a file, as prepared by `validation`."""
-
-    def __init__(self, settings_cls: type[BaseSettings], front_matter: Mapping[str, Any]) -> None:
-        super().__init__(settings_cls)
-        self._front_matter = front_matter
-
-    @override
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self._front_matter[field_name], field_name, False
-
-    @override
-    def __call__(self) -> dict[str, Any]:
-        known = self.settings_cls.model_fields.items()
-        return {name: self.get_field_value(of, name)[0] for name, of in known if name in self._front_matter}
-
-
-class EnvironmentSource(EnvSettingsSource):
-    """The variables of a given environment, including secrets from files, instead of `os.environ`."""
-
-    def __init__(self, settings_cls: type[BaseSettings], environment: Mapping[str, str]) -> None:
-        super().__init__(settings_cls)
-        self.env_vars = environment
-
-
-class _Given(BaseSettings):
-    """Settings from one given source; neither the process environment nor another file is read."""
+class Variables(BaseSettings):
+    """Environment variables that override keys of the file, named `SYMPHONY_` and the field in upper case."""
 
     model_config = SettingsConfigDict(
-        frozen=True, strict=True, hide_input_in_errors=True, extra="ignore", defer_build=True
+        frozen=True,
+        strict=True,
+        hide_input_in_errors=True,
+        extra="ignore",
+        defer_build=True,
+        case_sensitive=True,
+        alias_generator=lambda field: f"SYMPHONY_{field.upper()}",
     )
 
-    source: ClassVar[type[FrontMatterSource] | type[EnvironmentSource]]
+    agent_skills_enabled: TextFlag | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """Validate a front matter or an environment.
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Validate an environment.
 
         Raises:
             pydantic.ValidationError: everything that is wrong; its text holds no value.
         """
-        values: dict[str, Any] = {"given": given}
+        values: dict[str, Any] = {"given": environment}
         return cls(**values)
 
     @classmethod
@@ -1083,28 +1063,17 @@ class _Given(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        given = cast("InitSettingsSource", init_settings).init_kwargs["given"]
-        return (cls.source(settings_cls, given),)
+        """Read the given environment, secrets from files included, and nothing else."""
+        source = EnvSettingsSource(settings_cls)
+        source.env_vars = cast("InitSettingsSource", init_settings).init_kwargs["given"]
+        return (source,)
 
 
-class Variables(_Given):
-    """Environment variables that override keys of the file, named `SYMPHONY_` and the field in upper case."""
-
-    model_config = SettingsConfigDict(
-        case_sensitive=True, alias_generator=lambda field: f"SYMPHONY_{field.upper()}"
-    )
-    source = EnvironmentSource
-
-    agent_skills_enabled: TextFlag | None = None
-
-
-class Settings(_Given):
+class Settings(Section):
     """The whole front matter, typed and resolved.
 
     `agents` has, by name, a `kind` and the keys that differ from the section of that kind (`named_agent`).
     """
-
-    source = FrontMatterSource
 
     tracker: TrackerSettings
     workspace: ForWorkers[WorkspaceSettings]
@@ -1156,7 +1125,7 @@ class Settings(_Given):
         return self.model_dump(mode="json", exclude_unset=True, include=marked_for_workers(type(self)))
 
 
-def marked_for_workers(model: type[Section] | type[Settings]) -> dict[str, Any]:
+def marked_for_workers(model: type[Section]) -> dict[str, Any]:
     """The settings of a model with the mark, as pydantic includes them: by name, with those of a section."""
     below = {name: marked_for_workers(section) for name, section in sections(model).items()}
     whole = {
@@ -1167,7 +1136,7 @@ def marked_for_workers(model: type[Section] | type[Settings]) -> dict[str, Any]:
     return {name: names for name, names in below.items() if names} | whole
 
 
-def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:
+def sections(model: type[Section]) -> Mapping[str, type[Section]]:
     """The sections of a model, by name."""
     fields = model.model_fields.items()
     return {

@@ -457,7 +457,7 @@ def _section_below(key: str, below: Mapping[str, type[Section]]) -> str | None:
 def _warn_unknown(
     review: ProblemCollector,
     raw: Mapping[str, Any],
-    model: type[Section] | type[Settings],
+    model: type[Section],
     at: Location,
     others: Collection[str] = (),
 ) -> None:
@@ -761,7 +761,7 @@ def _push_for_pull_requests(raw: dict[str, Any]) -> None:
 
 def _typed(review: ProblemCollector, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:
     try:
-        settings = Settings.of(raw)
+        settings = Settings.model_validate(raw)
     except ValidationError as error:
         review.fail_each(error, but=skip)
         _keep_sections(review, raw)

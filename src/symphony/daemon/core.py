@@ -7,6 +7,7 @@ from typing import Protocol
 import anyio
 import structlog
 
+from symphony.agents.run_stats import Pricing
 from symphony.api.observer import Observer
 from symphony.daemon.clock import Timers
 from symphony.daemon.context import RuntimeContext
@@ -54,8 +55,19 @@ class ActionRequest:
         self.taken.set()
 
 
+class Part(Protocol):
+    """A part of the daemon that keeps something made from settings, or acts on new ones."""
+
+    def reconfigure(self, context: RuntimeContext, /) -> None:
+        """Take the settings that are in force from now on. Must neither block nor fail."""
+        ...
+
+
 class Core:
     """State, context, mailbox, clocks and observers of one daemon.
+
+    A setting is read from `in_force` when it is needed. A part that has to do something about new ones is one
+    of `parts`.
 
     Args:
         state_dir: journal, lock, logs and control socket.
@@ -67,6 +79,7 @@ class Core:
     Attributes:
         state: of the scheduler; `None` before the first step.
         context: in force; `None` until the daemon serves.
+        parts: are given each context that `reconfigure` puts in force.
         observers: told of everything in this order.
         recorded: returns when what was decided so far is in the journal, or cannot be.
     """
@@ -88,6 +101,7 @@ class Core:
         self.timers = Timers(post, now_ms)
         self.state: State | None = None
         self.context: RuntimeContext | None = None
+        self.parts: tuple[Part, ...] = ()
         self.observers: tuple[StepObserver, ...] = ()
         self.recorded: Callable[[], Awaitable[None]] = _nothing_to_record
 
@@ -96,6 +110,16 @@ class Core:
         """The context, for parts that live only while the daemon serves."""
         assert self.context is not None  # noqa: S101 - set before these parts are made
         return self.context
+
+    def reconfigure(self, context: RuntimeContext) -> None:
+        """Put a context in force."""
+        self.context = context
+        for part in self.parts:
+            part.reconfigure(context)
+
+    def pricing(self, agent: str) -> Pricing:
+        """Prices the tokens of an agent by the context in force."""
+        return lambda model, tokens: self.in_force.cost(agent, model, tokens)
 
     def mask(self, text: str) -> str:
         """The text with the secrets of the context masked."""

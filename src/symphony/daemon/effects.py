@@ -17,7 +17,6 @@ import structlog
 from anyio.abc import TaskGroup
 
 from symphony import to_thread
-from symphony.agents.run_stats import Pricing
 from symphony.daemon.comments import (
     AnswerReader,
     PeopleCommentReader,
@@ -102,6 +101,8 @@ class Timeouts:
 
 class Effects:
     """Carries out commands in the tasks of one group.
+
+    It has so many arguments because each is what carries out another kind of command.
 
     Args:
         core: state, context, mailbox, clocks and observers.
@@ -304,7 +305,7 @@ class Effects:
                 state_dir=self._core.state_dir,
                 transcript=transcript,
                 trace=trace,
-                pricing=self.pricing(command.agent),
+                pricing=self._core.pricing(command.agent),
             )
         return partial(
             HostSession,
@@ -315,10 +316,6 @@ class Effects:
             stderr_path=self._core.state_dir.stderr_log(command.run_id),
             transcript=transcript,
         )
-
-    def pricing(self, agent: str) -> Pricing:
-        """Prices the tokens of an agent by the prices in force."""
-        return lambda model, tokens: self._core.in_force.cost(agent, model, tokens)
 
     async def _run(self, command: StartRun, run: SupervisedRun) -> None:
         try:

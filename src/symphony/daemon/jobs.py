@@ -13,7 +13,7 @@ come one after the other at each receiver.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -24,6 +24,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.journal.jobs import (
     LONGEST_LATE_RETRY_MS,
@@ -123,37 +124,26 @@ class JobRunner:
     """Keeps the jobs of one daemon and carries them out; an observer of the service.
 
     Args:
-        kinds: by name, what carries out a job.
+        core: state, context and clocks.
         left: the jobs of the previous daemon, the oldest first.
-        state: the present state of the scheduler.
-        context: the context in force.
         record: puts a change into the journal.
-        recorded: returns when everything that was put is written, or cannot be.
-        now_ms: the monotonic clock.
-        wall_ms: the wall clock.
         max_jobs: how many are kept; the oldest is dropped.
+
+    Attributes:
+        kinds: by name, what carries out a job; complete before `run`.
     """
 
     def __init__(
         self,
-        kinds: Mapping[str, JobKind],
+        core: Core,
         left: Sequence[Job] = (),
         *,
-        state: Callable[[], State | None],
-        context: Callable[[], RuntimeContext],
         record: Callable[[Job | JobDone], None],
-        recorded: Callable[[], Awaitable[None]],
-        now_ms: Callable[[], int],
-        wall_ms: Callable[[], int],
         max_jobs: int = MAX_JOBS,
     ) -> None:
-        self._kinds = kinds
-        self._state = state
-        self._context = context
+        self.kinds: dict[str, JobKind] = {}
+        self._core = core
         self._record = record
-        self._recorded = recorded
-        self._now_ms = now_ms
-        self._wall_ms = wall_ms
         self._max_jobs = max_jobs
         self._jobs: dict[str, Job] = {}
         self._receivers: dict[str, _Receiver] = {}
@@ -164,7 +154,7 @@ class JobRunner:
         self._changed = anyio.Event()
         for job in left:
             self._jobs[job.key] = job
-            wait_ms, was_set_back = job.due_wall_ms - wall_ms(), job.created_wall_ms > wall_ms()
+            wait_ms, was_set_back = job.due_wall_ms - core.wall_ms(), job.created_wall_ms > core.wall_ms()
             # After a longer wait than that the receiver said when to come again.
             if job.attempts == 0 or wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:
                 wait_ms = 0
@@ -211,7 +201,7 @@ class JobRunner:
 
         It is tried after `wait_ms`, or when the daemon ends.
         """
-        now = self._wall_ms()
+        now = self._core.wall_ms()
         known = self._jobs.get(f"{kind}:{key}")
         if known is not None and _waits(known):
             wait_ms = max(min(wait_ms, known.due_wall_ms - now), 0)
@@ -246,7 +236,7 @@ class JobRunner:
         receiver = self._receivers.get(job.receiver)
         if receiver is not None:
             receiver.paused_until_ms = 0
-        self._keep(tried_again(job, now_wall_ms=self._wall_ms()), 0)
+        self._keep(tried_again(job, now_wall_ms=self._core.wall_ms()), 0)
         return True
 
     def retry_kind(self, kind: str) -> None:
@@ -269,7 +259,7 @@ class JobRunner:
 
     def _schedule(self, job: Job, wait_ms: int) -> None:
         if _waits(job):
-            entry = (self._now_ms() + min(max(wait_ms, 0), MAX_THROTTLE_MS), next(self._numbers), job)
+            entry = (self._core.now_ms() + min(max(wait_ms, 0), MAX_THROTTLE_MS), next(self._numbers), job)
             heappush(self._receivers.setdefault(job.receiver, _Receiver()).due, entry)
             self._changed.set()
 
@@ -286,12 +276,12 @@ class JobRunner:
 
     def _is_owed(self, job: Job) -> bool:
         """Whether it is still to be done; an unreadable one is dropped."""
-        state, kind = self._state(), self._kinds.get(job.kind)
+        state, kind = self._core.state, self.kinds.get(job.kind)
         if self._jobs.get(job.key) is not job or state is None:
             return False
         try:
             if kind is not None:
-                return kind.is_owed(job, state, self._context())
+                return kind.is_owed(job, state, self._core.in_force)
             reason = "this version of symphony does not know its kind"
         except CodecError as error:
             reason = str(error)
@@ -322,13 +312,13 @@ class JobRunner:
 
     def _start_due(self, tasks: TaskGroup, receiver: _Receiver) -> float:
         """Start what is due for a receiver; how long to wait for the next one in seconds."""
-        now_ms = self._now_ms()
+        now_ms = self._core.now_ms()
         while receiver.due:
             due_ms, _, job = entry = receiver.due[0]
             if self._jobs.get(job.key) is not job:
                 heappop(receiver.due)  # something newer replaced it
                 continue
-            kind = self._kinds.get(job.kind)
+            kind = self.kinds.get(job.kind)
             if receiver.at_work >= (1 if receiver.failures or kind is None else kind.at_once):
                 break
             if self._finishing and job.key in self._untried:
@@ -345,7 +335,7 @@ class JobRunner:
 
     def _start(self, tasks: TaskGroup, receiver: _Receiver, job: Job) -> None:
         """Try a job, with all others of the receiver if they go together."""
-        kind, wanted = self._kinds.get(job.kind), [job]
+        kind, wanted = self.kinds.get(job.kind), [job]
         if kind is not None and kind.together:
             wanted += [each for _, _, each in receiver.due if self._jobs.get(each.key) is each]
             receiver.due.clear()
@@ -359,8 +349,8 @@ class JobRunner:
             tasks.start_soon(self._try, receiver, job, owed)
 
     async def _try(self, receiver: _Receiver, first: Job, jobs: tuple[Job, ...]) -> None:
-        context, kind = self._context(), self._kinds[jobs[0].kind]
-        late_ms = self._wall_ms() - jobs[0].created_wall_ms
+        context, kind = self._core.in_force, self.kinds[jobs[0].kind]
+        late_ms = self._core.wall_ms() - jobs[0].created_wall_ms
         attempt = Attempt(
             context=context,
             jobs=jobs,
@@ -368,12 +358,12 @@ class JobRunner:
             still_owed=lambda: self._is_owed(jobs[0]),
         )
         try:
-            await self._recorded()
+            await self._core.recorded()
             with anyio.fail_after(kind.timeout_s):
                 await kind.carry_out(attempt)
         except NotYetError as error:
             wait_ms = round(error.wait_s * 1000)
-            receiver.paused_until_ms = self._now_ms() + wait_ms
+            receiver.paused_until_ms = self._core.now_ms() + wait_ms
             for job in jobs:
                 self._untried.discard(job.key)
                 self._schedule(job, wait_ms)
@@ -401,8 +391,8 @@ class JobRunner:
         else:
             receiver.failures, receiver.failure = receiver.failures + 1, failure.line
             pause_ms = max(backoff_ms(receiver.failures, LONGEST_RETRY_MS), failure.retry_after_ms or 0)
-            receiver.paused_until_ms = self._now_ms() + min(pause_ms, MAX_THROTTLE_MS)
-        now, given_up = self._wall_ms(), False
+            receiver.paused_until_ms = self._core.now_ms() + min(pause_ms, MAX_THROTTLE_MS)
+        now, given_up = self._core.wall_ms(), False
         for job in jobs:
             if self._jobs.get(job.key) is not job:
                 continue  # something newer replaced it
@@ -429,7 +419,7 @@ class JobRunner:
         return Failure(
             category=Category.TRACKER_REQUEST,
             blame=Blame.TRACKER,
-            message=f"no answer within {self._kinds[job.kind].timeout_s:g} s"
+            message=f"no answer within {self.kinds[job.kind].timeout_s:g} s"
             if slow
             else f"internal error: {error!r}",
         )
@@ -437,7 +427,7 @@ class JobRunner:
     def _forget_given_up(self) -> None:
         """Forget what was given up and is not owed any more, is old, or is too much."""
         given_up = [job for job in self._jobs.values() if job.state is JobState.GIVEN_UP]
-        oldest_ms = self._wall_ms() - KEPT_MS
+        oldest_ms = self._core.wall_ms() - KEPT_MS
         excess = len(given_up) - MAX_GIVEN_UP
         for number, job in enumerate(given_up):
             if number < excess or job.created_wall_ms < oldest_ms or not self._is_owed(job):

@@ -20,6 +20,7 @@ from symphony.api.documents import waiting_issues
 from symphony.api.interface import Exposition
 from symphony.api.models import Skills
 from symphony.api.observer import Observer
+from symphony.daemon.core import Core
 from symphony.domain import Category, Failure
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord
 from symphony.observability import metrics
@@ -65,27 +66,21 @@ class Metrics(Observer):
     """Observes the service; one per daemon.
 
     Args:
-        state: the present state of the scheduler; `None` before it starts.
+        core: state and clocks.
         journal_health: whether records survive a restart; `None` if there is no journal.
         pull_requests: those of issues.
-        now_ms: the monotonic clock.
-        wall_ms: the wall clock.
     """
 
     def __init__(
         self,
+        core: Core,
         *,
-        state: Callable[[], State | None],
         journal_health: Callable[[], JournalStatus | None],
         pull_requests: Callable[[], Iterable[PullRequestRecord]] = tuple,
-        now_ms: Callable[[], int],
-        wall_ms: Callable[[], int],
     ) -> None:
-        self._state = state
+        self._core = core
         self._journal_health = journal_health
         self._pull_requests = pull_requests
-        self._now_ms = now_ms
-        self._wall_ms = wall_ms
         self._counts = Counters()
         self._found_ms: dict[str, int] = {}  # when a poll found a candidate that has no claim
         self._launching: dict[str, int] = {}  # the same moment, by the first run of the issue
@@ -104,7 +99,7 @@ class Metrics(Observer):
 
     @override
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
-        now_ms = self._now_ms()
+        now_ms = self._core.now_ms()
         if after.settings is not before.settings or isinstance(event, Recovered):
             for agent in after.settings.agents:
                 self._counts.add(metrics.RUNS_STARTED, agent, by=0)
@@ -184,7 +179,7 @@ class Metrics(Observer):
         match event:
             case Polled(request=request):
                 self._count_request("poll", request, None, now_ms)
-                self._last_poll_ms = self._wall_ms()
+                self._last_poll_ms = self._core.wall_ms()
             case PollFailed(request=request, failure=failure):
                 self._count_request("poll", request, failure, now_ms)
             case Refreshed(request=request):
@@ -256,7 +251,7 @@ class Metrics(Observer):
     async def exposition(self) -> Exposition:
         """All metrics as text. It is made in a thread, one at a time."""
         samples = [*self._counts.samples(), *self._own_gauges()]
-        state, clocks = self._state(), (self._now_ms(), self._wall_ms())
+        state, clocks = self._core.state, (self._core.now_ms(), self._core.wall_ms())
         return await to_thread.run_sync(
             partial(_exposition, samples, state, *clocks), abandon_on_cancel=True, limiter=self._scrapes
         )

@@ -13,11 +13,12 @@ import structlog
 from typing_extensions import override
 
 from symphony.daemon.context import RuntimeContext, tracker_key
+from symphony.daemon.core import Core
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, normalise_state
 from symphony.journal.jobs import Job
 from symphony.journal.model import decode, encode
-from symphony.scheduler import MoveIssue, MoveReason, State
+from symphony.scheduler import MoveIssue, MoveReason, State, WakeAsked
 from symphony.trackers.base import MovingCapability, TrackerError, not_moved
 
 TIMEOUT_S: Final = 60.0
@@ -44,11 +45,11 @@ class Moves(JobKind):
     it moves issues to at a start. In any other state a person put it there.
 
     Args:
-        on_moved_back: called after an issue was moved back to an active state, where it waits for a poll.
+        core: the mailbox: an issue that was moved back to an active state waits for a poll.
     """
 
-    def __init__(self, on_moved_back: Callable[[], None]) -> None:
-        self._on_moved_back = on_moved_back
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
@@ -85,7 +86,7 @@ class Moves(JobKind):
         context.fault(FaultPoint.AFTER_MOVE)
         _log.info("issue_moved", before=found[0].state, reason=move.reason.value, **fields)
         if move.reason is MoveReason.BACK:
-            self._on_moved_back()
+            self._core.post(WakeAsked(reason="issue_moved"))
 
 
 def _fits(move: MoveJob, before: str, attempt: Attempt) -> bool:

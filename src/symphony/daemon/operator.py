@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, TypeVar, assert_never
@@ -23,7 +22,7 @@ from typing_extensions import override
 from symphony import skills, to_thread
 from symphony.api import answers, models
 from symphony.api.documents import created_document, feedback_document
-from symphony.api.history import History, utc_now
+from symphony.api.history import History
 from symphony.api.interface import (
     NEWEST_ENTRIES,
     ConflictError,
@@ -36,7 +35,7 @@ from symphony.api.interface import (
     UnknownError,
     WorkingDiff,
 )
-from symphony.api.models import utc_text
+from symphony.api.models import wall_text
 from symphony.api.observer import Observer
 from symphony.api.task import TrackerAnswer, task_document
 from symphony.api.typed import TypedTexts
@@ -65,6 +64,7 @@ from symphony.domain import (
     Redaction,
     Selection,
     SymphonyError,
+    moment,
     normalise_state,
     one_line,
     plural,
@@ -167,7 +167,6 @@ class ServiceOperator(Observer):
         parts: where other answers come from.
         journal: the file with past runs, which may be missing.
         people_comments: reads what people write.
-        now: the wall clock.
         limits: how long a question may take.
     """
 
@@ -181,7 +180,6 @@ class ServiceOperator(Observer):
         parts: Parts,
         journal: Path | None = None,
         people_comments: PeopleCommentReader | None = None,
-        now: Callable[[], datetime] = utc_now,
         limits: Limits = Limits(),
     ) -> None:
         self._core = core
@@ -191,7 +189,6 @@ class ServiceOperator(Observer):
         self._parts = parts
         self._journal = journal
         self._people_comments = people_comments or PeopleCommentReader(lambda _: ())
-        self._now = now
         self._limits = limits
         self.typed = TypedTexts(core.wall_ms)
         self._tasks = TaskReader(now_ms=core.now_ms)
@@ -230,7 +227,7 @@ class ServiceOperator(Observer):
             settings=context.settings,
             history=self._history,
             now_ms=self._core.now_ms(),
-            now=self._now(),
+            now=moment(self._core.wall_ms()),
             mask=self._cached_mask(context.redaction),
             workspaces=context.workspaces,
             journal=self._journal,
@@ -387,7 +384,7 @@ class ServiceOperator(Observer):
         async with self._diagnosing:
             if self._diagnosis is None or self._core.now_ms() - self._diagnosis[0] >= _DIAGNOSIS_MS:
                 checks = await self._diagnose(context)
-                document = models.Diagnosis(checked_at=utc_text(self._now()), checks=checks)
+                document = models.Diagnosis(checked_at=wall_text(self._core.wall_ms()), checks=checks)
                 self._diagnosis = self._core.now_ms(), document
             return self._diagnosis[1]
 
@@ -534,7 +531,7 @@ class ServiceOperator(Observer):
         return models.Refresh(
             queued=True,
             coalesced=coalesced,
-            requested_at=utc_text(self._now()),
+            requested_at=wall_text(self._core.wall_ms()),
             operations=("poll", "reconcile"),
         )
 
@@ -605,7 +602,7 @@ class ServiceOperator(Observer):
             issue = await self._find(identifier)
         if identifier is not None and issue is None:
             return None
-        requested_at = utc_text(self._now())
+        requested_at = wall_text(self._core.wall_ms())
         if verb == "move" and issue is not None:
             return await self._move(context, issue, text or "", requested_at)
         action, issue_id = OperatorAction(verb), None if issue is None else issue.id
@@ -653,7 +650,7 @@ class ServiceOperator(Observer):
                 reviewer,
                 given,
                 with_draft=with_draft,
-                requested_at=utc_text(self._now()),
+                requested_at=wall_text(self._core.wall_ms()),
             )
         except SymphonyError as error:
             raise SymphonyError(context.redaction.failure(error.failure)) from error
@@ -661,7 +658,7 @@ class ServiceOperator(Observer):
     async def create_issue(self, given: models.NewIssue) -> models.CreatedIssue:
         """See `api.interface.Operator`."""
         _, context = self._ready()
-        created = await create_given(context, given=given, now=self._now())
+        created = await create_given(context, given=given, now=moment(self._core.wall_ms()))
         self._poll_soon()
         return created
 
@@ -760,7 +757,7 @@ class ServiceOperator(Observer):
             issue_identifier=identifier,
             changed=True,
             message=f"the comment goes to the tracker; {effect}",
-            requested_at=utc_text(self._now()),
+            requested_at=wall_text(self._core.wall_ms()),
         )
 
     async def _move(

@@ -1,19 +1,19 @@
 """Brings delivered branches where they should be: the kind `push` of the outbox."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from typing_extensions import override
 
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.domain import FaultPoint, SymphonyError
 from symphony.journal.jobs import Job
 from symphony.journal.model import decode, encode
 from symphony.observability import bugs
-from symphony.scheduler import DeliveredBranch, Event, PushBranch, Pushed, State
+from symphony.scheduler import DeliveredBranch, PushBranch, Pushed, State
 
 _RECEIVER: Final = "origin"
 
@@ -30,16 +30,14 @@ class Pushes(JobKind):
     """Pushes branches, and brings them to a local repository.
 
     Args:
-        state: the present state of the scheduler.
-        post: puts an event into the mailbox.
+        core: state and mailbox.
     """
 
     at_once: ClassVar[int] = 4
     timeout_s: ClassVar[float] = math.inf  # git ends a push that makes no headway for 60 s
 
-    def __init__(self, *, state: Callable[[], State | None], post: Callable[[Event], None]) -> None:
-        self._state = state
-        self._post = post
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
@@ -56,7 +54,7 @@ class Pushes(JobKind):
             SymphonyError: it is not there yet.
         """
         context, push, issue_id = attempt.context, decode(attempt.job.payload, PushJob), attempt.job.issue_id
-        state = self._state()
+        state = self._core.state
         delivered = None if state is None else _delivered(state, issue_id)
         placed, pushed = None, None
         context.fault(FaultPoint.BEFORE_PUSH)
@@ -70,7 +68,7 @@ class Pushes(JobKind):
         placed, pushed = (
             None if each is None else context.redaction.failure(each) for each in (placed, pushed)
         )
-        self._post(Pushed(issue_id=issue_id, head=push.head, failure=pushed, branch_failure=placed))
+        self._core.post(Pushed(issue_id=issue_id, head=push.head, failure=pushed, branch_failure=placed))
         if failure := pushed or placed:
             raise SymphonyError(failure)
 

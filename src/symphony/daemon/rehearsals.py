@@ -22,6 +22,7 @@ from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.rehearsal import rehearsal_document
 from symphony.daemon.combined_verification import verify_together
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.domain import SymphonyError
 from symphony.observability import bugs
 from symphony.scheduler import (
@@ -83,8 +84,7 @@ class Rehearsals:
     """Keeps the result for what is ready; an observer of the service.
 
     Args:
-        context: the context in force; `None` before the daemon serves.
-        state: the present state of the scheduler.
+        core: state and context.
         on_result: called with `ok` or `failed` after each rehearsal.
         on_changed: called when the result is another one.
         look_s: how often to look at the base.
@@ -94,17 +94,15 @@ class Rehearsals:
 
     def __init__(
         self,
+        core: Core,
         *,
-        context: Callable[[], RuntimeContext | None],
-        state: Callable[[], State | None],
         on_result: Callable[[str], None] = lambda _: None,
         on_changed: Callable[[], None] = lambda: None,
         look_s: float = LOOK_S,
         timeout_s: float = TIMEOUT_S,
         verify: Callable[[RuntimeContext, models.Rehearsal], Awaitable[models.Rehearsal]] = verify_together,
     ) -> None:
-        self._context = context
-        self._state = state
+        self._core = core
         self._on_result = on_result
         self._on_changed = on_changed
         self._look_s = look_s
@@ -124,6 +122,10 @@ class Rehearsals:
         del event, commands
         if after.results is not before.results and _ready(after) != self._rehearsed:
             self._woken.set()
+
+    def reconfigure(self, _context: RuntimeContext) -> None:
+        """Look at the base of new settings now, and run commands that they have."""
+        self._woken.set()
 
     async def run(self) -> None:
         """Rehearse and verify whenever it is due, until cancelled."""
@@ -152,7 +154,7 @@ class Rehearsals:
         try:
             with anyio.fail_after(self._timeout_s):
                 async with self._one_at_a_time:
-                    state, context = self._state(), self._context()
+                    state, context = self._core.state, self._core.context
                     if state is None or context is None:
                         raise UnavailableError("snapshot_unavailable", "the daemon is starting")
                     ready = _ready(state)
@@ -188,7 +190,7 @@ class Rehearsals:
 
     async def _rehearse_if_changed(self) -> None:
         """Rehearse if another set of branches is ready than at the last time, or the base is elsewhere."""
-        state, context = self._state(), self._context()
+        state, context = self._core.state, self._core.context
         if state is None or context is None or context.settings.workspace.repo is None:
             return
         ready = _ready(state)
@@ -216,7 +218,7 @@ class Rehearsals:
 
     async def _verify(self) -> None:
         """Run the commands on what merges, if that is wanted and was not done."""
-        found, context = self.latest, self._context()
+        found, context = self.latest, self._core.context
         if found is None or context is None or not context.settings.rehearse.verify:
             return
         inputs = self._inputs(found)
@@ -244,7 +246,7 @@ class Rehearsals:
 
     def _inputs(self, found: models.Rehearsal) -> _Inputs:
         """What the result of the commands depends on."""
-        context = self._context()
+        context = self._core.context
         heads = tuple((one.issue_id, one.head) for one in found.branches)
         return (found.base_commit, found.tree, heads, None if context is None else context.settings.verify)
 

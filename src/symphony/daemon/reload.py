@@ -31,12 +31,9 @@ class _Refused:
 class Reloader:
     """Keeps the runtime context in step with the workflow file.
 
-    A valid change replaces `Core.context`; runs that started before keep theirs to their end. After an
-    invalid change the last context stays in force, and the scheduler starts nothing new until the file is
+    A valid change goes to `Core.reconfigure`; runs that started before keep their context to their end. After
+    an invalid change the last context stays in force, and the scheduler starts nothing new until the file is
     valid.
-
-    Attributes:
-        replaced: set when another context takes its place.
     """
 
     def __init__(
@@ -47,7 +44,6 @@ class Reloader:
         build: Callable[[Workflow], RuntimeContext],
     ) -> None:
         self._core = core
-        self.replaced = anyio.Event()
         self._store = store
         self._build = build
         self._refused: _Refused | None = None
@@ -88,10 +84,8 @@ class Reloader:
             if not repeated:
                 self._core.post(WorkflowRejected(failure=error.failure))
             return
-        before, self._core.context = self._core.in_force, context
-        self._refused = None
-        self.replaced.set()
-        self.replaced = anyio.Event()
+        before, self._refused = self._core.in_force, None
+        self._core.reconfigure(context)
         log_warnings(workflow)
         _log.info("workflow_reloaded", workflow=str(workflow.path))
         if keys := changed_keys(before.settings, workflow.settings, Reload.RESTART):

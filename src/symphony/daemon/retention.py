@@ -33,29 +33,20 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """How much is kept: `max_age_s` in seconds, sizes in bytes."""
+    """How much is kept: `max_age_s` in seconds, logs in bytes, and the limits that the journal applies."""
 
     max_age_s: float
-    max_runs: int
     max_log_bytes: int
-    max_journal_bytes: int
+    journal: Retention
 
     @classmethod
     def of(cls, settings: RetentionSettings, *, max_age_s: float | None = None) -> "RetentionLimits":
         """The limits of the settings; `max_age_s` replaces their age."""
-        return cls(
-            max_age_s=settings.max_age_days * _DAY_S if max_age_s is None else max_age_s,
-            max_runs=settings.max_runs,
-            max_log_bytes=settings.max_log_bytes,
-            max_journal_bytes=settings.max_journal_bytes,
+        age_s = settings.max_age_days * _DAY_S if max_age_s is None else max_age_s
+        journal = Retention(
+            max_age_ms=round(age_s * 1000), max_runs=settings.max_runs, max_bytes=settings.max_journal_bytes
         )
-
-    @property
-    def of_journal(self) -> Retention:
-        """The limits that the journal applies."""
-        return Retention(
-            max_age_ms=round(self.max_age_s * 1000), max_runs=self.max_runs, max_bytes=self.max_journal_bytes
-        )
+        return cls(max_age_s=age_s, max_log_bytes=settings.max_log_bytes, journal=journal)
 
     @property
     def too_old(self) -> str:
@@ -185,7 +176,7 @@ async def _remove_all(
     runs = in_use().runs  # logs of those that began meanwhile are still empty
     new = {path for run_id in runs for path in (state_dir.stderr_log(run_id), state_dir.transcript(run_id))}
     count, size = await _remove([one for one in files if one.path not in new])
-    trimmed = await trim(limits.of_journal)
+    trimmed = await trim(limits.journal)
     if count or trimmed.runs:
         _log.info("history_trimmed", files=count, runs=trimmed.runs, bytes=size + trimmed.bytes)
 

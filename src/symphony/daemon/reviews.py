@@ -10,7 +10,7 @@ goes on with the next one.
 
 import hashlib
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
@@ -20,6 +20,8 @@ from typing_extensions import override
 
 from symphony.api.interface import API_PREFIX, ConflictError
 from symphony.daemon.context import RuntimeContext, tracker_key
+from symphony.daemon.core import Core
+from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.daemon.moves import move_now
 from symphony.domain import GIVEN_UP_STATES, FaultPoint, Issue, normalise_state, one_line
@@ -29,7 +31,6 @@ from symphony.scheduler import (
     ApprovalWay,
     Command,
     Event,
-    IssueResult,
     LineComment,
     ResultStatus,
     ReviewDecision,
@@ -154,19 +155,12 @@ class Reviews(JobKind):
     """Keeps reviews and carries decisions out; an observer of the scheduler.
 
     Args:
+        core: state, context, mailbox, clocks and observers.
         jobs: takes the decisions.
-        context: the context in force.
-        state: the present state of the scheduler.
+        pull_requests: those of the results.
         recovered: values of the previous daemon.
         record: leaves a value to the next daemon; `None` deletes it.
         on_merged: called with the issue whose work was merged; may be repeated.
-        approve_at_forge: opens or lands the pull request of a result.
-        look_at_forge: observes all pull requests.
-        pull_is_open: whether the pull request of an issue is open, by its id.
-        hindrance: why the forge would not be asked to merge a result.
-        on_written: called with each comment that is in place: issue, kind, id and fingerprint.
-        post: puts an event into the mailbox of the scheduler.
-        wall_ms: the wall clock.
     """
 
     at_once: ClassVar[int] = 4
@@ -174,33 +168,19 @@ class Reviews(JobKind):
 
     def __init__(
         self,
+        core: Core,
+        jobs: JobRunner,
+        pull_requests: PullRequests,
         *,
-        jobs: Callable[[], JobRunner],
-        context: Callable[[], RuntimeContext],
-        state: Callable[[], State | None],
         recovered: Mapping[str, str],
         record: Callable[[str, str | None], None],
         on_merged: Callable[[Issue], None],
-        approve_at_forge: Callable[[IssueResult], None],
-        look_at_forge: Callable[[], Awaitable[None]],
-        pull_is_open: Callable[[str], bool],
-        hindrance: Callable[[IssueResult], str | None],
-        on_written: Callable[[str, str, str, str], None],
-        post: Callable[[Event], None],
-        wall_ms: Callable[[], int],
     ) -> None:
+        self._core = core
         self._jobs = jobs
-        self._context = context
-        self._state = state
+        self._pull_requests = pull_requests
         self._record = record
         self._on_merged = on_merged
-        self._approve_at_forge = approve_at_forge
-        self._look_at_forge = look_at_forge
-        self._pull_is_open = pull_is_open
-        self._hindrance = hindrance
-        self._on_written = on_written
-        self._post = post
-        self._wall_ms = wall_ms
         self._reviews: dict[str, ReviewRecord] = {}
         self._waiting: dict[str, anyio.Event] = {}
         self._ended: dict[str, Merged | MergeRefusedError | None] = {}
@@ -278,7 +258,7 @@ class Reviews(JobKind):
         if size > MAX_DRAFT_CHARS or len(draft.comments) > MAX_COMMENTS:
             limits = f"a review has at most {MAX_COMMENTS} comments and {MAX_DRAFT_CHARS:,} characters"
             raise ConflictError("too_long", limits)
-        draft = replace(draft, viewed=draft.viewed[-_MAX_VIEWED:], at_wall_ms=self._wall_ms())
+        draft = replace(draft, viewed=draft.viewed[-_MAX_VIEWED:], at_wall_ms=self._core.wall_ms())
         review = self._reviews.get(issue_id, ReviewRecord())
         drafts = {**{name: one for name, one in review.drafts.items() if name != reviewer}, reviewer: draft}
         while len(drafts) > _MAX_REVIEWERS:
@@ -300,16 +280,16 @@ class Reviews(JobKind):
 
     def way(self, issue_id: str) -> ApprovalWay:
         """What an approval of this issue does."""
-        settings = self._context().settings
+        settings = self._core.in_force.settings
         return approval_way(
             watches=settings.forge.watches,
-            pull_is_open=self._pull_is_open(issue_id),
+            pull_is_open=self._pull_requests.is_open(issue_id),
             merges=settings.review.merge,
         )
 
     def state_after(self, decision: ReviewDecision) -> str | None:
         """The state that a decision moves to; `None` if the tracker cannot move issues."""
-        context = self._context()
+        context = self._core.in_force
         if not isinstance(context.tracker, MovingCapability):
             return None
         if decision is ReviewDecision.SEND_BACK:
@@ -320,7 +300,7 @@ class Reviews(JobKind):
 
     def facts(self, issue_id: str, given: Given, *, merged: bool) -> ReviewFacts:
         """The present facts for `judge_review`."""
-        context, state = self._context(), self._state()
+        context, state = self._core.in_force, self._core.state
         result = None if state is None else state.results.get(issue_id)
         delivered = None if result is None else result.delivered
         decided = self.decided(issue_id, None if delivered is None else delivered.head)
@@ -338,14 +318,14 @@ class Reviews(JobKind):
             verifies=context.settings.verify.is_set,
             accepts_unverified=given.accepts_unverified,
             way=self.way(issue_id),
-            hindrance=None if result is None else self._hindrance(result),
+            hindrance=None if result is None else self._pull_requests.hindrance(result),
             merged=merged,
             command=self.command(issue_id),
         )
 
     def command(self, issue_id: str) -> str:
         """The command with which a person merges the work, in the repository; empty without work."""
-        state, settings = self._state(), self._context().settings.workspace
+        state, settings = self._core.state, self._core.in_force.settings.workspace
         result = None if state is None else state.results.get(issue_id)
         if result is None or result.delivered is None:
             return ""
@@ -369,7 +349,7 @@ class Reviews(JobKind):
             merged = await self._check_merge(issue_id, given, way)
         elif approves:
             with anyio.move_on_after(_LOOK_S):  # else by what the forge said last
-                await self._look_at_forge()
+                await self._pull_requests.look_now()
             way = self.way(issue_id)
         # That took a while: another person may have decided meanwhile.
         facts = self.facts(issue_id, given, merged=merged is not None)
@@ -383,11 +363,11 @@ class Reviews(JobKind):
             head=facts.result.delivered.head,
             reviewer=reviewer,
             key=_digest(issue_id, facts.result.delivered.head, str(review.decisions)),
-            at_wall_ms=self._wall_ms(),
+            at_wall_ms=self._core.wall_ms(),
         )
         self._keep(issue_id, replace(review, decided=decided, decisions=review.decisions + 1))
         if by_forge:
-            self._approve_at_forge(facts.result)
+            self._pull_requests.approve(facts.result)
         moves_to = None if by_forge else self.state_after(given.decision)
         job = ReviewJob(
             issue=replace(facts.result.issue, description=None),
@@ -409,7 +389,7 @@ class Reviews(JobKind):
         )
 
     def _conflict(self, error: MergeRefusedError) -> ConflictError:
-        failure = self._context().redaction.failure(error.failure)
+        failure = self._core.in_force.redaction.failure(error.failure)
         return ConflictError(error.code.value, failure.message, hint=failure.hint)
 
     async def _check_merge(self, issue_id: str, given: Given, way: ApprovalWay) -> Merged | None:
@@ -417,7 +397,7 @@ class Reviews(JobKind):
         assert result is not None  # noqa: S101 - judged
         assert result.delivered is not None  # noqa: S101 - judged
         try:
-            return await self._context().workspaces.check_merge(
+            return await self._core.in_force.workspaces.check_merge(
                 result.delivered.branch, result.delivered.head
             )
         except MergeRefusedError as error:
@@ -427,10 +407,10 @@ class Reviews(JobKind):
 
     async def _carry_out_now(self, job: ReviewJob) -> tuple[Merged | None] | MergeRefusedError | None:
         """The result; `None` if it is not done yet."""
-        context, issue = self._context(), job.issue
+        context, issue = self._core.in_force, job.issue
         payload, key = encode(_masked(job, context)), job.decided.key
         self._waiting[key] = done = anyio.Event()
-        self._jobs().owe(
+        self._jobs.owe(
             kind=KIND,
             key=issue.id,
             receiver=tracker_key(context),
@@ -490,7 +470,10 @@ class Reviews(JobKind):
                 body=f"{ON_BEHALF}\n\n{job.comment}",
                 occasion=decided.key,
             )
-            self._on_written(issue.id, KIND, written.comment_id, decided.key)
+            comment_id = written.comment_id
+            self._core.publish(
+                lambda observer: observer.comment_written(issue.id, KIND, comment_id, decided.key)
+            )
             context.fault(FaultPoint.AFTER_COMMENT)
         if job.moves_to is not None:
             seen = normalise_state(issue.state)
@@ -503,7 +486,7 @@ class Reviews(JobKind):
                 may_move=lambda now: normalise_state(now.state) == seen,  # else a person moved it elsewhere
             )
             context.fault(FaultPoint.AFTER_MOVE)
-            self._post(WakeAsked(reason="issue_moved"))
+            self._core.post(WakeAsked(reason="issue_moved"))
         _log.info("review_carried_out", decision=decided.decision.value, state=job.moves_to, **fields)
         self._over(job, merged)
 

@@ -24,6 +24,7 @@ from symphony.api.documents import created_document
 from symphony.config import ScheduleSettings, render_scheduled_issue
 from symphony.daemon.clock import monotonic_ms, wall_ms
 from symphony.daemon.context import RuntimeContext, tracker_key
+from symphony.daemon.core import Core
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import open_journal_writer
 from symphony.daemon.new_issues import KIND, WantedIssue, create_now, first_state, masked_issue, owe_issue
@@ -43,6 +44,7 @@ from symphony.scheduler import (
     ScheduleRecord,
     ScheduleVerdict,
     State,
+    WakeAsked,
     decide_schedule,
     present_schedule,
 )
@@ -61,50 +63,48 @@ class ScheduleRunner:
     """The schedules of one daemon.
 
     Args:
+        core: state, context, mailbox and clocks.
         jobs: takes the issues that are wanted.
-        context: the context in force.
-        state: the present state of the scheduler.
         recovered: the settings that the previous daemon left in the journal.
         record: puts a setting into the journal; `None` deletes it.
-        wall_ms: the wall clock.
-        on_filed: called after an issue was created.
         longest_wait_s: how often to look at least.
     """
 
     def __init__(
         self,
-        jobs: Callable[[], JobRunner],
+        core: Core,
+        jobs: JobRunner,
         *,
-        context: Callable[[], RuntimeContext],
-        state: Callable[[], State | None],
         recovered: Mapping[str, str],
         record: Callable[[str, str | None], None],
-        wall_ms: Callable[[], int],
-        on_filed: Callable[[], None] = lambda: None,
         longest_wait_s: float = LONGEST_WAIT_S,
     ) -> None:
+        self._core = core
         self._jobs = jobs
-        self._context = context
-        self._state = state
         self._record = record
-        self._wall_ms = wall_ms
-        self._on_filed = on_filed
         self._longest_wait_s = longest_wait_s
         self._records = read_records(recovered)
         self._refreshed_ms = -_FRESH_MS
+        self._woken = anyio.Event()
+
+    def reconfigure(self, _context: RuntimeContext) -> None:
+        """Look at the schedules of new settings now."""
+        self._woken.set()
 
     async def run(self) -> None:
         """File what is due, until cancelled."""
         while True:
+            self._woken = anyio.Event()
             try:
                 await self.look()
             except Exception as error:  # noqa: BLE001 - a bug costs one look, never the daemon
                 bugs.contained("schedules_crashed", error)
-            await anyio.sleep(self._wait_s())
+            with anyio.move_on_after(self._wait_s()):
+                await self._woken.wait()
 
     async def look(self) -> None:
         """File what is due now."""
-        state, context = self._state(), self._context()
+        state, context = self._core.state, self._core.in_force
         if state is None or state.paused or state.drain is not Drain.NO:
             return
         settings = {each.name: each for each in context.settings.schedules}
@@ -116,8 +116,8 @@ class ScheduleRunner:
 
     def _wait_s(self) -> float:
         """Until the next time at which something is due, or until the world may have changed."""
-        now_ms, waits_s = self._wall_ms(), [self._longest_wait_s]
-        for each in self._context().settings.schedules:
+        now_ms, waits_s = self._core.wall_ms(), [self._longest_wait_s]
+        for each in self._core.in_force.settings.schedules:
             record = self._records.get(each.name)
             due_ms = None if record is None else next_due_ms(each.cron, each.zone, record.handled_ms)
             if due_ms is not None and due_ms > now_ms:
@@ -125,7 +125,7 @@ class ScheduleRunner:
         return min(waits_s)
 
     async def _look_at(self, settings: ScheduleSettings, context: RuntimeContext) -> None:
-        name, now_ms = settings.name, self._wall_ms()
+        name, now_ms = settings.name, self._core.wall_ms()
         known = self._records.get(name)
         record = present_schedule(known, now_ms)
         if record is not known:
@@ -142,20 +142,20 @@ class ScheduleRunner:
                 _log.info("schedule_skipped", schedule=name, due_at=_utc_time(due_ms))
                 self._keep(name, decision.record)
                 return
-            new = await new_issue(settings, context, record, state=self._state(), now_ms=now_ms)
+            new = await new_issue(settings, context, record, state=self._core.state, now_ms=now_ms)
         except (SymphonyError, ValueError, TimeoutError) as error:
             self._failed(name, record, error, context)
             return
-        if self._context() is not context:
+        if self._core.in_force is not context:
             return  # decided by settings that are no longer in force: the next look decides anew
         text = f"{tracker_key(context)} {name} {due_ms}"
         key = sha256(f"symphony-schedule {text}".encode()).hexdigest()[:32]
         # Nothing awaits between these two: they are one transaction of the journal.
         self._keep(name, decision.record)
-        owe_issue(self._jobs(), context, WantedIssue(schedule=name, key=key, new=new))
+        owe_issue(self._jobs, context, WantedIssue(schedule=name, key=key, new=new))
 
     def _former_without_asking(self, name: str, record: ScheduleRecord) -> Former:
-        if self._jobs().is_waiting(f"{KIND}:{name}"):
+        if self._jobs.is_waiting(f"{KIND}:{name}"):
             return Former.OPEN  # it is about to be created
         return Former.OVER if record.issue is None else Former.UNKNOWN
 
@@ -173,9 +173,9 @@ class ScheduleRunner:
 
     def created(self, wanted: WantedIssue, issue: Issue) -> None:
         """The issue that a schedule wanted is at the tracker."""
-        record = self._records.get(wanted.schedule, ScheduleRecord(handled_ms=self._wall_ms()))
+        record = self._records.get(wanted.schedule, ScheduleRecord(handled_ms=self._core.wall_ms()))
         self._keep(wanted.schedule, replace(record, issue=filed_issue(issue), failure=None))
-        self._on_filed()
+        self._core.post(WakeAsked(reason="issue_filed"))
 
     async def file_now(self, settings: ScheduleSettings) -> Issue:
         """File an issue of a schedule now, also while the former one is open; due times stay as they are.
@@ -184,13 +184,13 @@ class ScheduleRunner:
             SymphonyError: the tracker did not create it.
             ValueError: its title or body cannot be rendered; the message says why.
         """
-        context, now_ms = self._context(), self._wall_ms()
+        context, now_ms = self._core.in_force, self._core.wall_ms()
         record = present_schedule(self._records.get(settings.name), now_ms)
-        new = await new_issue(settings, context, record, state=self._state(), now_ms=now_ms)
+        new = await new_issue(settings, context, record, state=self._core.state, now_ms=now_ms)
         issue = await create_now(context, new, now=moment(now_ms))
         record = present_schedule(self._records.get(settings.name), now_ms)
         self._keep(settings.name, replace(record, issue=filed_issue(issue), failure=None))
-        self._on_filed()
+        self._core.post(WakeAsked(reason="issue_filed"))
         return issue
 
     def records(self) -> tuple[SettingRecord, ...]:
@@ -202,7 +202,7 @@ class ScheduleRunner:
 
     async def refresh(self) -> None:
         """Ask the tracker for the states of the issues that were filed last; without an answer they stay."""
-        context, now_ms = self._context(), self._wall_ms()
+        context, now_ms = self._core.in_force, self._core.wall_ms()
         if not 0 <= now_ms - self._refreshed_ms < _FRESH_MS:
             self._refreshed_ms = now_ms
             for name, record in (await _refreshed(context, self._records)).items():
@@ -212,12 +212,12 @@ class ScheduleRunner:
 
     def documents(self) -> tuple[models.Schedule, ...]:
         """The schedules as the API shows them."""
-        owed = {job.key.removeprefix(f"{KIND}:"): job for job in self._jobs().jobs if job.kind == KIND}
+        owed = {job.key.removeprefix(f"{KIND}:"): job for job in self._jobs.jobs if job.kind == KIND}
         failing = {
             name: replace(record, failure=owed[name].failure) if name in owed else record
             for name, record in self._records.items()
         }
-        return schedule_documents(self._context(), failing, now_ms=self._wall_ms())
+        return schedule_documents(self._core.in_force, failing, now_ms=self._core.wall_ms())
 
 
 def read_records(settings: Mapping[str, str]) -> dict[str, ScheduleRecord]:
@@ -367,20 +367,19 @@ async def _file_here(
     context: RuntimeContext,
     settings: ScheduleSettings,
 ) -> Issue:
-    def no_jobs() -> JobRunner:
-        raise AssertionError("nothing is owed without a daemon")
-
+    core = Core(
+        state_dir=state_dir, environment=os.environ, post=lambda _: None, now_ms=monotonic_ms, wall_ms=wall_ms
+    )
+    core.context = context
     writer = open_journal_writer(
         state_dir.path, owner=identity, mask=str, now_ms=monotonic_ms, wall_ms=wall_ms
     )
     async with writer as journal:
         schedules = ScheduleRunner(
-            no_jobs,
-            context=lambda: context,
-            state=lambda: None,
+            core,
+            JobRunner(core, record=journal.put),
             recovered=journal.previous.settings,
             record=journal.setting_changed,
-            wall_ms=wall_ms,
         )
         return await schedules.file_now(settings)
 

@@ -10,10 +10,11 @@ scheduler, and hands the resulting commands to `Effects`. Nothing awaits between
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import anyio
 import structlog
@@ -71,7 +72,7 @@ from symphony.daemon.runs.tracing import open_traces
 from symphony.daemon.schedules import ScheduleRunner
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
-from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
+from symphony.daemon.watchers import TrackerWatch, on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, SymphonyError, no_fault
 from symphony.journal.model import PullRequestRecord
@@ -98,11 +99,14 @@ _DIAGNOSIS_TIMEOUT_S = 5.0
 _LAST_ORPHAN_SWEEPS = 20
 _THREADS = 16
 _Mail = Event | ActionRequest | anyio.Event | None
+_Loop = Callable[[], Coroutine[Any, Any, None]]
 _log = structlog.get_logger(__name__)
 
 
 class Service:
     """Serves one workflow file.
+
+    Half of the arguments are the world around it, which tests replace: clocks, scheduler, crashes, systemd.
 
     Args:
         store: the workflow file.
@@ -156,19 +160,14 @@ class Service:
         self._parts = Parts()
         self._history = History(now_ms=now_ms)
         self._metrics = Metrics(
-            state=lambda: core.state,
+            core,
             journal_health=lambda: None if self._parts.journal is None else self._parts.journal.health,
             pull_requests=self._pull_request_records,
-            now_ms=now_ms,
-            wall_ms=wall_ms,
         )
         self._people_comments = PeopleCommentReader(partial(told_comments, state_dir.path / JOURNAL_FILE))
         self._changes = Changes()
         self._parts.rehearsals = self._rehearsals = Rehearsals(
-            context=lambda: core.context,
-            state=lambda: core.state,
-            on_result=self._metrics.rehearsed,
-            on_changed=self._changes.everything_changed,
+            core, on_result=self._metrics.rehearsed, on_changed=self._changes.everything_changed
         )
         self._operator = ServiceOperator(
             core,
@@ -180,11 +179,8 @@ class Service:
             people_comments=self._people_comments,
         )
         self._webhooks = Webhooks(
-            lambda: core.context,
-            self.post,
+            core,
             lambda: None if self._parts.pull_requests is None else self._parts.pull_requests.look_soon(),
-            environment=environment,
-            now_ms=wall_ms,
             on_result=self._metrics.webhook_received,
         )
         core.observers = (
@@ -313,78 +309,48 @@ class Service:
         findings = await run_checks(checks, timeout_s=_DIAGNOSIS_TIMEOUT_S)
         return check_documents(findings, context.redaction)
 
-    async def _serve(self, context: RuntimeContext, journal: JournalWriter, lock: InstanceLock) -> None:
-        """Compose the parts, run them until the scheduler exits, and end what is left."""
-        core = self._core
-        core.context, core.recorded = context, journal.flush
-        self._reloader = reloader = Reloader(core, store=self._store, build=self._build_context)
-
-        def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
-            core.publish(lambda one: one.comment_written(issue_id, kind, comment_id, fingerprint))
-
-        def persons_comment_written(identifier: str) -> None:
-            self._changes.issue_changed(identifier)
-            self.post(WakeAsked(reason="comment_posted"))  # it may be an answer
-
+    def _compose(self, context: RuntimeContext, journal: JournalWriter) -> tuple[JobRunner, list[_Loop]]:
+        """Make the parts that live while the daemon serves; the outbox, and the loops of all parts."""
+        core, parts = self._core, self._parts
+        core.recorded = journal.flush
+        settings, record = journal.previous.settings, journal.setting_changed
+        parts.jobs = jobs = JobRunner(core, journal.previous.jobs, record=journal.put)
         deliveries = Deliveries(
+            core,
             Deliverer(self._host, core.environment, context.workflow.path.parent),
-            environment=core.environment,
             on_result=self._metrics.notified,
-            now_ms=core.now_ms,
-            wall_ms=core.wall_ms,
         )
-        self._parts.pull_requests = pull_requests = self._make_pull_requests(journal, lambda: jobs)
-        reviews = self._make_reviews(journal, pull_requests, comment_written, lambda: jobs)
-        self._parts.reviews = ReviewAnswers(reviews)
-        self._parts.schedules = schedules = ScheduleRunner(
-            lambda: jobs,
-            context=lambda: core.in_force,
-            state=lambda: core.state,
-            recovered=journal.previous.settings,
-            record=journal.setting_changed,
-            wall_ms=core.wall_ms,
-            on_filed=lambda: self.post(WakeAsked(reason="issue_filed")),
+        parts.notifications = notifications = NotificationObserver(
+            core, jobs, deliveries, recovered=settings, record=record, once=self._once
         )
-        self._parts.jobs = jobs = JobRunner(
-            {
-                "review": reviews,
-                "issue": IssueCreations(on_created=schedules.created),
-                "pull_request": pull_requests.kind,
-                "notification": deliveries,
-                "push": Pushes(state=lambda: core.state, post=self.post),
-                "comment": CommentWriter(
-                    journal.previous.comments,
-                    on_written=comment_written,
-                    on_persons=persons_comment_written,
-                ),
-                "move": Moves(on_moved_back=lambda: self.post(WakeAsked(reason="issue_moved"))),
-            },
-            journal.previous.jobs,
-            state=lambda: core.state,
-            context=lambda: core.in_force,
+        parts.pull_requests = pull_requests = PullRequests(
+            core,
+            jobs,
+            recovered=journal.previous.pull_requests,
             record=journal.put,
-            recorded=journal.flush,
-            now_ms=self._core.now_ms,
-            wall_ms=self._core.wall_ms,
+            on_merged=journal.work_merged,
         )
-        self._parts.notifications = notifications = NotificationObserver(
-            jobs,
-            deliveries,
-            state=lambda: core.state,
-            context=lambda: core.in_force,
-            recovered=journal.previous.settings,
-            record=journal.setting_changed,
-            now_ms=core.now_ms,
-            wall_ms=core.wall_ms,
-            once=self._once,
+        self._operator.typed.begin(settings, record)
+        reviews = Reviews(
+            core, jobs, pull_requests, recovered=settings, record=record, on_merged=journal.work_merged
         )
-        core.observers = (journal, notifications, jobs, pull_requests, reviews, *core.observers)
-        skill_comments = SkillComments(
-            jobs,
-            journal.previous.skills_comments,
-            record=journal.skill_comment_changed,
-            recorded=journal.flush,
-        )
+        parts.reviews = ReviewAnswers(reviews)
+        parts.schedules = schedules = ScheduleRunner(core, jobs, recovered=settings, record=record)
+        parts.learner = learner = Learner(core, self._library)
+        tracker_watch = TrackerWatch(self._poll_now)
+        jobs.kinds = {
+            "review": reviews,
+            "issue": IssueCreations(on_created=schedules.created),
+            "pull_request": pull_requests.kind,
+            "notification": deliveries,
+            "push": Pushes(core),
+            "comment": CommentWriter(
+                journal.previous.comments,
+                on_written=self._comment_written,
+                on_persons=self._persons_comment_written,
+            ),
+            "move": Moves(core),
+        }
         journal.include_pending(
             lambda: (
                 *jobs.jobs,
@@ -392,10 +358,32 @@ class Service:
                 *schedules.records(),
                 *reviews.records(),
                 *self._operator.typed.records(),
-                *self._pull_request_records(),
+                *pull_requests.records(),
             )
         )
+        core.observers = (journal, notifications, jobs, pull_requests, reviews, *core.observers, learner)
+        core.parts = (
+            *(deliveries, learner, pull_requests, schedules, tracker_watch),
+            *(self._rehearsals, self._webhooks),
+        )
+        return jobs, [
+            *(journal.run, core.timers.run, jobs.run, notifications.run, pull_requests.run, learner.run),
+            *(tracker_watch.run, self._rehearsals.run, self._webhooks.run),
+            *(() if self._once else (schedules.run,)),
+        ]
 
+    def _comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        self._core.publish(lambda one: one.comment_written(issue_id, kind, comment_id, fingerprint))
+
+    def _persons_comment_written(self, identifier: str) -> None:
+        self._changes.issue_changed(identifier)
+        self.post(WakeAsked(reason="comment_posted"))  # it may be an answer
+
+    async def _serve(self, context: RuntimeContext, journal: JournalWriter, lock: InstanceLock) -> None:
+        """Run the parts until the scheduler exits, and end what is left."""
+        core = self._core
+        self._reloader = reloader = Reloader(core, store=self._store, build=self._build_context)
+        jobs, loops = self._compose(context, journal)
         tracing = open_traces(
             context,
             seed=self._core.state_dir.path.name,
@@ -409,6 +397,8 @@ class Service:
             anyio.create_task_group() as tasks,
         ):
             await hosts.recover()
+            core.parts = (*core.parts, hosts)
+            core.reconfigure(context)
             self._effects = Effects(
                 core,
                 tasks=tasks,
@@ -417,23 +407,21 @@ class Service:
                 handled=self._handled,
                 on_exit=self._exit.set,
                 jobs=jobs,
-                skill_comments=skill_comments,
+                skill_comments=SkillComments(
+                    jobs,
+                    journal.previous.skills_comments,
+                    record=journal.skill_comment_changed,
+                    recorded=journal.flush,
+                ),
                 people_comments=self._people_comments,
                 traces=self._parts.traces,
                 hosts=hosts,
             )
-            for part in (
-                *(journal, core.timers, self._webhooks, notifications, pull_requests, jobs),
-                self._rehearsals,
-            ):
-                tasks.start_soon(part.run)
-            if not self._once:
-                tasks.start_soon(schedules.run)
-            tasks.start_soon(self._serve_library, self._effects)
+            for loop in (*loops, hosts.run):
+                tasks.start_soon(loop)
+            tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
             tasks.start_soon(self._recheck, reloader)
-            tasks.start_soon(self._watch_tracker, reloader)
-            tasks.start_soon(self._keep_hosts, reloader, hosts)
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(self._watch_journal, journal)
             tasks.start_soon(watch_orphans, self._host)
@@ -511,88 +499,8 @@ class Service:
             if self._once:
                 self.post(None)  # it also ends by the time that passes
 
-    async def _keep_hosts(self, reloader: Reloader, hosts: Hosts) -> None:
-        """End the connections to hosts whose settings are no longer in force."""
-        while True:
-            replaced = reloader.replaced
-            await hosts.keep(self._core.in_force.carrier)
-            await replaced.wait()
-
-    async def _watch_tracker(self, reloader: Reloader) -> None:
-        """Poll when the tracker reports a change; after a reload, watch the tracker of the new context."""
-
-        async def wake() -> None:
-            self.post(WakeAsked(reason="tracker_changed"))
-
-        while True:
-            tracker, replaced = self._core.in_force.tracker, reloader.replaced
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(on_change, "tracker", tracker.changes(), wake)
-                await replaced.wait()
-                tasks.cancel_scope.cancel()
-
-    async def _serve_library(self, effects: Effects) -> None:
-        """Learn from the feedback that people give, and tell pages of changes of the library."""
-        core = self._core
-        self._parts.learner = Learner(
-            context=lambda: core.in_force,
-            state=lambda: core.state,
-            library=self._library,
-            state_dir=self._core.state_dir,
-            pricing=effects.pricing,
-        )
-        self._core.observers = (*self._core.observers, self._parts.learner)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
-            await self._parts.learner.run()
-
-    def _make_pull_requests(self, journal: JournalWriter, jobs: Callable[[], JobRunner]) -> PullRequests:
-        """What opens pull requests of finished work, and watches them."""
-        core = self._core
-
-        def judged(record: PullRequestRecord) -> None:
-            message = core.mask(f"{record.message} ({record.code})")
-            core.publish(lambda observer: observer.pull_request_judged(record, message))
-
-        return PullRequests(
-            jobs=jobs,
-            context=lambda: core.in_force,
-            state=lambda: core.state,
-            environment=core.environment,
-            recovered=journal.previous.pull_requests,
-            record=journal.put,
-            recorded=journal.flush,
-            on_merged=journal.work_merged,
-            on_changed=judged,
-            post=self.post,
-            wall_ms=self._core.wall_ms,
-        )
-
-    def _make_reviews(
-        self,
-        journal: JournalWriter,
-        pull_requests: PullRequests,
-        on_written: Callable[[str, str, str, str], None],
-        jobs: Callable[[], JobRunner],
-    ) -> Reviews:
-        """What keeps drafts of reviews, as other texts are kept, and carries decisions out."""
-        core = self._core
-        self._operator.typed.begin(journal.previous.settings, journal.setting_changed)
-        return Reviews(
-            jobs=jobs,
-            context=lambda: core.in_force,
-            state=lambda: core.state,
-            recovered=journal.previous.settings,
-            record=journal.setting_changed,
-            on_merged=journal.work_merged,
-            approve_at_forge=pull_requests.approve,
-            look_at_forge=pull_requests.look_now,
-            pull_is_open=pull_requests.is_open,
-            hindrance=pull_requests.hindrance,
-            on_written=on_written,
-            post=self.post,
-            wall_ms=core.wall_ms,
-        )
+    async def _poll_now(self) -> None:
+        self.post(WakeAsked(reason="tracker_changed"))
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
         """The tools of a run, with the one that answers reviews if its agent gets reviews."""

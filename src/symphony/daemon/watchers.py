@@ -8,6 +8,7 @@ import anyio
 import structlog
 
 from symphony import to_thread
+from symphony.daemon.context import RuntimeContext
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category
@@ -25,6 +26,30 @@ async def on_change(what: str, changes: AsyncIterator[None], act: Callable[[], A
             await act()
     except Exception as error:  # noqa: BLE001 - inotify limits, unusual file systems
         _log.warning("watch_failed", what=what, reason=str(error) or type(error).__name__)
+
+
+class TrackerWatch:
+    """Calls `wake` when the tracker reports a change; a part of the daemon."""
+
+    def __init__(self, wake: Callable[[], Awaitable[None]]) -> None:
+        self._wake = wake
+        self._context: RuntimeContext | None = None
+        self._reconfigured = anyio.Event()
+
+    def reconfigure(self, context: RuntimeContext) -> None:
+        """Watch the tracker of new settings."""
+        self._context = context
+        self._reconfigured.set()
+
+    async def run(self) -> None:
+        """Watch, until cancelled."""
+        while True:
+            self._reconfigured = anyio.Event()
+            async with anyio.create_task_group() as tasks:
+                if self._context is not None:
+                    tasks.start_soon(on_change, "tracker", self._context.tracker.changes(), self._wake)
+                await self._reconfigured.wait()
+                tasks.cancel_scope.cancel()
 
 
 async def watch_lock(state_dir: StateDirectory, lock: InstanceLock) -> StateDirectoryError:

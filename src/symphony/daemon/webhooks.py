@@ -22,7 +22,8 @@ from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.api.observer import Observer
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
-from symphony.scheduler import Event, WakeAsked
+from symphony.daemon.core import Core
+from symphony.scheduler import WakeAsked
 from symphony.services.forges import FORGES
 from symphony.trackers.registry import tracker_kind
 from symphony.trackers.webhooks import WebhookDelivery, WebhookRejectedError, WebhookScheme
@@ -50,43 +51,43 @@ class Webhooks(Observer):
     """Implements `api.interface.WebhookReceiver`.
 
     Args:
-        context: the context in force; `None` before the daemon serves.
-        post: takes a `WakeAsked` when the daemon should poll the tracker.
+        core: takes a `WakeAsked` when the daemon should poll the tracker; environment and wall clock.
         look: called when the daemon should look at its pull requests.
-        environment: where `$NAME` is looked up.
-        now_ms: the wall clock, in milliseconds since 1970.
         on_result: called with how each delivery was judged.
         sleep: waits between polls.
     """
 
     def __init__(
         self,
-        context: Callable[[], RuntimeContext | None],
-        post: Callable[[Event], None],
+        core: Core,
         look: Callable[[], None],
         *,
-        environment: Mapping[str, str],
-        now_ms: Callable[[], int],
         on_result: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self._context = context
-        self._environment = environment
-        self._now_ms = now_ms
+        self._core = core
+        self._signed: dict[str, tuple[WebhookScheme, str | None]] = {}  # by sender, with its setting
         self._on_result = on_result
         self._seen: FIFOCache[str, None] = FIFOCache(MAX_SEEN)
         self._own_comments: FIFOCache[str, None] = FIFOCache(MAX_OWN)
-        self._tracker = _Gatherer(lambda: post(WakeAsked(reason="webhook")), self._is_news, sleep)
+        self._tracker = _Gatherer(lambda: core.post(WakeAsked(reason="webhook")), self._is_news, sleep)
         self._forge = _Gatherer(look, self._is_news, sleep)
         self._logged_ms: dict[str, int] = {}
 
     @property
     def enabled(self) -> bool:
         """See `api.interface.WebhookReceiver`."""
-        context = self._context()
-        return context is not None and any(
-            self._scheme_and_secret(context, sender) for sender in (context.settings.tracker.kind, FORGE)
-        )
+        return any(self._scheme_and_secret(sender) for sender in self._signed)
+
+    def reconfigure(self, context: RuntimeContext) -> None:
+        """Accept webhooks of the tracker and the forge of new settings."""
+        tracker, forge = context.settings.tracker, context.settings.forge
+        schemes = {tracker.kind: (tracker_kind(tracker.kind).webhooks, tracker.webhook_secret)}
+        if forge.kind is not None:
+            schemes[FORGE] = (FORGES[forge.kind].webhooks, forge.webhook_secret)
+        self._signed = {
+            sender: (scheme, secret) for sender, (scheme, secret) in schemes.items() if scheme is not None
+        }
 
     def check_headers(self, sender: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
         """See `api.interface.WebhookReceiver`."""
@@ -107,7 +108,7 @@ class Webhooks(Observer):
         """See `api.interface.WebhookReceiver`."""
         scheme, secret = self._expected(sender)
         try:
-            delivery = scheme.verify(headers, body, secret=secret, now_ms=self._now_ms())
+            delivery = scheme.verify(headers, body, secret=secret, now_ms=self._core.wall_ms())
         except WebhookRejectedError as error:
             raise self._denied(error) from None
         status = self._take(sender, delivery)
@@ -143,20 +144,14 @@ class Webhooks(Observer):
 
     def _expected(self, sender: str) -> tuple[WebhookScheme, str]:
         """How deliveries of the sender are signed; raises if none are accepted."""
-        context = self._context()
-        found = None if context is None else self._scheme_and_secret(context, sender)
+        found = self._scheme_and_secret(sender)
         if found is None:
             raise WebhookDeniedError(404, "not_found", "there is no such route")
         return found
 
-    def _scheme_and_secret(self, context: RuntimeContext, sender: str) -> tuple[WebhookScheme, str] | None:
-        tracker, forge = context.settings.tracker, context.settings.forge
-        scheme, written = None, None
-        if sender == FORGE and forge.kind is not None:
-            scheme, written = FORGES[forge.kind].webhooks, forge.webhook_secret
-        elif sender == tracker.kind:
-            scheme, written = tracker_kind(tracker.kind).webhooks, tracker.webhook_secret
-        secret = resolve_secret(written, environment=self._environment)
+    def _scheme_and_secret(self, sender: str) -> tuple[WebhookScheme, str] | None:
+        scheme, written = self._signed.get(sender, (None, None))
+        secret = resolve_secret(written, environment=self._core.environment)
         return None if scheme is None or secret is None else (scheme, secret.reveal())
 
     def _is_news(self, delivery: WebhookDelivery) -> bool:
@@ -165,7 +160,7 @@ class Webhooks(Observer):
     def _denied(self, error: WebhookRejectedError) -> WebhookDeniedError:
         """The error for the client. Logged at most once a minute per reason: anyone can send requests."""
         self._on_result("refused")
-        now_ms = self._now_ms()
+        now_ms = self._core.wall_ms()
         if now_ms - self._logged_ms.get(error.code, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
             self._logged_ms[error.code] = now_ms
             _log.warning("webhook_refused", code=error.code, reason=error.message)

@@ -79,6 +79,7 @@ class WorkspaceManager:
     """Manages the workspaces of one workflow file on one host, with one version of the settings.
 
     After a reload, a new manager replaces it and finds the existing workspaces by their recorded paths.
+    There are more than eight arguments because tests give limits and a point of failure.
 
     Args:
         host: runs git and hooks.

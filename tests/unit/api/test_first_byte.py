@@ -47,10 +47,10 @@ async def test_a_board_with_ten_thousand_issues(tmp_path: Path) -> None:
             context=lambda: context,
             post=lambda _: None,
             now_ms=lambda: story.now,
+            wall_ms=lambda: round(story.wall().timestamp() * 1000),
         ),
         history=story.history,
         parts=Parts(),
-        now=story.wall,
         metrics=FakeOperator().metrics,
         diagnose=no_checks,
     )

@@ -51,7 +51,7 @@ def test_no_error_holds_a_secret_that_stands_in_the_place_of_another_value() -> 
 def _refused(name: str, value: object) -> str:
     """Every text form of the error, or nothing where the value is one for this key."""
     try:
-        Settings.of(_with(name, value))
+        Settings.model_validate(_with(name, value))
     except ValidationError as error:
         return f"{error} {error!r} {''.join(traceback.format_exception(error))}"
     return ""
@@ -78,7 +78,7 @@ def test_what_may_hold_a_secret_is_no_part_of_the_text_form() -> None:
     told = _with("tracker.webhook_secret", SECRET)
     told["tracker"]["provider"] = {"token": SECRET, "more": {"api_key": [SECRET]}}
     told["workspace"]["repo"] = f"https://ann:{SECRET}@h.test/x"
-    assert SECRET not in repr(Settings.of(told))
+    assert SECRET not in repr(Settings.model_validate(told))
 
 
 def test_all_mistakes_are_told_at_once_with_their_places() -> None:
@@ -90,7 +90,7 @@ def test_all_mistakes_are_told_at_once_with_their_places() -> None:
         "polling": [],
     }
     with pytest.raises(ValidationError) as caught:
-        Settings.of(wrong)
+        Settings.model_validate(wrong)
     assert [(problem["type"], problem["loc"]) for problem in caught.value.errors()] == [
         ("string_type", ("tracker", "kind")),
         ("string_type", ("tracker", "active_states", 1)),
@@ -128,15 +128,15 @@ def test_no_section_can_be_changed() -> None:
     with pytest.raises(ValidationError):
         root.root = Path("/x")
     with pytest.raises(ValidationError):
-        Settings.of(LEAST).polling = PollingSettings()
+        Settings.model_validate(LEAST).polling = PollingSettings()
 
 
 @pytest.mark.conformance("C-9")
 def test_the_environment_of_the_process_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Settings.of(LEAST)
+    before = Settings.model_validate(LEAST)
     for name in ("POLLING", "TRACKER", "AGENT_MAX_TURNS", "SYMPHONY_AGENT_SKILLS_ENABLED", "SYMPHONY_AGENT"):
         monkeypatch.setenv(name, "false")
-    assert Settings.of(LEAST) == before
+    assert Settings.model_validate(LEAST) == before
     assert Variables.of({}).agent_skills_enabled is None
     assert Variables.of({"SYMPHONY_AGENT_SKILLS_ENABLED": "true"}).agent_skills_enabled is True
     assert Variables.of({"symphony_agent_skills_enabled": "true"}).agent_skills_enabled is None
@@ -146,4 +146,4 @@ def test_no_key_of_a_file_is_an_option_of_the_library(tmp_path: Path) -> None:
     (tmp_path / "polling").write_text('{"interval_ms": 7}')
     (tmp_path / "env").write_text('polling={"interval_ms": 7}')
     options = {"_secrets_dir": str(tmp_path), "_env_file": str(tmp_path / "env"), "given": {}, "source": {}}
-    assert Settings.of({**LEAST, **options}) == Settings.of(LEAST)
+    assert Settings.model_validate({**LEAST, **options}) == Settings.model_validate(LEAST)

@@ -6,6 +6,7 @@ import pytest
 from typing_extensions import override
 
 from harness.asking import BEARER, LOOPBACK, FakeOperator, asking
+from harness.binding import StoryCore
 from harness.chronicle import SKILLS
 from harness.journalling import pull_request
 from harness.scheduling import Story, make_failure, make_issue
@@ -39,11 +40,13 @@ class Counted(Story):
         super().__init__(*issues, **settings)
         self.pull_requests: tuple[PullRequestRecord, ...] = ()
         self.metrics = Metrics(
-            state=lambda: self.state,
+            StoryCore(
+                state=lambda: self.state,
+                now_ms=lambda: self.now,
+                wall_ms=lambda: 1_000_000_000_000 + self.now,
+            ),
             journal_health=lambda: None,
             pull_requests=lambda: self.pull_requests,
-            now_ms=lambda: self.now,
-            wall_ms=lambda: 1_000_000_000_000 + self.now,
         )
 
     @override

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from msgspec import structs
 
+from harness.binding import StoryCore
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.api import models
 from symphony.api.interface import ConflictError, UnavailableError
@@ -104,8 +105,7 @@ class Stage:
         )
         context = cast("RuntimeContext", SimpleNamespace(settings=settings, workspaces=self.repository))
         return Rehearsals(
-            context=lambda: context,
-            state=lambda: self.state,
+            StoryCore(state=lambda: self.state, context=lambda: context),
             on_result=self.results.append,
             on_changed=self.noticed,
             look_s=self.look_s,

@@ -122,7 +122,7 @@ def test_an_age_that_is_asked_for_wins_over_the_settings(state_dir: StateDirecto
     limits = RetentionLimits.of(SETTINGS, max_age_s=DAY_S)
     (one,) = surplus_files(state_dir, limits, live=(), now_s=NOW_S)
     assert one.reason == "it is older than 1 d"
-    assert limits.of_journal == Retention(
+    assert limits.journal == Retention(
         max_age_ms=86_400_000, max_runs=SETTINGS.max_runs, max_bytes=SETTINGS.max_journal_bytes
     )
 

@@ -1,5 +1,6 @@
 """Drafts of reviews: whose they are, and what becomes of those of browsers that cannot come back."""
 
+from harness.binding import StoryCore
 from symphony.daemon.reviews import Draft, Reviews
 
 
@@ -15,19 +16,12 @@ def reviews(recovered: dict[str, str]) -> Reviews:
             recovered[name] = value
 
     return Reviews(
-        jobs=nothing,  # type: ignore[arg-type]  # not asked for, as what follows
-        context=nothing,  # type: ignore[arg-type]
-        state=lambda: None,
+        StoryCore(wall_ms=lambda: len(str(recovered))),  # grows with what is written
+        nothing,  # type: ignore[arg-type]  # not asked for, as what follows
+        nothing,  # type: ignore[arg-type]
         recovered=dict(recovered),
         record=record,
         on_merged=nothing,
-        approve_at_forge=nothing,
-        look_at_forge=nothing,  # type: ignore[arg-type]
-        pull_is_open=lambda _: False,
-        hindrance=lambda _: None,
-        on_written=nothing,
-        post=nothing,
-        wall_ms=lambda: len(str(recovered)),  # grows with what is written
     )
 
 

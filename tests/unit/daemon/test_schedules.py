@@ -70,28 +70,18 @@ class Desk:
         more = json.dumps({"schedules": self.schedules})
         return make_context(self.path, cast("FakeTracker", self.tracker), more=more)
 
-    def _record(self, name: str, value: str | None) -> None:
+    def record(self, name: str, value: str | None) -> None:
         assert value is not None
         self.settings[name] = value
 
     async def serve(self, seconds: float, *, paused: bool = False) -> ScheduleRunner:
         """Run a daemon for some time, then it is gone without a farewell."""
         left = () if self.outbox is None else tuple(self.outbox.journal.values())
-
-        def desk_outbox() -> Outbox:
-            return outbox
-
+        self.outbox = outbox = Outbox(self.context(), left)
         schedules = ScheduleRunner(
-            lambda: desk_outbox().jobs,
-            context=lambda: outbox.context,
-            state=lambda: outbox.state,
-            recovered=self.settings,
-            longest_wait_s=600,
-            record=self._record,
-            wall_ms=lambda: desk_outbox().wall_ms(),
+            outbox.core, outbox.jobs, recovered=self.settings, longest_wait_s=600, record=self.record
         )
-        kinds = {"issue": IssueCreations(on_created=schedules.created)}
-        self.outbox = outbox = Outbox(self.context(), left, kinds=kinds)
+        outbox.jobs.kinds = {"issue": IssueCreations(on_created=schedules.created)}
         outbox.state = outbox.state.changed(paused=paused)
         async with anyio.create_task_group() as tasks, outbox.at_work():
             tasks.start_soon(schedules.run)
@@ -142,6 +132,23 @@ async def test_a_daemon_that_dies_before_the_journal_has_anything_decides_the_sa
     desk.settings, desk.outbox = settings, None
     await desk.serve(HOUR_S)
     assert [each.id for each in await desk.tracker.board()] == [issue.id], "its key is that of the due time"
+
+
+@in_virtual_time
+async def test_a_new_schedule_is_looked_at_at_once(desk: Desk) -> None:
+    schedules, desk.schedules = desk.schedules, []
+    outbox = Outbox(desk.context(), kinds={})
+    runner = ScheduleRunner(outbox.core, outbox.jobs, recovered={}, longest_wait_s=DAY_S, record=desk.record)
+    async with anyio.create_task_group() as tasks, outbox.at_work():
+        tasks.start_soon(runner.run)
+        await anyio.sleep(1)
+        assert desk.settings == {}
+        desk.schedules = schedules
+        outbox.context = desk.context()
+        runner.reconfigure(outbox.context)
+        await anyio.sleep(1)
+        assert list(desk.settings) == ["schedule.nightly"]
+        tasks.cancel_scope.cancel()
 
 
 @in_virtual_time

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from harness.binding import Mailbox
+from harness.binding import Mailbox, StoryCore
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon import webhooks as module
@@ -67,19 +67,20 @@ class Naps:
 
 class Desk:
     def __init__(self, context: RuntimeContext | None = None) -> None:
-        self.context: RuntimeContext | None = context or _context()
         self.mailbox = Mailbox()
         self.naps = Naps()
         self.now_ms = NOW_MS
         self.looks = list[int]()
         self.hooks = Webhooks(
-            lambda: self.context,
-            self.mailbox.post,
+            StoryCore(
+                post=self.mailbox.post,
+                wall_ms=lambda: self.now_ms,
+                environment={"HOOK_SECRET": SECRET, "FORGE_SECRET": FORGE_SECRET},
+            ),
             lambda: self.looks.append(self.now_ms),
-            environment={"HOOK_SECRET": SECRET, "FORGE_SECRET": FORGE_SECRET},
-            now_ms=lambda: self.now_ms,
             sleep=self.naps.sleep,
         )
+        self.hooks.reconfigure(context or _context())
         self._count = 0
 
     def send(self, content: Any = None, *, event: str = "issues", delivery: str = "") -> WebhookAnswer:
@@ -237,10 +238,8 @@ async def test_off_is_as_if_there_were_nothing() -> None:
     for desk in (Desk(_context(secret=None)), Desk(_context("redmine")), Desk(_context(secret="$UNSET"))):
         assert not desk.hooks.enabled
         assert _denied(desk).status == 404
-    starting = Desk()
-    starting.context = None
-    assert not starting.hooks.enabled
-    assert _denied(starting).status == 404
+    starting = Webhooks(StoryCore(environment={"HOOK_SECRET": SECRET}), lambda: None)
+    assert not starting.enabled
     assert Desk().hooks.enabled
 
 
@@ -264,7 +263,7 @@ async def test_what_is_refused_is_told_without_the_secret_and_not_again_at_once(
 
 async def test_the_secret_may_change_while_it_runs() -> None:
     desk = Desk()
-    desk.context = _context(secret="another-one")
+    desk.hooks.reconfigure(_context(secret="another-one"))
     with pytest.raises(WebhookDeniedError):
         desk.send()
 

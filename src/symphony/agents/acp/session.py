@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Final
 
 from typing_extensions import override
@@ -47,7 +46,6 @@ class AcpSession(StreamSession[wire.Message]):
         profile: AcpProfile,
         request: SessionRequest,
         briefing: Briefing,
-        cwd: Path,
         events: EventQueue,
         server: ToolServer | None = None,
         checked: "AcpAgent | None" = None,
@@ -62,7 +60,6 @@ class AcpSession(StreamSession[wire.Message]):
         self._profile = profile
         self._briefing = briefing
         self._envelope = briefing.envelope
-        self._cwd = cwd
         self._server = server
         self._checked = checked
         self._start_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
@@ -107,7 +104,7 @@ class AcpSession(StreamSession[wire.Message]):
             self._call,
             resume=resume,
             params=lambda session: protocol.session(
-                cwd=self._cwd, servers=servers, extra=extra, session_id=session
+                cwd=self._request.cwd, servers=servers, extra=extra, session_id=session
             ),
             refused=refused,
         )

@@ -463,7 +463,7 @@ async def _trim_journal(job: _Job) -> tuple[int, int]:
     """
     journal = await open_journal(job.journal, now_wall_ms=_now_ms)
     try:
-        trimmed = await journal.trim(job.limits.of_journal)
+        trimmed = await journal.trim(job.limits.journal)
         health = journal.health
     finally:
         await journal.close()
@@ -484,8 +484,8 @@ def _count_expired_runs(job: _Job) -> tuple[int, int]:
     """
     limits = job.limits
     with open_reader(job.journal) as reader:
-        expired = reader.expired_runs(limits.of_journal, now_wall_ms=_now_ms())
-        ended = reader.expired_runs(replace(limits, max_runs=0).of_journal, now_wall_ms=_now_ms())
+        expired = reader.expired_runs(limits.journal, now_wall_ms=_now_ms())
+        ended = reader.expired_runs(replace(limits.journal, max_runs=0), now_wall_ms=_now_ms())
     return len(expired), len(ended)
 
 

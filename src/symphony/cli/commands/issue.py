@@ -276,7 +276,6 @@ def _issue_document(board: markdown.Board, issue: domain.Issue) -> documents.Boa
     return documents.BoardIssue.of(
         issue,
         assignee=issue.assignee_id,
-        blocked_by=tuple(documents.BoardBlocker.of(one) for one in issue.blocked_by),
         reason=issue.not_dispatchable_reason,
         created=_iso(issue.created_at),
         path=str(board.store.path(issue.id)),

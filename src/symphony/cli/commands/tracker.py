@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 import anyio
 import click
 
-from symphony.api.models import utc_text
 from symphony.cli import documents, options
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import LazyGroup
@@ -139,7 +138,7 @@ def _print_check(check: documents.TrackerCheck) -> None:
         _print_line("  hint: ", problem.hint)
 
 
-def _print_sample(issue: documents.TrackerIssue) -> None:
+def _print_sample(issue: Issue) -> None:
     _print_line("sample    ", f"{issue.identifier}, {issue.state}: {issue.title}")
     details = []
     if issue.labels:
@@ -225,7 +224,7 @@ async def check_tracker(context: RuntimeContext) -> documents.TrackerCheck:
             for quota in quotas
         ),
         issues=len(issues),
-        sample=next((_tracker_issue(issue) for issue in issues), None),
+        sample=next(iter(issues), None),
         problems=tuple(problems),
     )
 
@@ -326,16 +325,6 @@ def _state_problems(
             message=f"{tracker.kind} has none of the default active states",
             hint=f"set tracker.active_states; {listed}",
         )
-
-
-def _tracker_issue(issue: Issue) -> documents.TrackerIssue:
-    return documents.TrackerIssue.of(
-        issue,
-        native_ref=None if issue.native_ref is None else dict(issue.native_ref),
-        blocked_by=tuple(documents.Blocker.of(one) for one in issue.blocked_by),
-        created_at=None if issue.created_at is None else utc_text(issue.created_at),
-        updated_at=None if issue.updated_at is None else utc_text(issue.updated_at),
-    )
 
 
 async def find_issue(context: RuntimeContext, name: str) -> Issue:

@@ -9,12 +9,12 @@ from typing import Final
 import structlog
 
 from symphony.config import ForgeSettings
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.moves import move_now
 from symphony.domain import Issue, PullRequest, PullState, SymphonyError, normalise_state
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import Event, State, WakeAsked, has_new_work, is_worked_on
+from symphony.scheduler import WakeAsked, has_new_work, is_worked_on
 from symphony.services.pulls import Forge
 
 _BRANCH_TRIES: Final = 3
@@ -27,26 +27,20 @@ class Ender:
 
     Args:
         records: what is known of them.
-        context: the context in force.
-        state: the present state of the scheduler.
+        core: state, context, mailbox and journal.
         on_merged: called with the issue whose pull request was merged.
-        post: puts an event into the mailbox of the scheduler.
     """
 
     def __init__(
         self,
         records: PullRequestRecords,
+        core: Core,
         *,
-        context: Callable[[], RuntimeContext],
-        state: Callable[[], State | None],
         on_merged: Callable[[Issue], None],
-        post: Callable[[Event], None],
     ) -> None:
         self._records = records
-        self._context = context
-        self._state = state
+        self._core = core
         self._on_merged = on_merged
-        self._post = post
 
     async def merged(
         self, forge: Forge, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings, tries: int
@@ -59,23 +53,23 @@ class Ender:
             SymphonyError: something is to be tried again.
         """
         self._on_merged(record.issue)
-        await self._records.recorded()
+        await self._core.recorded()
         if settings.merged_state is not None:
             before = await move_now(
-                self._context(),
+                self._core.in_force,
                 record.issue,
                 settings.merged_state,
                 reason="merge",
                 may_move=self._is_finished,
             )
             if before is not None and normalise_state(before) != normalise_state(settings.merged_state):
-                self._post(WakeAsked(reason="issue_moved"))
+                self._core.post(WakeAsked(reason="issue_moved"))
         if settings.delete_branch:
             await self._delete_branch(forge, record, pull, tries)
 
     def _is_finished(self, issue: Issue) -> bool:
         """Whether nobody gave the issue new work, as the tracker has it now."""
-        state = self._state()
+        state = self._core.state
         return state is None or not has_new_work(state, issue)
 
     async def _delete_branch(
@@ -85,19 +79,19 @@ class Ender:
         removed, reason = False, await self._reason_to_keep(forge, record, pull)
         if reason is None:
             try:
-                removal = await self._context().workspaces.delete_branch(record.branch, record.head)
+                removal = await self._core.in_force.workspaces.delete_branch(record.branch, record.head)
                 removed, reason = removal.removed, removal.kept_reason
             except SymphonyError as error:
                 if tries < _BRANCH_TRIES - 1:
                     raise
-                reason = self._context().redaction.failure(error.failure).message
+                reason = self._core.in_force.redaction.failure(error.failure).message
         if removed:
             _log.info("branch_deleted", number=pull.number, commit=record.head)
         if reason is not None:
-            _log.info("branch_kept", number=pull.number, reason=self._context().redaction.text(reason))
+            _log.info("branch_kept", number=pull.number, reason=self._core.in_force.redaction.text(reason))
 
     async def _reason_to_keep(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> str | None:
-        state = self._state()
+        state = self._core.state
         if state is not None and is_worked_on(state, record.issue.id):
             return "its issue is worked on again"
         if pull.head_sha != record.head:

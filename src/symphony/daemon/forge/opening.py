@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from symphony.config import ForgeSettings
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, pull_request_text
 from symphony.daemon.forge.records import (
     FIRST_RETRY_MS,
@@ -30,7 +30,7 @@ from symphony.daemon.forge.records import (
 )
 from symphony.domain import Blame, Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import IssueResult, ResultStatus, State, is_verified
+from symphony.scheduler import IssueResult, ResultStatus, is_verified
 from symphony.services.pulls import Forge
 
 _MAX_SEARCHES: Final = 1_000
@@ -53,25 +53,19 @@ class Opener:
 
     Args:
         records: what is known of them.
-        context: the context in force.
-        state: the present state of the scheduler.
-        wall_ms: the wall clock.
+        core: state, context, wall clock and journal.
         on_open: called after one was opened or found.
     """
 
     def __init__(
         self,
         records: PullRequestRecords,
+        core: Core,
         *,
-        context: Callable[[], RuntimeContext],
-        state: Callable[[], State | None],
-        wall_ms: Callable[[], int],
         on_open: Callable[[], None],
     ) -> None:
         self._records = records
-        self._context = context
-        self._state = state
-        self._wall_ms = wall_ms
+        self._core = core
         self._on_open = on_open
         self._searches: dict[str, _Search] = {}
 
@@ -100,7 +94,7 @@ class Opener:
     def _may_open(self, record: PullRequestRecord | None, result: IssueResult, head: str) -> bool:
         """Whether the work may have a pull request: one is opened only of a verified commit."""
         opened = record is not None and record.number is not None
-        return opened or not self._context().settings.verify.is_set or is_verified(result, head)
+        return opened or not self._core.in_force.settings.verify.is_set or is_verified(result, head)
 
     def search_due_ms(self, result: IssueResult) -> int:
         """When one that another person opens is looked for, in Unix time."""
@@ -142,7 +136,7 @@ class Opener:
         Raises:
             SymphonyError: it is not what it is to be.
         """
-        state = self._state()
+        state = self._core.state
         result = None if state is None else state.results.get(issue_id)
         if result is None:
             return
@@ -179,14 +173,14 @@ class Opener:
             wait_ms = min(settings.poll_interval_ms << min(search.times, 10), LONGEST_RETRY_MS)
             search = replace(search, times=search.times + 1, failures=0)
         else:
-            failure = self._context().redaction.failure(failure)
+            failure = self._core.in_force.redaction.failure(failure)
             wait_ms = retry_wait_ms(failure, search.failures + 1)
             search = replace(search, failures=search.failures + 1)
             level = logging.WARNING if search.failures == 1 else logging.DEBUG
             fields = {"reason": failure.message, "hint": failure.hint, "retry_in_ms": wait_ms}
             _log.log(level, "pull_request_failed", **fields)
         self._searches.pop(issue_id, None)
-        now_ms = self._wall_ms()
+        now_ms = self._core.wall_ms()
         self._searches[issue_id] = replace(search, looked_ms=now_ms, due_ms=now_ms + wait_ms)
         if len(self._searches) > _MAX_SEARCHES:
             del self._searches[next(iter(self._searches))]
@@ -222,7 +216,7 @@ class Opener:
         seen = replace(record, number=pull.number, ours=ours, equipped=not ours)
         self._records.put(replace(seen, code="open", message="it was found", pull=bounded(pull)))
         self._on_open()
-        await self._records.recorded()
+        await self._core.recorded()
         _log.info("pull_request_adopted", number=pull.number, url=pull.url, ours=ours)
 
     # --- a new one ---------------------------------------------------------------------------------------
@@ -233,12 +227,12 @@ class Opener:
         marker = self._marker(result)
         if await self._adopt(forge, record, marker):
             return
-        base = settings.base or await self._context().workspaces.base_branch()
+        base = settings.base or await self._core.in_force.workspaces.base_branch()
         if base is None:
             problem = "the branch to merge into is not known: the repository has a detached HEAD"
             raise SymphonyError(forge_failure(problem, Blame.CONFIG, hint="set forge.base", retryable=False))
         title, body = _text(settings, result, base=base, marker=marker)
-        mask, is_draft = self._context().redaction.text, settings.open == "draft"
+        mask, is_draft = self._core.in_force.redaction.text, settings.open == "draft"
         try:
             number = await forge.open(
                 branch=record.branch, base=base, title=mask(title), body=mask(body), draft=is_draft
@@ -251,12 +245,12 @@ class Opener:
             raise error from None
         opened = replace(record, number=number, ours=True, described=record.head)
         self._records.put(replace(opened, code="open", message="it was opened"))
-        await self._records.recorded()
+        await self._core.recorded()
         self._on_open()
         _log.info("pull_request_opened", number=number, base=base, draft=is_draft)
 
     def _marker(self, result: IssueResult) -> str:
-        return marker_of(self._context().workflow.path.parent.name, result.issue.id)
+        return marker_of(self._core.in_force.workflow.path.parent.name, result.issue.id)
 
     async def _equip(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
         """Read one that was just opened, and ask for its labels and reviewers."""
@@ -281,7 +275,7 @@ class Opener:
         except ServiceError as error:
             if error.failure.status is None or error.failure.retryable:
                 raise
-            failure = self._context().redaction.failure(error.failure)
+            failure = self._core.in_force.redaction.failure(error.failure)
             _log.warning(
                 "pull_request_not_equipped",
                 number=record.number,
@@ -297,7 +291,7 @@ class Opener:
         pull = (await forge.observe([record.number], fresh=True)).get(record.number)
         if pull is not None and record.text is not None and digest(pull.body) == record.text:
             _, body = _text(settings, result, base=pull.base_branch, marker=self._marker(result))
-            await forge.update(pull, title=pull.title, body=self._context().redaction.text(body))
+            await forge.update(pull, title=pull.title, body=self._core.in_force.redaction.text(body))
             shown = (await forge.observe([pull.number], fresh=True)).get(pull.number)
             self._records.change(record.issue.id, text=None if shown is None else digest(shown.body))
         self._records.change(record.issue.id, described=record.head)

@@ -1,6 +1,6 @@
 """Pull requests of finished work, beside the scheduler: a forge that is slow or away delays no run."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -8,6 +8,7 @@ import anyio
 
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.jobs import ForgeJobs
 from symphony.daemon.forge.opening import Opener, forge_name
@@ -23,7 +24,6 @@ from symphony.scheduler import (
     IssueResult,
     Recovered,
     ResultStatus,
-    SettingsChanged,
     State,
     ThreadReply,
     WakeAsked,
@@ -39,57 +39,30 @@ class PullRequests:
     """Opens and watches pull requests; an observer of the scheduler.
 
     Args:
+        core: state, context, mailbox, clocks and observers.
         jobs: takes what is written to the forge.
-        context: the context in force.
-        state: the present state of the scheduler.
-        environment: variables of the daemon.
         recovered: what the previous daemon recorded.
         record: puts a record into the journal.
-        recorded: returns when everything that was put is written, or cannot be.
         on_merged: called with the issue whose pull request was merged.
-        on_changed: called with a pull request that waits for something else than before.
-        post: puts an event into the mailbox of the scheduler.
-        wall_ms: the wall clock.
         connect: makes the client of a forge.
     """
 
     def __init__(
         self,
+        core: Core,
+        jobs: JobRunner,
         *,
-        jobs: Callable[[], JobRunner],
-        context: Callable[[], RuntimeContext],
-        state: Callable[[], State | None],
-        environment: Mapping[str, str],
         recovered: Sequence[PullRequestRecord],
         record: Callable[[PullRequestRecord], None],
-        recorded: Callable[[], Awaitable[None]],
         on_merged: Callable[[Issue], None],
-        on_changed: Callable[[PullRequestRecord], None],
-        post: Callable[[Event], None],
-        wall_ms: Callable[[], int],
         connect: Callable[[ForgeSettings, Mapping[str, str]], Forge] = connect_forge,
     ) -> None:
-        self._context = context
-        self._state = state
-        self._environment = environment
-        self._wall_ms = wall_ms
+        self._core = core
         self._connect = connect
-        self._records = PullRequestRecords(
-            recovered, jobs=jobs, record=record, recorded=recorded, context=context, wall_ms=wall_ms
-        )
-        self._watcher = Watcher(
-            self._records,
-            context=context,
-            state=state,
-            jobs=jobs,
-            ender=Ender(self._records, context=context, state=state, on_merged=on_merged, post=post),
-            on_changed=on_changed,
-            post=post,
-            wall_ms=wall_ms,
-        )
-        self._opener = Opener(
-            self._records, context=context, state=state, wall_ms=wall_ms, on_open=self._observe_now
-        )
+        self._records = PullRequestRecords(recovered, core=core, jobs=jobs, record=record)
+        ender = Ender(self._records, core, on_merged=on_merged)
+        self._watcher = Watcher(self._records, core, jobs=jobs, ender=ender)
+        self._opener = Opener(self._records, core, on_open=self._observe_now)
         self._jobs = jobs
         self.kind: Final = ForgeJobs(
             self._records,
@@ -113,11 +86,10 @@ class PullRequests:
             self.look_soon(by_person=event.by_operator)
         if isinstance(event, Recovered):
             self._is_recovered = True
-        if isinstance(event, Recovered | SettingsChanged):
             self.wake()
         if after.results is before.results:
             return
-        settings = self._context().settings.forge
+        settings = self._core.in_force.settings.forge
         for issue_id, result in after.results.items():
             earlier = before.results.get(issue_id)
             ended = result.status is ResultStatus.ENDED
@@ -128,6 +100,10 @@ class PullRequests:
                 self._opener.want(result, settings)
         self.wake()
 
+    def reconfigure(self, _context: RuntimeContext) -> None:
+        """Look at the forge of new settings now."""
+        self.wake()
+
     def wake(self) -> None:
         """Look for work now."""
         self._woken.set()
@@ -135,7 +111,7 @@ class PullRequests:
     def look_soon(self, *, by_person: bool = False) -> None:
         """Observe all soon: the forge reports a change, or a person asks."""
         if by_person:
-            self._jobs().retry_kind(KIND)
+            self._jobs.retry_kind(KIND)
         self._watcher.observe_soon(by_person=by_person)
         self._opener.search_soon(by_person=by_person)
         self.wake()
@@ -157,7 +133,7 @@ class PullRequests:
 
     def hindrance(self, result: IssueResult) -> str | None:
         """Why an approval of this work would change nothing at its pull request, as it was last observed."""
-        settings, delivered = self._context().settings.forge, result.delivered
+        settings, delivered = self._core.in_force.settings.forge, result.delivered
         record = self._records.all().get(result.issue.id)
         if record is None or delivered is None or record.number is None:
             return None
@@ -169,13 +145,13 @@ class PullRequests:
 
     def approve(self, result: IssueResult) -> None:
         """A person approved this work: open its pull request, or have it merged by the rules of `land`."""
-        settings = self._context().settings.forge
+        settings = self._core.in_force.settings.forge
         record = self._records.all().get(result.issue.id)
         if record is None or not record.is_open:
             record = self._opener.want(result, settings)
-            owe_write(self._jobs(), record, ForgeStep.OPEN, about=record.head)
+            owe_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
         else:
-            owe_write(self._jobs(), record, ForgeStep.LAND, about=record.head)
+            owe_write(self._jobs, record, ForgeStep.LAND, about=record.head)
         self.look_soon(by_person=True)
 
     def records(self) -> tuple[PullRequestRecord, ...]:
@@ -185,7 +161,7 @@ class PullRequests:
     @property
     def tells_reviews(self) -> bool:
         """Whether agents get reviews."""
-        settings = self._context().settings.forge
+        settings = self._core.in_force.settings.forge
         return settings.watches and settings.feedback.review
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
@@ -219,13 +195,13 @@ class PullRequests:
 
     async def _do_due_work(self) -> float | None:
         """Do everything that is due; returns after how many seconds to look again, `None` for never."""
-        state, settings = self._state(), self._context().settings.forge
+        state, settings = self._core.state, self._core.in_force.settings.forge
         if state is None or not self._is_recovered or not settings.watches:
             return None  # without what the previous daemon left, work in progress looks like work that waits
         self._records.trim(state.results)
         if settings != self._settings:  # a start, or a correction: nothing waits for a next try
             self._settings = settings
-            self._jobs().retry_kind(KIND)
+            self._jobs.retry_kind(KIND)
             self._opener.search_soon(by_person=True)
             self._observe_now()
 
@@ -234,10 +210,10 @@ class PullRequests:
 
         due = await self._open(state, settings, connect)
         if self._watcher.watches_any(settings):
-            if self._watcher.due_ms <= self._wall_ms():
+            if self._watcher.due_ms <= self._core.wall_ms():
                 await self._watcher.observe(settings, connect)
             due.append(self._watcher.due_ms)
-        return max(min(due) - self._wall_ms(), 0) / 1000 if due else None
+        return max(min(due) - self._core.wall_ms(), 0) / 1000 if due else None
 
     async def _open(self, state: State, settings: ForgeSettings, connect: Callable[[], Forge]) -> list[int]:
         """Owe what is wanted, and look for what others open; when to look again, in Unix time."""
@@ -247,9 +223,9 @@ class PullRequests:
                 continue
             if not self._opener.searches(result, settings):
                 record = self._opener.want(result, settings)
-                owe_write(self._jobs(), record, ForgeStep.OPEN, about=record.head)
+                owe_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
                 continue
-            if self._opener.search_due_ms(result) <= self._wall_ms():
+            if self._opener.search_due_ms(result) <= self._core.wall_ms():
                 await self._opener.search(result, settings, connect)
             if self._opener.is_wanted(result, settings):
                 due.append(self._opener.search_due_ms(result))
@@ -261,6 +237,6 @@ class PullRequests:
     def _connection(self, settings: ForgeSettings) -> Forge:
         """The client for these settings; it is kept because it remembers what it has read."""
         if self._forge is None or self._connected != settings:
-            self._forge = self._connect(settings, self._environment)
+            self._forge = self._connect(settings, self._core.environment)
             self._connected = settings
         return self._forge

@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from symphony import domain
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.forge.writes import KIND
 from symphony.daemon.jobs import JobRunner
 from symphony.journal.model import PullRequestRecord
@@ -32,29 +32,23 @@ class PullRequestRecords:
 
     Args:
         recovered: what the previous daemon recorded.
+        core: context, wall clock and journal.
         jobs: what is owed to the forge.
         record: puts a record into the journal.
-        recorded: returns when everything that was put is written, or cannot be.
-        context: the context in force.
-        wall_ms: the wall clock.
     """
 
     def __init__(
         self,
         recovered: Sequence[PullRequestRecord],
         *,
-        jobs: Callable[[], JobRunner],
+        core: Core,
+        jobs: JobRunner,
         record: Callable[[PullRequestRecord], None],
-        recorded: Callable[[], Awaitable[None]],
-        context: Callable[[], RuntimeContext],
-        wall_ms: Callable[[], int],
     ) -> None:
+        self._core = core
         self._records = {record.issue.id: record for record in recovered}
         self._jobs = jobs
         self._record = record
-        self.recorded = recorded
-        self._context = context
-        self._wall_ms = wall_ms
 
     def __getitem__(self, issue_id: str) -> PullRequestRecord:
         return self._records[issue_id]
@@ -70,7 +64,7 @@ class PullRequestRecords:
     def put(self, record: PullRequestRecord) -> PullRequestRecord:
         """Keep a record, and put it into the journal if it says something new."""
         if record != self._records.pop(record.issue.id, None):
-            record = replace(record, at_wall_ms=self._wall_ms())
+            record = replace(record, at_wall_ms=self._core.wall_ms())
             self._record(record)
         self._records[record.issue.id] = record
         return record
@@ -91,7 +85,7 @@ class PullRequestRecords:
 
     def _may_clear(self, issue_id: str, key: str = "") -> bool:
         """Whether no other step of a pull request than the one of this key has failed."""
-        steps = (job for job in self._jobs().jobs if job.kind == KIND and job.issue_id == issue_id)
+        steps = (job for job in self._jobs.jobs if job.kind == KIND and job.issue_id == issue_id)
         return not any(job.attempts and job.key != key for job in steps)
 
     async def take(self, issue_id: str, key: str, step: Awaitable[None]) -> None:
@@ -103,7 +97,7 @@ class PullRequestRecords:
         with about(self._records[issue_id]):
             failure = await failure_of(step)
             if failure is not None:
-                failure = self._context().redaction.failure(failure)
+                failure = self._core.in_force.redaction.failure(failure)
             if failure is not None or self._may_clear(issue_id, key):
                 self.change(issue_id, failure=failure)
             if failure is not None:
@@ -115,7 +109,7 @@ class PullRequestRecords:
             failure = await failure_of(step)
             before = self._records[issue_id].failure
             if failure is not None:
-                failure = self._context().redaction.failure(failure)
+                failure = self._core.in_force.redaction.failure(failure)
                 repeated = before is not None and before.message == failure.message
                 level = logging.DEBUG if repeated else logging.WARNING
                 _log.log(level, "pull_request_failed", reason=failure.message, hint=failure.hint)

@@ -16,7 +16,7 @@ import structlog
 
 from symphony import scheduler
 from symphony.config import ForgeSettings, Workflow
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, reply_marker, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
@@ -36,35 +36,23 @@ class Watcher:
 
     Args:
         records: what is known of them.
-        context: the context in force.
-        state: the present state of the scheduler.
+        core: state, context, mailbox, clocks and observers.
         jobs: takes what is written to the forge.
         ender: does what follows from a merge.
-        on_changed: called with a pull request that waits for something else than before.
-        post: puts an event into the mailbox of the scheduler.
-        wall_ms: the wall clock.
     """
 
     def __init__(
         self,
         records: PullRequestRecords,
+        core: Core,
         *,
-        context: Callable[[], RuntimeContext],
-        state: Callable[[], scheduler.State | None],
-        jobs: Callable[[], JobRunner],
+        jobs: JobRunner,
         ender: Ender,
-        on_changed: Callable[[PullRequestRecord], None],
-        post: Callable[[scheduler.Event], None],
-        wall_ms: Callable[[], int],
     ) -> None:
         self._records = records
-        self._context = context
-        self._state = state
+        self._core = core
         self._jobs = jobs
         self._ender = ender
-        self._on_changed = on_changed
-        self._post = post
-        self._wall_ms = wall_ms
         self._observed_ms = 0
         self._failures = 0
         self.due_ms = 0
@@ -98,7 +86,7 @@ class Watcher:
 
     async def observe(self, settings: ForgeSettings, connect: Callable[[], Forge]) -> None:
         """Observe all pull requests together, and do what their verdicts say."""
-        self._observed_ms = self._wall_ms()
+        self._observed_ms = self._core.wall_ms()
         self.due_ms = self._observed_ms + settings.poll_interval_ms
         numbers = {
             record.number: issue_id
@@ -122,10 +110,10 @@ class Watcher:
 
         self._base = settings.base
         if self._base is None and settings.land != "never":
-            self._base = await self._context().workspaces.base_branch()
+            self._base = await self._core.in_force.workspaces.base_branch()
         failure = await failure_of(look())
         if failure is not None:
-            self._not_observed(self._context().redaction.failure(failure))
+            self._not_observed(self._core.in_force.redaction.failure(failure))
             return
         self._failures, self.failure = 0, None
         for number, issue_id in numbers.items():
@@ -139,7 +127,7 @@ class Watcher:
 
     def _not_observed(self, failure: Failure) -> None:
         self._failures += 1
-        self.due_ms = self._wall_ms() + retry_wait_ms(replace(failure, retryable=True), self._failures)
+        self.due_ms = self._core.wall_ms() + retry_wait_ms(replace(failure, retryable=True), self._failures)
         repeated = self.failure is not None and self.failure.message == failure.message
         self.failure = failure
         level = logging.DEBUG if repeated else logging.WARNING
@@ -152,8 +140,13 @@ class Watcher:
         if gone != record:
             with about(record):
                 _log.info("pull_request_judged", number=record.number, code=code, reason=message)
-            self._on_changed(self._records.put(gone))
+            self._publish(self._records.put(gone))
         self._block(record.issue.id, made)
+
+    def _publish(self, record: PullRequestRecord) -> None:
+        """Tell of a pull request that waits for something else than before."""
+        message = self._core.mask(f"{record.message} ({record.code})")
+        self._core.publish(lambda observer: observer.pull_request_judged(record, message))
 
     # --- judging -----------------------------------------------------------------------------------------
 
@@ -164,16 +157,16 @@ class Watcher:
         pull, ledger = _observed(record)
         self._block(issue_id, made)
         if scheduler.must_disarm(pull, ledger, made):
-            owe_write(self._jobs(), record, ForgeStep.DISARM, about=pull.head_sha)
+            owe_write(self._jobs, record, ForgeStep.DISARM, about=pull.head_sha)
         match made:
             case scheduler.PullRequestEnded(merged=True):
                 if record.code != describe(made)[0]:
-                    owe_write(self._jobs(), record, ForgeStep.END, about=pull.head_sha)
+                    owe_write(self._jobs, record, ForgeStep.END, about=pull.head_sha)
             case scheduler.PullRequestEnded():
                 if record.code != describe(made)[0]:
                     await self._ended(issue_id, made)
             case scheduler.MergeHead():
-                owe_write(self._jobs(), record, ForgeStep.LAND, about=made.head)
+                owe_write(self._jobs, record, ForgeStep.LAND, about=made.head)
             case scheduler.FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
@@ -181,14 +174,14 @@ class Watcher:
         if not isinstance(made, scheduler.PullRequestEnded):
             for thread in self.unsent(issue_id):
                 about = reply_marker(self._reply(issue_id, thread))
-                owe_write(self._jobs(), record, ForgeStep.REPLY, about=about, thread=thread)
+                owe_write(self._jobs, record, ForgeStep.REPLY, about=about, thread=thread)
 
     async def _judge(
         self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings
     ) -> scheduler.Verdict:
         """The verdict on a snapshot; both are recorded, but what is done because of it."""
-        now_ms, state = self._wall_ms(), self._state()
-        policy = policy_of(settings, self._context().workflow, base=self._base)
+        now_ms, state = self._core.wall_ms(), self._core.state
+        policy = policy_of(settings, self._core.in_force.workflow, base=self._base)
         assert record.number is not None  # noqa: S101 - it is watched
         assert state is not None  # noqa: S101 - the daemon serves
         ledger = record.ledger or scheduler.PullLedger(
@@ -220,7 +213,7 @@ class Watcher:
         made = scheduler.judge_pull(kept, ledger, policy, now_ms)
         if isinstance(made, scheduler.FeedbackTurn) and not self._may_go_on(issue_id):
             made = scheduler.left_to_people(made)
-        verifies = self._context().settings.verify.is_set
+        verifies = self._core.in_force.settings.verify.is_set
         if (
             isinstance(made, scheduler.MergeHead)
             and verifies
@@ -240,16 +233,16 @@ class Watcher:
         self._records.put(after)
         if after.code != record.code:
             _log.info("pull_request_judged", number=record.number, code=code, reason=message)
-            self._on_changed(after)
-        await self._records.recorded()
+            self._publish(after)
+        await self._core.recorded()
         return made
 
     def _block(self, issue_id: str, made: scheduler.Verdict) -> None:
         """Tell the scheduler whether the issue waits for a person, unless it knows."""
-        state, ledger = self._state(), self._records[issue_id].ledger
+        state, ledger = self._core.state, self._records[issue_id].ledger
         result = None if state is None else state.results.get(issue_id)
         if ledger is not None and result is not None and (judged := scheduler.block_of(made, ledger, result)):
-            self._post(judged)
+            self._core.post(judged)
 
     # --- feedback ----------------------------------------------------------------------------------------
 
@@ -265,7 +258,7 @@ class Watcher:
 
     def _may_go_on(self, issue_id: str) -> bool:
         """Whether the work on an issue may still go on."""
-        state = self._state()
+        state = self._core.state
         result = None if state is None else state.results.get(issue_id)
         return result is not None and result.status in {
             scheduler.ResultStatus.OPEN,
@@ -276,19 +269,19 @@ class Watcher:
         """Record feedback as told, then offer it to the scheduler."""
         pull, _ = _observed(self._records[issue_id])
         base = None if made.conflict is None else await self._fetch_base(made.conflict)
-        offer = await make_offer(forge, pull, made, self._context().redaction, base=base)
+        offer = await make_offer(forge, pull, made, self._core.in_force.redaction, base=base)
         _, ledger = _observed(self._records[issue_id])
-        told = scheduler.ledger_after_verdict(ledger, made, self._wall_ms())
+        told = scheduler.ledger_after_verdict(ledger, made, self._core.wall_ms())
         self._records.change(issue_id, ledger=replace(told, offered=offer))
-        await self._records.recorded()
+        await self._core.recorded()
         self._offer_feedback(issue_id)
 
     async def _fetch_base(self, branch: str) -> str | None:
         """The latest commit of the base branch, brought to where every workspace has it."""
         try:
-            return await self._context().workspaces.fetch_base(branch)
+            return await self._core.in_force.workspaces.fetch_base(branch)
         except SymphonyError as error:
-            failure = self._context().redaction.failure(error.failure)
+            failure = self._core.in_force.redaction.failure(error.failure)
             _log.warning("base_not_fetched", base=branch, reason=failure.message)
             return None
 
@@ -300,7 +293,7 @@ class Watcher:
         record = self._records[issue_id]
         offer = _observed(record)[1].offered
         if offer is not None and offer.head == record.head and self._may_go_on(issue_id):
-            self._post(
+            self._core.post(
                 scheduler.FeedbackGiven(
                     issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text
                 )
@@ -326,7 +319,7 @@ class Watcher:
         pull_now = (await forge.observe([pull.number], fresh=True)).get(pull.number)
         if pull_now is None:
             return
-        await post_reply(forge, pull_now, reply, self._context().redaction.text)
+        await post_reply(forge, pull_now, reply, self._core.in_force.redaction.text)
         _, now = _observed(self._records[issue_id])
         left = tuple(each for each in now.replies if each != reply)
         self._records.change(issue_id, ledger=replace(now, replies=left))
@@ -347,9 +340,9 @@ class Watcher:
             return
         _, ledger = _observed(self._records[record.issue.id])
         self._records.change(
-            record.issue.id, ledger=scheduler.ledger_after_verdict(ledger, made, self._wall_ms())
+            record.issue.id, ledger=scheduler.ledger_after_verdict(ledger, made, self._core.wall_ms())
         )
-        await self._records.recorded()
+        await self._core.recorded()
         wanted = Landing.QUEUE if settings.land == "queue" else Landing.AUTO
         done = await forge.arm(pull, wanted)
         _log.info("pull_request_landing", number=pull.number, commit=made.head, way=done.value)
@@ -375,8 +368,8 @@ class Watcher:
     async def _ended(self, issue_id: str, made: scheduler.PullRequestEnded) -> None:
         code, message = describe(made)
         record = self._records.change(issue_id, code=code, message=message)
-        self._on_changed(record)
-        await self._records.recorded()
+        self._publish(record)
+        await self._core.recorded()
         pull, _ = _observed(record)
         _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
 

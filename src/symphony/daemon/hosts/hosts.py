@@ -121,8 +121,8 @@ class Hosts:
         self._purpose = purpose
         self._runs = RemoteRuns(state_dir)
         self._made: list[_InUse] = []
-        self._kept: ChosenCarrier | None = None
-        self._keeps = False  # whether settings were told to be in force
+        self._in_force: RuntimeContext | None = None
+        self._reconfigured = anyio.Event()
         self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
         self._starts: dict[str, anyio.CapacityLimiter] = {}
         self._places: dict[tuple[str | None, ...], HostPlace] = {}
@@ -135,11 +135,18 @@ class Hosts:
 
     # --- carriers ----------------------------------------------------------------------------------------
 
-    async def keep(self, chosen: ChosenCarrier | None) -> None:
-        """These settings are in force: a carrier by others is closed, with its last use. Never raises."""
-        self._keeps, self._kept = True, chosen
-        for made in tuple(self._made):
-            await self._release(made)
+    def reconfigure(self, context: RuntimeContext) -> None:
+        """Close carriers by other settings, each with its last use."""
+        self._in_force = context
+        self._reconfigured.set()
+
+    async def run(self) -> None:
+        """Close carriers whose settings are no longer in force, until cancelled."""
+        while True:
+            await self._reconfigured.wait()
+            self._reconfigured = anyio.Event()
+            for made in tuple(self._made):
+                await self._release(made)
 
     @asynccontextmanager
     async def carrier(self, chosen: ChosenCarrier | None) -> AsyncIterator[Carrier[Any]]:
@@ -170,7 +177,7 @@ class Hosts:
                 await made.carrier.aclose()
 
     def _is_former(self, chosen: ChosenCarrier) -> bool:
-        return self._keeps and chosen != self._kept
+        return self._in_force is not None and chosen != self._in_force.carrier
 
     async def survey(self, context: RuntimeContext) -> Survey:
         """The hosts that there are now. Raises `SymphonyError`: a cluster cannot be asked."""

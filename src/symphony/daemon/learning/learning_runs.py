@@ -13,7 +13,7 @@ import math
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +27,13 @@ from msgspec import structs
 from symphony import to_thread
 from symphony.agents.base import AgentSession, Briefing, ListAgentSkills, SessionRequest, Turn
 from symphony.agents.events import InputRequired, TurnEnd, TurnStatus, UsageUpdate
-from symphony.agents.run_stats import Pricing, RunStats
+from symphony.agents.run_stats import RunStats
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.journal_writer import listed_skills
 from symphony.daemon.runs.transcript import RunTranscript
-from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, library_key
+from symphony.daemon.state_dir import JOURNAL_FILE, library_key
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal import transcripts
 from symphony.journal.model import RunRecord
@@ -80,11 +81,8 @@ class Learner:
     """Takes feedback from the library, one at a time; an observer of the scheduler.
 
     Args:
-        context: the context in force.
-        state: the present state of the scheduler.
+        core: state and context; its directory has the journal, the transcripts and the logs.
         library: where feedback is and proposals go.
-        state_dir: has the journal, the transcripts and the logs.
-        pricing: prices the tokens of an agent.
         look_s: how often to look for feedback that nothing announced, such as after a failure.
 
     Attributes:
@@ -93,19 +91,13 @@ class Learner:
 
     def __init__(
         self,
-        *,
-        context: Callable[[], RuntimeContext],
-        state: Callable[[], State | None],
+        core: Core,
         library: Library,
-        state_dir: StateDirectory,
-        pricing: Callable[[str], Pricing],
+        *,
         look_s: float = _LOOK_S,
     ) -> None:
-        self._context = context
-        self._state = state
+        self._core = core
         self._library = library
-        self._state_dir = state_dir
-        self._pricing = pricing
         self._look_s = look_s
         self._woken = anyio.Event()
         self.run_id: str | None = None
@@ -116,6 +108,10 @@ class Learner:
         ended = len(after.running) < len(before.running) or after.paused is not before.paused
         if ended or isinstance(event, Recovered):
             self.wake()
+
+    def reconfigure(self, _context: RuntimeContext) -> None:
+        """Look for feedback that new settings let it take."""
+        self.wake()
 
     def wake(self) -> None:
         """Look for feedback now."""
@@ -137,7 +133,7 @@ class Learner:
 
     async def _next(self) -> StoredFeedback | None:
         """The oldest feedback whose issue has no run now; `None` if there is none, or nothing may start."""
-        state, settings = self._state(), self._context().settings.agent.library
+        state, settings = self._core.state, self._core.in_force.settings.agent.library
         if state is None or state.drain is not Drain.NO or state.paused or settings.learning == "off":
             return None
         if await self._tokens_left() <= 0:
@@ -158,7 +154,7 @@ class Learner:
 
     async def _tokens_left(self) -> int:
         """How many tokens the next learning run may use, by its own limit and by the budget of the day."""
-        state, agent = self._state(), self._context().settings.agent
+        state, agent = self._core.state, self._core.in_force.settings.agent
         most, of_day = agent.library.max_learning_tokens, agent.budget.max_tokens_per_day
         if state is None or of_day is None or not await to_thread.run_sync(self._library.path.exists):
             return most
@@ -169,7 +165,7 @@ class Learner:
 
     @property
     def _workflow(self) -> str:
-        return library_key(self._state_dir.path)
+        return library_key(self._core.state_dir.path)
 
     async def _learn(self, feedback: StoredFeedback) -> None:
         """Carry out one learning run, and wait if it is to be tried again."""
@@ -187,7 +183,7 @@ class Learner:
             except TimeoutError:
                 reason, again = f"it took longer than {_RUN_S / 60:g} minutes", False
             except SymphonyError as error:
-                public = self._context().redaction.failure(error.failure)
+                public = self._core.in_force.redaction.failure(error.failure)
                 reason, again = public.line, public.retryable
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True):
@@ -234,16 +230,16 @@ class Learner:
         Raises:
             SymphonyError: nothing was proposed.
         """
-        context, rating = self._context(), run.feedback.rating
+        context, rating = self._core.in_force, run.feedback.rating
         settings = context.settings.agent.library
         directory = context.settings.workspace.root / ".symphony" / "learning" / str(run.feedback.id)
-        journal = self._state_dir.path / JOURNAL_FILE
+        journal = self._core.state_dir.path / JOURNAL_FILE
         records = await to_thread.run_sync(past_runs, journal, rating.issue_identifier, rating.issue_id)
         worked = next((one.agent_name for one in records if one.agent_name is not None), None)
         agent = settings.learner or worked or context.settings.agent.kind
-        run.stats = stats = RunStats(redaction=context.redaction, pricing=self._pricing(agent))
+        run.stats = stats = RunStats(redaction=context.redaction, pricing=self._core.pricing(agent))
         run.transcript = transcript = RunTranscript(
-            transcripts.TranscriptWriter(self._state_dir.transcript(run.run_id)),
+            transcripts.TranscriptWriter(self._core.state_dir.transcript(run.run_id)),
             context.redaction,
             tokens=lambda: stats.facts.tokens,
         )
@@ -259,7 +255,7 @@ class Learner:
             cwd=directory,
             briefing=_no_briefing,
             run_tool=_no_tool,
-            stderr_path=self._state_dir.stderr_log(run.run_id),
+            stderr_path=self._core.state_dir.stderr_log(run.run_id),
             secret_names=context.secret_names,
             resume=thread,
         )
@@ -301,7 +297,7 @@ class Learner:
         transcript_seq: int | None,
     ) -> None:
         """Make proposals of what the agent wrote, or versions, which ends the learning from the feedback."""
-        context, rating = self._context(), run.feedback.rating
+        context, rating = self._core.in_force, run.feedback.rating
         model = run.stats.snapshot().facts.model or context.workflow.agents[agent].settings.model
         mark = provenance(run_id=run.run_id, agent=agent, model=model)
         is_applied = context.settings.agent.library.sync == "apply"
@@ -374,11 +370,11 @@ class Learner:
 
     def _thread(self, records: Sequence[RunRecord], agent: str, issue_id: str) -> Thread | None:
         """The thread of the latest run, unless the work could still continue it; `None` for another agent."""
-        state = self._state()
+        state = self._core.state
         found = next((one for one in records if one.facts.thread_id is not None), None)
         if state is None or found is None or found.facts.thread_id is None or found.agent_name != agent:
             return None
-        if not self._context().agent(agent).capabilities.resume or issue_id in state.candidates:
+        if not self._core.in_force.agent(agent).capabilities.resume or issue_id in state.candidates:
             return None
         if found.facts.thread_id in threads_in_use(state):
             return None
@@ -421,7 +417,7 @@ class Learner:
             **self._library.retired(),
             **{name: f"the library has another skill {name}" for name in others},
         }
-        journal = self._state_dir.path / JOURNAL_FILE
+        journal = self._core.state_dir.path / JOURNAL_FILE
         listed = () if latest is None else listed_skills(journal, latest.run_id)
         for name in set(listed) - used - given.keys():  # it would be shadowed in every session
             refused.setdefault(name, f"the repository has a skill {name}")
@@ -433,7 +429,7 @@ class Learner:
         if run_id is None:
             return _Record(text="", last_seq=None)
         page = transcripts.read_transcript(
-            self._state_dir.transcript(run_id), after=None, limit=_RECORD_ENTRIES
+            self._core.state_dir.transcript(run_id), after=None, limit=_RECORD_ENTRIES
         )
         text = "\n".join(filter(None, map(_entry_text, transcripts.latest(page.entries))))
         last = page.entries[-1].seq if page.entries else None

@@ -5,8 +5,8 @@ note of it delivers a message twice, with the same ids.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
@@ -16,6 +16,7 @@ from typing_extensions import override
 from symphony import to_thread
 from symphony.config import NotifySettings
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.jobs import Attempt, JobKind, NotYetError
 from symphony.daemon.notify import notifications
 from symphony.daemon.notify.notifications import Notification
@@ -51,11 +52,9 @@ class Deliveries(JobKind):
     """Delivers notifications.
 
     Args:
+        core: environment and clocks.
         deliverer: sends one batch.
-        environment: variables of the daemon.
         on_result: called with the kind of a target, the result, and the number of notifications.
-        now_ms: the monotonic clock.
-        wall_ms: the wall clock.
     """
 
     at_once: ClassVar[int] = 1
@@ -64,19 +63,21 @@ class Deliveries(JobKind):
 
     def __init__(
         self,
+        core: Core,
         deliverer: Deliverer,
         *,
-        environment: Mapping[str, str],
         on_result: Callable[[str, str, int], None],
-        now_ms: Callable[[], int],
-        wall_ms: Callable[[], int],
     ) -> None:
+        self._core = core
         self._deliverer = deliverer
-        self._environment = environment
         self._on_result = on_result
-        self._now_ms = now_ms
-        self._wall_ms = wall_ms
         self._status: dict[str, TargetStatus] = {}
+
+    def reconfigure(self, context: RuntimeContext) -> None:
+        """Forget why targets were off, and the targets that new settings do not have."""
+        self._status = {
+            each.name: replace(self.status(each.name), problem=None) for each in context.settings.notify
+        }
 
     def status(self, target: str) -> TargetStatus:
         """How the deliveries to a target went."""
@@ -87,7 +88,7 @@ class Deliveries(JobKind):
         """Whether its target is still in WORKFLOW.md, and what it says still true."""
         notification = decode(job.payload, Notification)
         return _target(job, context) is not None and notifications.is_current(
-            notification, state, self._now_ms()
+            notification, state, self._core.now_ms()
         )
 
     @override
@@ -101,14 +102,14 @@ class Deliveries(JobKind):
         settings, context = _target(attempt.job, attempt.context), attempt.context
         if settings is None:
             return
-        now = datetime.fromtimestamp(self._wall_ms() / 1000, UTC).astimezone()
+        now = datetime.fromtimestamp(self._core.wall_ms() / 1000, UTC).astimezone()
         if quiet_s := notifications.quiet_for(settings.quiet_hours, now).total_seconds():
             raise NotYetError(min(quiet_s, _RECHECK_S))
         name, kind, status = settings.name, settings.kind, self.status(settings.name)
         batch = [decode(job.payload, Notification) for job in attempt.jobs]
         batch.sort(key=lambda each: each.at_wall_ms)
         try:
-            target = await to_thread.run_sync(resolve_target, settings, self._environment)
+            target = await to_thread.run_sync(resolve_target, settings, self._core.environment)
         except TargetError as error:
             if status.problem != str(error):
                 _log.warning("notify_target_off", target=name, reason=str(error), hint=error.hint)
@@ -121,7 +122,7 @@ class Deliveries(JobKind):
                 target,
                 batch,
                 dropped=status.dropped,
-                now_ms=self._wall_ms(),
+                now_ms=self._core.wall_ms(),
                 secret_names=context.secret_names,
                 redaction=context.redaction,
             )
@@ -131,7 +132,7 @@ class Deliveries(JobKind):
             self._on_result(kind, "failed", len(batch))
             raise
         context.fault(FaultPoint.AFTER_NOTIFICATION)
-        status.failure, status.dropped, status.delivered_at_ms = None, 0, self._wall_ms()
+        status.failure, status.dropped, status.delivered_at_ms = None, 0, self._core.wall_ms()
         self._on_result(kind, "delivered", len(batch))
         _log.info("notified", target=name, events=sorted({each.event for each in batch}))
 

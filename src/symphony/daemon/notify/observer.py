@@ -16,7 +16,7 @@ from typing_extensions import override
 from symphony.api import models
 from symphony.api.observer import Observer
 from symphony.config import NotifySettings
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.core import Core
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.notify import notifications
 from symphony.daemon.notify.delivery import Deliveries, receiver_of
@@ -52,39 +52,30 @@ class NotificationObserver(Observer):
     """Observes the service, and owes notifications.
 
     Args:
+        core: state, context and clocks.
         jobs: takes the notifications.
         deliveries: how they go.
-        state: the present state of the scheduler.
-        context: the context in force.
         recovered: the settings that the previous daemon left in the journal.
         record: puts a setting into the journal; `None` deletes it.
-        now_ms: the monotonic clock.
-        wall_ms: the wall clock.
         once: the daemon ends as soon as nothing is left to do, which is no news.
         max_pending: how many notifications wait for one target; the oldest are dropped.
     """
 
     def __init__(
         self,
+        core: Core,
         jobs: JobRunner,
         deliveries: Deliveries,
         *,
-        state: Callable[[], State | None],
-        context: Callable[[], RuntimeContext],
         recovered: Mapping[str, str],
         record: Callable[[str, str | None], None],
-        now_ms: Callable[[], int],
-        wall_ms: Callable[[], int],
         once: bool = False,
         max_pending: int = MAX_PENDING,
     ) -> None:
+        self._core = core
         self._jobs = jobs
         self._deliveries = deliveries
-        self._state = state
-        self._context = context
         self._record = record
-        self._now_ms = now_ms
-        self._wall_ms = wall_ms
         self._once = once
         self._max_pending = max_pending
         self._reminded: dict[tuple[str, str], Reminded] = {}
@@ -105,10 +96,10 @@ class NotificationObserver(Observer):
     @override
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         """Take the notifications of one step."""
-        decided = notifications.decide(before, event, after, commands, at_wall_ms=self._wall_ms())
+        decided = notifications.decide(before, event, after, commands, at_wall_ms=self._core.wall_ms())
         for notification in decided:
             if not (self._once and notification.event == "daemon_down_soon"):
-                self._owe(notification, self._context().settings.notify)
+                self._owe(notification, self._core.in_force.settings.notify)
         if isinstance(event, RunEnded) and event.outcome.verification is not None:
             self._tell_broken_base(event.outcome.verification)
         if after.blocked is not before.blocked:
@@ -126,27 +117,27 @@ class NotificationObserver(Observer):
             known = [*self._skill_problems, *(key for key in found if key not in self._skill_problems)]
             self._skill_problems = known[-_MAX_SKILL_PROBLEMS:]
             self._record(_SKILLS, msgspec.json.encode(self._skill_problems).decode())
-            notification = notifications.of_skill_problems(new, self._wall_ms())
-            self._owe(notification, self._context().settings.notify)
+            notification = notifications.of_skill_problems(new, self._core.wall_ms())
+            self._owe(notification, self._core.in_force.settings.notify)
 
     def _tell_broken_base(self, verification: Verification) -> None:
         """Tell of a base commit on which checks fail, once."""
-        notification = notifications.of_broken_base(verification, self._wall_ms())
+        notification = notifications.of_broken_base(verification, self._core.wall_ms())
         if notification is None or verification.base is None or verification.base in self._broken_bases:
             return
         self._broken_bases = [*self._broken_bases, verification.base][-_MAX_BASES:]
         self._record(_BASES, msgspec.json.encode(self._broken_bases).decode())
-        self._owe(notification, self._context().settings.notify)
+        self._owe(notification, self._core.in_force.settings.notify)
 
     @override
     def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
         """The pull request of an issue waits for something else than before: tell if that is a person."""
         if record.needs_you:
-            notification = notifications.of_pull_request(record, self._wall_ms())
-            self._owe(notification, self._context().settings.notify)
+            notification = notifications.of_pull_request(record, self._core.wall_ms())
+            self._owe(notification, self._core.in_force.settings.notify)
 
     def _owe(self, notification: Notification, targets: Iterable[NotifySettings]) -> None:
-        public = notifications.public(notification, self._context().redaction)
+        public = notifications.public(notification, self._core.in_force.redaction)
         issue, (event, about) = public.issue, public.key
         for target in targets:
             if notification.event not in target.on:
@@ -175,7 +166,7 @@ class NotificationObserver(Observer):
 
     def targets(self) -> tuple[models.NotifyTarget, ...]:
         """The targets, and whether they get what is sent."""
-        return tuple(self._document(settings) for settings in self._context().settings.notify)
+        return tuple(self._document(settings) for settings in self._core.in_force.settings.notify)
 
     def _document(self, settings: NotifySettings) -> models.NotifyTarget:
         status = self._deliveries.status(settings.name)
@@ -193,13 +184,13 @@ class NotificationObserver(Observer):
     async def run(self) -> None:
         """Remind of questions without an answer, until cancelled."""
         while True:
-            waits_s = (each.remind_after_ms / 2_000 for each in self._context().settings.notify)
+            waits_s = (each.remind_after_ms / 2_000 for each in self._core.in_force.settings.notify)
             await anyio.sleep(min([_RECHECK_S, *waits_s]))
-            state = self._state()
+            state = self._core.state
             if state is None or not state.blocked:
                 continue
-            now_ms, wall_ms = self._now_ms(), self._wall_ms()
-            for target in self._context().settings.notify:
+            now_ms, wall_ms = self._core.now_ms(), self._core.wall_ms()
+            for target in self._core.in_force.settings.notify:
                 if "question" not in target.on:
                     continue
                 told = {

@@ -96,7 +96,6 @@ def made(process: MemoryProcess, *tools: ToolSpec, **values: Any) -> AcpSession:
         profile=profile,
         request=request,
         briefing=Briefing(tools=tools),
-        cwd=Path("/ws"),
         events=EventQueue(),
     )
 

@@ -1,8 +1,10 @@
 """Carriers by former settings, and the runs whose end is not known."""
 
 import os
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import anyio
 import pytest
@@ -11,6 +13,7 @@ from structlog.testing import capture_logs
 
 from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.carriers import ChosenCarrier, RemoteRun, choose_carrier
+from symphony.daemon.context import RuntimeContext
 from symphony.daemon.hosts.hosts import Hosts, RemoteRuns
 from symphony.processes.local import LocalHost
 
@@ -40,12 +43,15 @@ async def test_a_connection_by_former_settings_ends_with_its_last_use(tmp_path: 
             socket = host.client[host.client.index("-S") + 1]
             return int(await anyio.Path(socket).read_text())
 
+    def by(chosen: ChosenCarrier | None) -> RuntimeContext:
+        return cast("RuntimeContext", SimpleNamespace(carrier=chosen))
+
     async with aclosing(Hosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts:
-        await hosts.keep(former)
+        hosts.reconfigure(by(former))
         first = await connected(hosts, former)
         os.kill(first, 0)
         async with hosts.carrier(former):
-            await hosts.keep(present)
+            hosts.reconfigure(by(present))
             assert await connected(hosts, former) == first, "it is in use"
             os.kill(first, 0)
         with pytest.raises(ProcessLookupError):
@@ -55,9 +61,14 @@ async def test_a_connection_by_former_settings_ends_with_its_last_use(tmp_path: 
         with pytest.raises(ProcessLookupError):
             os.kill(third, 0)
         os.kill(second, 0)
-        await hosts.keep(None)
-        with pytest.raises(ProcessLookupError):
-            os.kill(second, 0)
+        hosts.reconfigure(by(None))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hosts.run)
+            with anyio.fail_after(30), suppress(ProcessLookupError):
+                while True:
+                    os.kill(second, 0)
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
 
 
 def test_runs_without_a_known_end_survive_the_daemon(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from anyio import to_thread
 from typing_extensions import override
 
-from harness.binding import FakeTracker, make_context
+from harness.binding import FakeTracker, StoryCore, make_context
 from harness.outbox import Outbox
 from harness.receiver import HANG, Receiver, receiving
 from harness.scheduling import Story, make_failure, make_issue
@@ -52,27 +52,25 @@ class Daemon(Story):
         self.results: list[tuple[str, str, int]] = []
         self.tried = anyio.Event()
         context = make_context(place, FakeTracker(), more=json.dumps({"notify": targets}))
-        deliveries = Deliveries(
-            Deliverer(LocalHost(), {"PATH": "/usr/bin:/bin"}, place),
-            environment={"PATH": "/usr/bin:/bin"},
-            on_result=self.note,
+        core = StoryCore(
+            state=lambda: self.state,
+            context=lambda: context,
             now_ms=lambda: self.now,
             wall_ms=self.wall_ms,
+            environment={"PATH": "/usr/bin:/bin"},
         )
+        deliveries = Deliveries(core, Deliverer(LocalHost(), core.environment, place), on_result=self.note)
         kinds = {"notification": deliveries}
         if before is None:
             self.outbox = Outbox(context, kinds=kinds)
         else:
             self.outbox = before.outbox.successor(kinds=kinds)
         self.observer = NotificationObserver(
+            core,
             self.outbox.jobs,
             deliveries,
-            state=lambda: self.state,
-            context=lambda: context,
             recovered=dict(self.settings),
             record=self.record,
-            now_ms=lambda: self.now,
-            wall_ms=self.wall_ms,
             **options,
         )
 

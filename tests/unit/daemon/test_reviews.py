@@ -22,6 +22,8 @@ def reviews(recovered: dict[str, str]) -> Reviews:
         record=record,
         on_merged=nothing,
         approve_at_forge=nothing,
+        look_at_forge=nothing,  # type: ignore[arg-type]
+        hindrance=lambda _: None,
         pull_is_open=lambda _: False,
         on_written=nothing,
         post=nothing,

@@ -56,8 +56,9 @@ class TaskReader:
 
     def changed(self, issue_id: str) -> None:
         """The daemon changed the issue at the tracker: earlier answers, also one under way, are outdated."""
-        for (name, by_identifier), kept in self._kept.items():
-            if by_identifier or name == issue_id:
+        for (name, _), kept in self._kept.items():
+            found = None if kept.answer is None else kept.answer.issue
+            if name == issue_id or (found is not None and found.id == issue_id):
                 kept.changes += 1
 
     async def read(

@@ -384,6 +384,7 @@ async def test_a_comment_is_owed_to_the_tracker_and_shown_at_once(tmp_path: Path
     assert task is not None
     assert [(one.by, one.sent, SECRET in one.body) for one in task.comments] == [("person", "waiting", False)]
     await outbox.once()
+    desk.operator.comment_written("1", "person", "c1", "f")  # as the service reports it
     task = await desk.operator.task("SYM-1")
     assert task is not None
     assert [(one.author, one.sent) for one in task.comments] == [("operator", "sent")], "it is read anew"

@@ -96,8 +96,11 @@ def test_a_clean_checkout_finds_what_passes_only_by_an_ignored_file(project: Pro
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo changed >README.md", "changed what they check"),
-        ("git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x", "changed what they check"),
+        ("echo changed >README.md", "changed the files that they check"),
+        (
+            "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x",
+            "changed the files that they check",
+        ),
         ("test ! -e a.txt || exit 7", "exit code 7"),
         ("test ! -e a.txt || kill -9 $$", "signal 9"),
         ("test ! -e a.txt || no-such-program-here", "exit code 127"),
@@ -351,7 +354,7 @@ def test_work_without_a_verdict_is_never_ready_and_a_person_is_asked(
     assert lines(ended, "verify_failed") == [], "it is not the agent's fault"
     assert lines(ended, "thread_resumed") == []
     (comment,) = project.comments("SYM-1", kind="blocked")
-    assert "nobody reviewed it" in comment
+    assert "there was no review" in comment
     assert reason in comment
 
 

@@ -203,4 +203,4 @@ def test_a_repository_that_lacks_what_was_delivered_last_is_told(project: Projec
     assert project.symphony("diff", "SYM-1").stderr == ""
     project.git("checkout", "--quiet", "-B", "symphony/SYM-1", "main")
     project.commit("Of a person")
-    assert "lacks what was delivered last" in project.symphony("diff", "SYM-1").stderr
+    assert "lacks the last delivered commits" in project.symphony("diff", "SYM-1").stderr

@@ -379,7 +379,7 @@ def test_an_issue_that_the_daemon_has_not_read_yet_does_not_ask_for_a_daemon(
 
 @pytest.mark.parametrize(
     ("coalesced", "words"),
-    [(True, "this refresh goes with it"), (False, "The tracker is polled now")],
+    [(True, "this refresh joins it"), (False, "The tracker is polled now")],
 )
 def test_a_refresh_says_whether_it_shares_a_poll(
     project: Project, daemon: Answering, *, coalesced: bool, words: str

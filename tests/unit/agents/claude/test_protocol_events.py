@@ -99,7 +99,7 @@ def test_what_a_tool_was_given_can_be_recognised(translator: Translator) -> None
     [
         ("hello", {}, "completed", 0),
         ("Exit code 2\nls: no", {"is_error": True}, "failed", 2),
-        ("nobody can approve", {"is_error": True}, "failed", None),
+        ("no person can approve", {"is_error": True}, "failed", None),
         ([{"type": "text", "text": "Exit code 3"}], {"is_error": True}, "failed", 3),
         ([], {}, "completed", 0),
         (None, {}, "completed", 0),

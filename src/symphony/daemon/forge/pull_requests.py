@@ -209,7 +209,7 @@ class PullRequests:
         """Observe all, and do what follows from it."""
         self._observe_now()
         async with self._looking:
-            await self._look()
+            await self._do_due_work()
 
     async def finish(self) -> None:
         """Finish what is under way before the daemon ends; takes ten seconds at most."""

@@ -178,6 +178,7 @@ async def test_of_two_people_the_second_is_told(project: Project) -> None:
         assert len(comments) == 1
 
 
+@pytest.mark.slow
 async def test_two_people_with_the_forms_open_decide_once_and_keep_what_they_wrote(project: Project) -> None:
     """The second approves what the first sent back a moment ago."""
     async with ready(project, review={"merge": True}), browser(project) as first, browser(project) as second:
@@ -196,6 +197,7 @@ async def test_two_people_with_the_forms_open_decide_once_and_keep_what_they_wro
     assert [("Once more" in one, "Well done" in one) for one in comments] == [(True, False)]
 
 
+@pytest.mark.slow
 async def test_a_comment_on_a_line_that_is_gone_is_refused_and_shown_again(project: Project) -> None:
     shorter: list[dict[str, Any]] = [{"write": "app.py", "text": "x = 1\n"}, {"commit": "Shorten it"}, REVIEW]
     async with ready(project) as served, browser(project) as lea:
@@ -211,6 +213,7 @@ async def test_a_comment_on_a_line_that_is_gone_is_refused_and_shown_again(proje
     assert "Return two</textarea>" in page
 
 
+@pytest.mark.slow
 async def test_a_conflict_refuses_the_approval_and_keeps_the_issue(project: Project) -> None:
     async with ready(project, review={"merge": True}) as served:
         await look(project)
@@ -224,6 +227,7 @@ async def test_a_conflict_refuses_the_approval_and_keeps_the_issue(project: Proj
         assert await git(project, "status", "--porcelain", "--untracked-files=no") == ""
 
 
+@pytest.mark.slow
 async def test_an_issue_that_was_deleted_is_not_merged(project: Project) -> None:
     async with ready(project, review={"merge": True}) as served:
         await look(project)

@@ -10,13 +10,12 @@ from symphony.daemon.runs.reviewer import MAX_PATCH_CHARS, SUBMIT_TOOL, VerdictT
 from symphony.domain import MAX_REMARK_CHARS, MAX_REVIEWER_REMARKS, ReviewerRemark
 from symphony.workspaces import Workspace
 
-pytestmark = pytest.mark.asyncio
-
 
 def comment(**changes: Any) -> dict[str, Any]:
     return {"file": "src/a.py", "line": 7, "text": "the sum is wrong", **changes}
 
 
+@pytest.mark.asyncio
 async def test_a_verdict_is_taken_once() -> None:
     tool = VerdictTool("critic")
     given = {"verdict": "request_changes", "comments": [comment(), comment(line=None)]}
@@ -31,6 +30,7 @@ async def test_a_verdict_is_taken_once() -> None:
     assert not tool.verdict.approves
 
 
+@pytest.mark.asyncio
 async def test_an_approval_needs_no_comment_and_may_have_some() -> None:
     for comments in ([], [comment()]):
         tool = VerdictTool("critic")
@@ -55,6 +55,7 @@ async def test_an_approval_needs_no_comment_and_may_have_some() -> None:
         {"verdict": "request_changes", "comments": [comment()] * (MAX_REVIEWER_REMARKS + 1)},
     ],
 )
+@pytest.mark.asyncio
 async def test_what_is_no_verdict_is_refused_and_can_be_corrected(arguments: dict[str, Any]) -> None:
     tool = VerdictTool("critic")
     assert not (await tool.run(SUBMIT_TOOL, arguments)).success
@@ -62,12 +63,14 @@ async def test_what_is_no_verdict_is_refused_and_can_be_corrected(arguments: dic
     assert (await tool.run(SUBMIT_TOOL, {"verdict": "approve", "comments": []})).success
 
 
+@pytest.mark.asyncio
 async def test_a_reviewer_has_no_other_tool() -> None:
     tool = VerdictTool("critic")
     assert not (await tool.run("board_move", {"state": "Done"})).success
     assert tool.verdict is None
 
 
+@pytest.mark.asyncio
 async def test_remarks_are_bounded_and_plain() -> None:
     tool = VerdictTool("critic")
     wild = comment(file="a\nb" * 1_000, text="\x1b[31mred\x00" + "x" * 100_000)

@@ -10,8 +10,6 @@ from symphony.domain import CheckState, ReviewState, ServiceError
 from symphony.services.github import pulls
 from symphony.services.pulls import Landing
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture
 def desk() -> ForgeDesk:
@@ -44,6 +42,7 @@ def test_every_query_fits_githubs_schema() -> None:
         check_graphql(schema, query, {}, None)
 
 
+@pytest.mark.asyncio
 async def test_many_pull_requests_take_one_query_and_none_while_nothing_happens(desk: ForgeDesk) -> None:
     for number in range(20):
         desk.repository.open(f"b{number}")
@@ -60,6 +59,7 @@ async def test_many_pull_requests_take_one_query_and_none_while_nothing_happens(
     assert queries() == before
 
 
+@pytest.mark.asyncio
 async def test_what_the_probes_do_not_show_is_seen_at_the_fifth_at_the_latest(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     for _ in range(3):
@@ -69,6 +69,7 @@ async def test_what_the_probes_do_not_show_is_seen_at_the_fifth_at_the_latest(de
     assert seen[-1] is True
 
 
+@pytest.mark.asyncio
 async def test_one_that_was_not_sent_because_of_an_error_is_not_taken_for_deleted(desk: ForgeDesk) -> None:
     desk.repository.open("b")
     failed = {"data": {"repository": {"p1": None}}, "errors": [{"message": "Something went wrong"}]}
@@ -80,11 +81,13 @@ async def test_one_that_was_not_sent_because_of_an_error_is_not_taken_for_delete
     assert set(await desk.forge.observe([1], fresh=True)) == {1}
 
 
+@pytest.mark.asyncio
 async def test_an_app_is_no_person_of_its_name(desk: ForgeDesk) -> None:
     desk.repository.say(desk.repository.open("b"), BOT, "unused variable")
     assert (await desk.forge.observe([1]))[1].comments[0].author.login == f"{BOT}[bot]"
 
 
+@pytest.mark.asyncio
 async def test_a_member_of_the_organisation_who_may_only_read_is_no_writer(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     desk.repository.review(pull, READER, ReviewState.APPROVED)
@@ -98,6 +101,7 @@ async def test_a_member_of_the_organisation_who_may_only_read_is_no_writer(desk:
     assert not (await desk.forge.observe([1], fresh=True))[1].comments[0].author.can_write
 
 
+@pytest.mark.asyncio
 async def test_ours_is_found_behind_any_number_of_forks_with_the_same_branch(desk: ForgeDesk) -> None:
     own = desk.repository.open("symphony/SYM-1")
     for _ in range(120):
@@ -105,6 +109,7 @@ async def test_ours_is_found_behind_any_number_of_forks_with_the_same_branch(des
     assert [pull.number for pull in await desk.forge.find("symphony/SYM-1")] == [own.number]
 
 
+@pytest.mark.asyncio
 async def test_a_long_thread_is_called_incomplete_and_its_newest_comments_are_read(desk: ForgeDesk) -> None:
     thread = desk.repository.remark(desk.repository.open("b"), WRITER, "why?")
     thread.comments += [Comment(number, WRITER, "?", desk.repository.now()) for number in range(60)]
@@ -114,6 +119,7 @@ async def test_a_long_thread_is_called_incomplete_and_its_newest_comments_are_re
     assert seen.threads[0].comments[-1].body == "well?", "the newest are read"
 
 
+@pytest.mark.asyncio
 async def test_what_is_ready_joins_the_merge_queue_and_leaves_it(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     desk.repository.check(pull, "test", CheckState.PASSED)
@@ -124,11 +130,13 @@ async def test_what_is_ready_joins_the_merge_queue_and_leaves_it(desk: ForgeDesk
     assert not pull.queued
 
 
+@pytest.mark.asyncio
 async def test_a_token_without_the_scope_is_told(desk: ForgeDesk) -> None:
     desk.repository.scopes = "gist, read:org"
     assert (await desk.forge.access()).missing == ("the scope repo",)
 
 
+@pytest.mark.asyncio
 async def test_a_log_that_ci_has_deleted_is_none_and_a_line_without_end_is_cut(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     check = desk.repository.check(pull, "test", CheckState.FAILED, log=b"x")

@@ -16,6 +16,7 @@ import anyio
 import msgspec
 import structlog
 from anyio import from_thread
+from anyio.lowlevel import current_token
 
 import symphony
 from symphony import to_thread
@@ -87,6 +88,7 @@ class WorkerProgram:
         self._decoder = FrameDecoder()
         self._heard_s = 0.0
         self._thread = threading.get_ident()
+        self._loop = current_token()
         self._give, self._outgoing = anyio.create_memory_object_stream[WorkerFrame](float("inf"))
         self._written = anyio.Event()
         self._worker: Worker | None = None
@@ -131,7 +133,7 @@ class WorkerProgram:
 
     def send_from_thread(self, frame: WorkerFrame) -> None:
         """As `send`, from a thread that the event loop waits for."""
-        from_thread.run_sync(self.send, frame)
+        from_thread.run_sync(self.send, frame, token=self._loop)
 
     async def _carry_out(self, start: Start, site: Site) -> None:
         lease_s, self._heard_s = site.lease_ms / 1000, anyio.current_time()

@@ -1,4 +1,4 @@
-"""`run_sync`: as that of `anyio.to_thread`, with threads that stay; it waits where no more can be made."""
+"""`run_sync` of `anyio.to_thread` with threads that stay, which waits while no more can be started."""
 
 import asyncio
 from collections.abc import Callable

@@ -417,7 +417,7 @@ class HostReports:
         )
 
     def _delivered(self, delivered: DeliveredBranch | None) -> DeliveredBranch | None:
-        """That there is a delivery, and its commit, which is compared with the one that is fetched."""
+        """The reported commit of a delivery, which is compared with the fetched one."""
         if delivered is None or self._branch is None:
             return None
         if not _HEAD.fullmatch(delivered.head) or self._id(delivered.head) is None:

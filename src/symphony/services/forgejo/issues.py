@@ -11,7 +11,7 @@ from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, next_link
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, whole
 from symphony.services import issues
-from symphony.services.forgejo.profile import SERVICE, api_address
+from symphony.services.forgejo import SERVICE, api_address
 from symphony.trackers import webhooks
 from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, marked_issue_body
 from symphony.trackers.fields import Listing
@@ -399,7 +399,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
 
     @override
     def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
-        """Of the repository or of its organisation."""
+        """The label's names in the repository or its organisation."""
         owner = self.settings.repo.partition("/")[0]
         for endpoint, path in (
             ("/repos/{}/labels/{}", f"{self.settings.path}/labels/{label_id}"),

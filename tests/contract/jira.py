@@ -207,7 +207,11 @@ class JiraVendor(Vendor):
         return Given(status=201, body={"id": str(10_000 + number), "key": record.key, "self": self.base})
 
     def _fetch(self, asked: Asked) -> Given:
-        numbers = sorted(self.number_of(name) for name in asked.body["issueIdsOrKeys"])
+        keys = {record.key: number for number, record in self.records.items()}
+        numbers = sorted(
+            self.number_of(name) if name.isdecimal() else keys.get(name, 0)
+            for name in asked.body["issueIdsOrKeys"]
+        )
         found = [self._shown(number, asked.body["fields"]) for number in numbers if number in self.records]
         return Given(body={"issues": found, "issueErrors": []})
 

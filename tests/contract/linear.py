@@ -60,6 +60,7 @@ class LinearVendor(Vendor):
             "SymphonyNewest": self._newest,
             "SymphonyIssues": self._by_states,
             "SymphonyIssuesById": self._by_ids,
+            "SymphonyIssueNamed": self._named,
             "SymphonyUpdates": self._updates,
             "SymphonyBlockers": self._blockers,
             "SymphonyLabels": self._all_labels,
@@ -165,6 +166,12 @@ class LinearVendor(Vendor):
         assert len(variables["ids"]) <= variables["first"]
         found = [record for record in self._visible() if record.fields["id"] in variables["ids"]]
         return {"issues": self._page([self._shown(record) for record in found], variables)}
+
+    def _named(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        assert variables["slugs"] == [SLUG, SLUG_ID]
+        name = f"{variables['team']}-{variables['number']}"
+        found = [each.fields["id"] for each in self._visible() if each.fields["identifier"] == name]
+        return {"issues": {"nodes": [{"id": issue_id} for issue_id in found]}}
 
     def _updates(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         assert len(variables["ids"]) <= variables["first"]

@@ -61,6 +61,7 @@ from symphony.api.models import (
 from symphony.api.runs import runs_document
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.api.skill_outcomes import skill_outcomes
+from symphony.api.typed import TypedTexts
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 from symphony.journal.jobs import Job
 from symphony.journal.model import RunRecord
@@ -141,6 +142,7 @@ class FakeOperator:
     contexts: list[int] = field(default_factory=list)
     edits: list[tuple[str, str, DraftEdit]] = field(default_factory=list)
     decisions: list[tuple[str, str, ReviewGiven, bool]] = field(default_factory=list)
+    typed: TypedTexts = field(default_factory=TypedTexts)
     settings: tuple[Setting, ...] = (
         Setting(key="tracker.kind", value="markdown", given=True),
         Setting(key="polling.interval_ms", value="30000", given=False),
@@ -334,12 +336,18 @@ class FakeOperator:
         return self.working_diffs.get(identifier)
 
     async def review(
-        self, identifier: str, reviewer: str | None = None, since: str | None = None
+        self,
+        identifier: str,
+        reviewer: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> Review | None:
         self._try()
         self.looks.append((identifier, reviewer, since))
         found = self.reviews.get(identifier)
-        return found if found is None or since is None else structs.replace(found, since=since)
+        if found is None:
+            return None
+        return structs.replace(found, since=since or found.since, head=until or found.head)
 
     async def patches(self, review: Review, files: Sequence[int], *, context: int) -> Mapping[int, str]:
         self._try()

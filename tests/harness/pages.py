@@ -230,6 +230,11 @@ def demo_review() -> models.Review:
         start="a" * 40,
         since="a" * 40,
         head="c0ffee5a" * 5,
+        last="c0ffee5a" * 5,
+        deliveries=(
+            models.ReviewDelivery(head="c0ffee5a" * 5, run_id="run-118-2", at="2026-03-04T08:51:00Z"),
+            models.ReviewDelivery(head="b" * 40, run_id="run-118-1", at="2026-03-04T08:42:00Z"),
+        ),
         looked_at=None,
         summary=READY.summary,
         verified=models.Verified(
@@ -269,8 +274,9 @@ def demo_review() -> models.Review:
         deletions=1_209,
         approval="merge",
         command="git -C /srv/web merge symphony/WEB-118",
-        send_back=models.ReviewChoice(allowed=True),
-        approve=models.ReviewChoice(allowed=True),
+        verify=models.Choice(allowed=True),
+        send_back=models.Choice(allowed=True),
+        approve=models.Choice(allowed=True),
         message="The cursor is right now.",
         comments=(
             models.ReviewRemark(

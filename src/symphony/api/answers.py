@@ -11,7 +11,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -48,7 +48,15 @@ from symphony.library.model import LEARNING_RUN, LibraryError
 from symphony.library.store import Library
 from symphony.observability.redaction import masked
 from symphony.revision import commit
-from symphony.scheduler import Claim, State, claim_of, in_active_state, slot_shortage
+from symphony.scheduler import (
+    Claim,
+    OperatorAction,
+    State,
+    claim_of,
+    in_active_state,
+    refusal,
+    slot_shortage,
+)
 from symphony.skills import SkillSet
 from symphony.workspaces import WorkspaceManager
 
@@ -243,11 +251,29 @@ def issue(of: Snapshot, identifier: str) -> models.Issue | None:
         (rehearsed,) = with_rehearsal((document.result,), of.rehearsal)
         result = structs.replace(rehearsed, stars=stars)
     kept = next((one for one in _kept(of) if one.issue_id == document.issue_id), None)
-    document = structs.replace(document, feedback=found, result=result, kept=kept)
+    verify = _verify(of, document.issue_id) if of.live and result is not None else None
+    document = structs.replace(document, feedback=found, result=result, kept=kept, verify=verify)
     if of.journal is not None:
         document = _with_past(document, of.journal)
     public: models.Issue = masked(document, of.mask)
     return public
+
+
+def _verify(of: Snapshot, issue_id: str) -> models.Choice:
+    """Whether `symphony verify` would be carried out."""
+    refused = refusal(of.state, OperatorAction.VERIFY, issue_id)
+    if refused is None:
+        return models.Choice(allowed=True)
+    return models.Choice(allowed=False, code=refused.code, message=refused.message, hint=refused.hint)
+
+
+def issue_of_tracker(of: Snapshot, found: Issue) -> models.Issue | None:
+    """An issue that the daemon does not work on, as the tracker has it, with what the journal knows of it."""
+    state = of.state.changed(candidates={**of.state.candidates, found.id: found})
+    document = issue(replace(of, state=state), found.identifier)
+    if document is None or in_active_state(found, of.state.settings):
+        return document
+    return structs.replace(document, status="inactive")
 
 
 def transcript(

@@ -31,7 +31,9 @@ from symphony.api.forms import (
     Forms,
     Notices,
     SignInForms,
+    keep_typed,
     refusal_page,
+    show_typed,
     unsent_page,
 )
 from symphony.api.history import utc_now
@@ -52,7 +54,7 @@ from symphony.api.http import (
     sent_fields,
     wants_page,
 )
-from symphony.api.interface import ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
+from symphony.api.interface import API_PREFIX, ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
@@ -62,6 +64,7 @@ from symphony.api.pages.responding import Content, respond
 from symphony.api.pages.routes import Pages
 from symphony.api.pages.skills_routes import SkillPages
 from symphony.api.parameters import (
+    commit,
     identifier,
     identifiers,
     only_learned,
@@ -71,12 +74,12 @@ from symphony.api.parameters import (
     reviewer,
     run_query,
     selection,
-    since,
     transcript_part,
     version_of,
     versions,
 )
 from symphony.api.sign_in import LINK_S
+from symphony.api.typed import TypedTexts
 from symphony.domain import SymphonyError
 
 _WEBHOOKS_AT_ONCE: Final = 8
@@ -108,7 +111,7 @@ def create_app(
         paths.setdefault(page.path, {})[page.verb] = pages[page.name]
     if receiver is not None:
         paths[routes.WEBHOOK.path] = {routes.WEBHOOK.verb: _webhook_handler(receiver)}
-    return guarded(paths, access, notices, receiver)
+    return guarded(paths, access, notices, receiver, operator.typed)
 
 
 def guarded(
@@ -116,6 +119,7 @@ def guarded(
     access: Access,
     notices: Notices,
     receiver: WebhookReceiver | None = None,
+    typed: TypedTexts | None = None,
 ) -> ASGIApp:
     """The application with these handlers, by path and method, behind the access rule."""
     errors = (HTTPException, ApiError, SymphonyError)
@@ -125,6 +129,7 @@ def guarded(
     )
     app.router.redirect_slashes = False
     app.state.access, app.state.notices = access, notices  # for the forms and notices of pages
+    app.state.typed = typed or TypedTexts()
     return _Guard(app, access, receiver)
 
 
@@ -215,12 +220,15 @@ class _Answers:
     async def _review(self, request: Request, _: Document) -> Document | None:
         may_order = self._access.may_order(request)
         return await self._operator.review(
-            identifier(request), reviewer(request) if may_order else None, since(request)
+            identifier(request),
+            reviewer(request) if may_order else None,
+            commit(request, "since"),
+            commit(request, "until"),
         )
 
     async def _decide(self, request: Request, given: Document) -> Document | None:
         assert isinstance(given, models.ReviewGiven)  # noqa: S101 - the row says so
-        return await self._operator.decide(identifier(request), f"api:{given.reviewer}", given)
+        return await self._operator.decide(identifier(request), f"{API_PREFIX}{given.reviewer}", given)
 
     async def _refresh(self, _: Request, __: Document) -> Document:
         return self._operator.refresh()
@@ -280,7 +288,7 @@ async def _answered(row: routes.Resource[Document], ask: Answer, request: Reques
     if isinstance(found, Response):
         return found
     if found is None:
-        message = "neither the daemon nor its journal knows an issue of this identifier"
+        message = "the daemon, its journal and the tracker have no issue of this identifier"
         raise RequestError(404, "issue_not_found", message)
     return answer(found, status=row.status)
 
@@ -319,6 +327,8 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         },
         "review_draft_form": change.draft,
         "review_form": change.decide,
+        "typed": show_typed,
+        "keep_text_form": keep_typed,
         "library_check_form": skills.check,
         **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
         "library_save_form": skills.save,

@@ -52,6 +52,7 @@ def event_words(name: str) -> str:
 
 
 _OUTCOMES: Final = {
+    "running": "Running",
     "succeeded": "Ended",
     "no_progress": "Ended without a change",
     "failed": "Failed",
@@ -67,14 +68,19 @@ _NO_REASON: Final = {
 _ENDS: Final = ("finished: ", "stopped: ")
 
 
+def outcome_words(outcome: str | None) -> str:
+    """How a run ended, in a few words; an outcome of a later version as it is."""
+    return _OUTCOMES.get(outcome or "running") or str(outcome).replace("_", " ")
+
+
 def run_words(run: PastRun) -> str:
-    """How a run ended and why, in one sentence; an outcome of a later version as it is."""
+    """How a run ended and why, in one sentence."""
+    outcome = outcome_words(run.outcome)
     if run.outcome is None:
-        return "Running"
+        return outcome
     reason = without_codes(run.reason or _NO_REASON.get(run.outcome, ""))
     for end in _ENDS:
         reason = reason.removeprefix(end)
-    outcome = _OUTCOMES.get(run.outcome, run.outcome.replace("_", " "))
     return f"{outcome}: {reason}" if reason else outcome
 
 
@@ -95,17 +101,23 @@ _BUTTONS: Final = {
     "retry": "Retry",
     "unblock": "Unblock",
     "stop": "Stop",
+    "verify": "Verify",
     "answer": "Send answer",
     "pause": "Pause",
     "resume": "Resume",
     "drain": "Drain",
     "refresh": "Poll now",
 }
-_PLACES: Final = {"explain": "the page of the issue", "status": "the board", "diff": "its change"}
+_PLACES: Final = {
+    "explain": "the page of the issue",
+    "status": "the board",
+    "diff": "its change",
+    "review": "its change",
+}
 _WORD: Final = r"""(?:'[^']*'|"'"|[^\s`"',;]+)+"""
 _COMMAND: Final = re.compile(
     r"(?P<run>\brun:? )?(?:`symphony (?P<quoted>[a-z]+)(?: [^`]*)?`"
-    rf'|symphony (?P<issue>retry|unblock|stop|answer|explain|diff)\b(?: {_WORD})?(?: "…")?'
+    rf'|symphony (?P<issue>retry|unblock|stop|verify|answer|explain|diff|review)\b(?: {_WORD})?(?: "…")?'
     r"|symphony (?P<daemon>pause|resume|drain|refresh|status)\b)"
 )
 """A command as hints name it: in back quotes, or with the identifier of an issue, or alone."""

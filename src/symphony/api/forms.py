@@ -21,7 +21,7 @@ import structlog
 from anyio import CapacityLimiter
 from cachetools import FIFOCache
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 
 from symphony.api.access import Access, Caller, root_of
@@ -30,6 +30,7 @@ from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS, ApiError, 
 from symphony.api.models import Stars, Verb, feedback_effect
 from symphony.api.routes import ON_ISSUE, ON_SELECTED, SIGN_IN_PATH
 from symphony.api.sign_in import LinkRefusedError
+from symphony.api.typed import MAX_CHARS, TypedTexts
 from symphony.characters import visible
 from symphony.domain import SymphonyError, plain_text, plural
 
@@ -59,6 +60,7 @@ _SKIPPED_COOKIE: Final = "symphony_no_feedback"
 _SKIPPED_S: Final = 365 * 86_400
 _MAX_SKIPPED: Final = 200
 _KEY_CHARS: Final = 12
+_MAX_PLACE_CHARS: Final = 500
 TYPED: Final = ("title", "text", "message", "comment", "body", "file")
 """Fields with what a person typed."""
 _WITH_TEXT: Final = frozenset({"answer", "comment", "move"})
@@ -171,6 +173,8 @@ class Forms:
             notice = await self._carry_out(verb, fields.get("issue", ""), text)
         except (ApiError, SymphonyError) as error:
             notice = FormResult.of_error(error)
+        if notice.ok:
+            forget_typed(request, f"{verb}:{fields.get('issue', '')}")
         return self._go_on(fields, notice, typed="text")
 
     async def act_on_selected(self, request: Request) -> Response:
@@ -213,6 +217,8 @@ class Forms:
             notice = await self._rate(fields)
         except (ApiError, SymphonyError) as error:
             notice = FormResult.of_error(error)
+        if notice.ok:
+            forget_typed(request, f"feedback:{fields.get('issue', '')}")
         return self._go_on(fields, notice, typed="comment")
 
     def _go_on(self, fields: Mapping[str, str], notice: FormResult, *, typed: str) -> Response:
@@ -238,7 +244,7 @@ class Forms:
         """Remember in this browser not to ask for feedback on the issue again."""
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
-        kept = [*_skipped(request), _issue_key(fields.get("issue", ""))][-_MAX_SKIPPED:]
+        kept = [*_skipped(request), _digest(fields.get("issue", ""))][-_MAX_SKIPPED:]
         response = see_other(local_path(fields.get("next", "")))
         response.set_cookie(
             _SKIPPED_COOKIE, "-".join(kept), max_age=_SKIPPED_S, httponly=True, samesite="strict"
@@ -329,15 +335,15 @@ class SignInForms:
 
 def feedback_skipped(request: Request, identifier: str) -> bool:
     """Whether a person at this browser does not want to give feedback on the issue."""
-    return _issue_key(identifier) in _skipped(request)
+    return _digest(identifier) in _skipped(request)
 
 
 def _skipped(request: Request) -> list[str]:
     return request.cookies.get(_SKIPPED_COOKIE, "").split("-")
 
 
-def _issue_key(identifier: str) -> str:
-    return sha256(identifier.encode(errors="replace")).hexdigest()[:_KEY_CHARS]
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="replace")).hexdigest()[:_KEY_CHARS]
 
 
 def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *, csrf: str = "") -> Response:
@@ -403,3 +409,41 @@ def see_other(path: str, *, notice: str | None = None) -> Response:
         query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "notice"]
         path = parts._replace(query=urlencode([*query, ("notice", notice)])).geturl()
     return RedirectResponse(path, status_code=_SEE_OTHER)
+
+
+# --- what is typed and not sent: see `typed` -------------------------------------------------------------
+
+
+def forget_typed(request: Request, *places: str) -> None:
+    """What was typed in these places is sent."""
+    texts: TypedTexts = request.app.state.typed
+    if (who := _typing(request)) is not None:
+        for place in places:
+            texts.keep(place, "", *who)
+
+
+async def show_typed(request: Request) -> Response:
+    """The texts that the browser goes on with, by place."""
+    texts: TypedTexts = request.app.state.typed
+    who = _typing(request)
+    return JSONResponse({} if who is None else texts.of(*who), headers={"cache-control": "no-store"})
+
+
+async def keep_typed(request: Request) -> Response:
+    """Keep the field `text` for `place`."""
+    fields, texts, access = await form_fields(request), request.app.state.typed, request.app.state.access
+    access.check_form(request, fields.get("csrf", ""))
+    place, text, who = fields.get("place", ""), fields.get("text", "").replace("\r\n", "\n"), _typing(request)
+    if who is None or not 0 < len(place) <= _MAX_PLACE_CHARS or len(text) > MAX_CHARS:
+        raise RequestError(400, "bad_request", f"a text of at most {MAX_CHARS} characters has a place")
+    texts.keep(place, text, *who)
+    return Response(status_code=204)
+
+
+def _typing(request: Request) -> tuple[str, str] | None:
+    """Names of the browser and of the key of its sign-in; `None` for a mere reader."""
+    access: Access = request.app.state.access
+    csrf = access.csrf(request)
+    if csrf is None:
+        return None
+    return _digest(csrf), _digest(access.sign_in.root)

@@ -10,6 +10,7 @@ from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
 
 if TYPE_CHECKING:  # the command line reads this module, and need not load the settings and git
+    from symphony.api.typed import TypedTexts
     from symphony.workspaces import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
@@ -27,6 +28,8 @@ MAX_RUNS = 1_000
 """The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
 """The longest answer to an agent's question, and the longest comment."""
+API_PREFIX = "api:"
+"""How the names of reviewers begin who use the API; those of browsers begin with their sign-in and `-`."""
 MAX_REVIEW_CHARS = 20_000
 """The longest overall text of a review, and the longest comment on a line."""
 MAX_STATE_CHARS = 255
@@ -68,7 +71,7 @@ class UnavailableError(ApiError):
     """The daemon cannot answer now.
 
     The code is `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable`, `orchestrator_unavailable`,
-    `library_unavailable`, `diff_unavailable` or `rehearsal_timeout`.
+    `library_unavailable`, `diff_unavailable`, `rehearsal_timeout` or `tracker_unavailable`.
     """
 
     status = 503
@@ -165,6 +168,11 @@ class RunQuery:
 class Operator(Protocol):
     """What people may ask of a daemon. Secrets are masked in all documents and errors."""
 
+    @property
+    def typed(self) -> "TypedTexts":
+        """What people have typed and not sent."""
+        ...
+
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The state of the daemon, with rows of the selected issues.
 
@@ -232,11 +240,16 @@ class Operator(Protocol):
         ...
 
     async def review(
-        self, identifier: str, reviewer: str | None = None, since: str | None = None
+        self,
+        identifier: str,
+        reviewer: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> models.Review | None:
         """The change of an issue as last delivered; `None` if the issue is not known.
 
-        It counts as shown to `reviewer`. With `since` it is what is new since that commit.
+        It counts as shown to `reviewer`. With `since` it is what is new since that commit, and with `until`
+        it ends there.
 
         Raises:
             UnknownError: there is no branch, or no such commit.

@@ -719,6 +719,7 @@ class PastRun(RunFacts, Document, frozen=True, kw_only=True):
         str | None,
         _is("passed, failed, or base_failed: what verify said of its work; null if it was not verified."),
     ] = None
+    head: Annotated[str | None, _is("The commit that it delivered; null in rows of older versions.")] = None
 
 
 class RunRow(PastRun, frozen=True, kw_only=True):
@@ -999,6 +1000,15 @@ class Feedback(Document, frozen=True, kw_only=True):
     learning: Learning
 
 
+class Choice(Document, frozen=True, kw_only=True):
+    """Whether an order is possible now."""
+
+    allowed: bool
+    code: Annotated[str | None, _is("Why not; null if it is.")] = None
+    message: str | None = None
+    hint: str | None = None
+
+
 class Issue(Document, frozen=True, kw_only=True):
     """One issue that the daemon knows now."""
 
@@ -1008,7 +1018,9 @@ class Issue(Document, frozen=True, kw_only=True):
     issue_url: str | None
     title: Annotated[str, _is("Untrusted text of the tracker; empty if only the journal knows the issue.")]
     state: Annotated[str, _is("In the tracker's spelling; empty if only the journal knows the issue.")]
-    status: Annotated[str, _is("running, retrying, blocked, waiting, ready or ended.")]
+    status: Annotated[
+        str, _is("running, retrying, blocked, waiting, ready, ended, or inactive: only the tracker has it.")
+    ]
     agent: Agent
     workspace: WorkspacePlace
     attempts: Attempts
@@ -1044,6 +1056,7 @@ class Issue(Document, frozen=True, kw_only=True):
     kept: Annotated[
         KeptWorkspace | None, _is("Null if no workspace of it with such work is on this machine.")
     ] = None
+    verify: Annotated[Choice | None, _is("To verify its work; null without delivered work.")] = None
 
 
 class TaskComment(Document, frozen=True, kw_only=True):
@@ -1066,7 +1079,7 @@ class TaskBlocker(Document, frozen=True, kw_only=True):
     title: Annotated[str | None, _is("Null where the daemon does not know it.")]
     state: Annotated[str | None, _is("In the tracker's spelling; null where the tracker does not tell it.")]
     over: Annotated[bool, _is("Its state is a terminal one: it blocks no more.")]
-    known: Annotated[bool, _is("The daemon has a page for it.")]
+    known: Annotated[bool, _is("It has a page, as the tracker tells its identifier.")]
 
 
 class Task(Document, frozen=True, kw_only=True):
@@ -1590,21 +1603,20 @@ class ReviewRemark(Document, frozen=True, kw_only=True):
     head: Annotated[str, _is("The commit that the line was shown of.")]
 
 
-class ReviewChoice(Document, frozen=True, kw_only=True):
-    """Whether a decision is possible now."""
-
-    allowed: bool
-    code: Annotated[str | None, _is("Why not; null if it is.")] = None
-    message: str | None = None
-    hint: str | None = None
-
-
 class ReviewDecided(Document, frozen=True, kw_only=True):
     """A decision on this commit."""
 
     decision: Annotated[str, _is("send_back or approve.")]
     mine: Annotated[bool, _is("By the person who asks.")]
     at: Moment
+
+
+class ReviewDelivery(Document, frozen=True, kw_only=True):
+    """A commit that a run delivered on the branch."""
+
+    head: str
+    run_id: str
+    at: Annotated[Moment, _is("When the run ended.")]
 
 
 class Review(Document, frozen=True, kw_only=True):
@@ -1619,7 +1631,13 @@ class Review(Document, frozen=True, kw_only=True):
     branch: str
     start: Annotated[str, _is("The commit at which the branch began.")]
     since: Annotated[str, _is("The commit that is compared with: start, or an earlier head.")]
-    head: Annotated[str, _is("The commit that a decision is about.")]
+    head: Annotated[
+        str, _is("The commit that is shown: the last delivery, unless an earlier one is asked for.")
+    ]
+    last: Annotated[str, _is("The commit of the last delivery, which a decision is about.")]
+    deliveries: Annotated[
+        tuple[ReviewDelivery, ...], _is("The newest first, as far as the journal has them.")
+    ]
     looked_at: Annotated[str | None, _is("The head that the person saw before; null if there is none.")]
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     verified: Annotated[Verified | None, _is("Null if this head was not verified.")]
@@ -1634,8 +1652,9 @@ class Review(Document, frozen=True, kw_only=True):
     deletions: Count
     approval: Annotated[str, _is("What an approval does: merge, land, open or by_hand.")]
     command: Annotated[str, _is("The command with which a person merges.")]
-    send_back: ReviewChoice
-    approve: ReviewChoice
+    verify: Annotated[Choice | None, _is("To verify the last delivery; null if there is none.")]
+    send_back: Choice
+    approve: Choice
     message: Annotated[str, _is("The overall text that the person has drafted.")]
     comments: Annotated[tuple[ReviewRemark, ...], _is("What the person has drafted.")]
     others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]

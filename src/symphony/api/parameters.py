@@ -13,6 +13,7 @@ from starlette.requests import Request
 from symphony.api.http import RequestError
 from symphony.api.interface import (
     AGE_PATTERN,
+    API_PREFIX,
     MAX_RUNS,
     REASON_CODES,
     RUN_OUTCOMES,
@@ -124,19 +125,19 @@ def reviewer(request: Request) -> str | None:
     name = request.query_params.get("reviewer") or None
     if name is not None and len(name) > _MAX_NAME:
         raise RequestError(400, "bad_request", f"reviewer has at most {_MAX_NAME} characters")
-    return name and f"api:{name}"
+    return name and f"{API_PREFIX}{name}"
 
 
-def since(request: Request) -> str | None:
-    """The earlier commit that a change is compared with; `None` for all of the change.
+def commit(request: Request, name: str) -> str | None:
+    """A commit of a change in the query, `None` without one.
 
     Raises:
         RequestError: 400: it is no whole object id.
     """
-    commit = request.query_params.get("since") or None
-    if commit is not None and not _COMMIT.fullmatch(commit):
-        raise RequestError(400, "bad_request", "since is the whole id of a commit")
-    return commit
+    given = request.query_params.get(name) or None
+    if given is not None and not _COMMIT.fullmatch(given):
+        raise RequestError(400, "bad_request", f"{name} is the whole id of a commit")
+    return given
 
 
 def number(request: Request, name: str, *, at_most: int) -> int | None:
@@ -281,10 +282,15 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
             {"type": "string", "maxLength": _MAX_NAME},
         ),
     ),
-    "since_commit": (
+    "commits": (
         _query(
             "since",
             "What is new since this commit, which was delivered earlier.",
+            {"type": "string", "pattern": f"^({_COMMIT.pattern})?$"},
+        ),
+        _query(
+            "until",
+            "What was there at this commit, which was delivered earlier; no decision is possible about it.",
             {"type": "string", "pattern": f"^({_COMMIT.pattern})?$"},
         ),
     ),

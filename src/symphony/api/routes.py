@@ -254,7 +254,7 @@ REVIEW: Final = _get(
     "The change of the issue, and the possible decisions.",
     models.Review,
     *(400, 404),
-    reads=("identifier", "reviewer", "since_commit"),
+    reads=("identifier", "reviewer", "commits"),
 )
 DECIDE: Final = _post(
     "decide",
@@ -499,6 +499,8 @@ PAGES: Final = (
     _form("sign_out_form", "/sign-out"),
     _form("review_draft_form", f"{ACTIONS_PATH}/review-draft"),
     _form("review_form", f"{ACTIONS_PATH}/review"),
+    _page("typed", "/typed"),
+    _form("keep_text_form", f"{ACTIONS_PATH}/keep-text"),
     _form("feedback_form", f"{ACTIONS_PATH}/feedback"),
     _form("skip_feedback_form", f"{ACTIONS_PATH}/skip-feedback"),
     *(_form(f"{verb}_form", f"{ACTIONS_PATH}/{verb}") for verb in (*ON_ISSUE, *ON_DAEMON, REFRESH.name)),

@@ -74,6 +74,7 @@ def past_run(record: RunRecord) -> models.PastRun:
         outcome=record.outcome,
         reason=record.reason,
         verified=record.verified,
+        head=record.head,
     )
 
 

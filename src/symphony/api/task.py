@@ -59,7 +59,6 @@ def task_document(
     answer: TrackerAnswer,
     unsent: Sequence[UnsentComment],
     can_comment: bool,
-    pages: frozenset[str],
     now: datetime,
 ) -> models.Task:
     """The document of one issue.
@@ -72,7 +71,6 @@ def task_document(
         answer: of the tracker.
         unsent: comments of people that the tracker does not have yet.
         can_comment: whether the tracker has comments.
-        pages: identifiers of issues that have a page.
         now: the present moment.
     """
     issue = answer.issue or known
@@ -89,7 +87,7 @@ def task_document(
         description_cut=len(description or "") > MAX_DESCRIPTION_CHARS,
         labels=() if issue is None else issue.labels,
         priority=None if issue is None else issue.priority,
-        blocked_by=_blockers(() if issue is None else issue.blocked_by, state, pages),
+        blocked_by=_blockers(() if issue is None else issue.blocked_by, state),
         created_at=None if issue is None else _moment(issue.created_at),
         updated_at=None if issue is None else _moment(issue.updated_at),
         comments=(*comments, *map(_unsent, unsent)),
@@ -134,9 +132,7 @@ def _unsent(comment: UnsentComment) -> models.TaskComment:
     )
 
 
-def _blockers(
-    blockers: Iterable[Blocker], state: State, pages: frozenset[str]
-) -> tuple[models.TaskBlocker, ...]:
+def _blockers(blockers: Iterable[Blocker], state: State) -> tuple[models.TaskBlocker, ...]:
     titles = {issue.identifier: issue.title for issue in state.candidates.values()}
     return tuple(
         models.TaskBlocker(
@@ -144,7 +140,7 @@ def _blockers(
             title=titles.get(one.identifier or ""),
             state=one.state,
             over=one.state is not None and normalise_state(one.state) in state.settings.terminal_states,
-            known=one.identifier in pages,
+            known=one.identifier is not None,
         )
         for one in list(blockers)[:_MAX_BLOCKERS]
     )

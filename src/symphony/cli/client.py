@@ -124,9 +124,12 @@ class Client:
         query = [("issue", one) for one in identifiers]
         return self._known(self._ask(routes.REHEARSAL, query=query, timeout_s=_PROMPT_S))
 
-    def review(self, identifier: str, *, reviewer: str, since: str | None) -> models.Review | None:
+    def review(
+        self, identifier: str, *, reviewer: str, since: str | None, until: str | None = None
+    ) -> models.Review | None:
         """The change of an issue, which counts as shown; None if there is no such issue, branch or commit."""
-        query = [("reviewer", reviewer)] + ([] if since is None else [("since", since)])
+        commits = (("since", since), ("until", until))
+        query = [("reviewer", reviewer), *((name, value) for name, value in commits if value is not None)]
         return self._ask(routes.REVIEW, identifier, query=query, timeout_s=_PROMPT_S)
 
     def decide(self, given: models.ReviewGiven, identifier: str) -> models.ReviewOutcome | None:

@@ -42,7 +42,7 @@ from symphony.observability.logs import configure
 from symphony.observability.redaction import masked
 from symphony.processes.base import Host
 from symphony.processes.local import LocalHost
-from symphony.trackers.base import skipped_by
+from symphony.trackers.base import find_issue, skipped_by
 
 _TRACKER_S: Final = 30.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -130,11 +130,10 @@ class Offline:
             SymphonyError: the tracker does not answer.
         """
         state, now_ms, now = await self._first_poll()
-        issue = await self._find(identifier, state)
-        if issue is not None:
-            state = state.changed(candidates={**state.candidates, issue.id: issue})
-            identifier = issue.identifier
-        return await to_thread.run_sync(answers.issue, self._snapshot(state, now_ms, now), identifier)
+        found, snapshot = await self._find(identifier, state), self._snapshot(state, now_ms, now)
+        if found is not None:
+            return await to_thread.run_sync(answers.issue_of_tracker, snapshot, found)
+        return await to_thread.run_sync(answers.issue, snapshot, identifier)
 
     def _snapshot(self, state: scheduler.State, now_ms: int, now: datetime) -> answers.Snapshot:
         context = self.context
@@ -278,7 +277,7 @@ class Offline:
         return scheduler.Refreshed(request=question.request, issues=tuple(issues))
 
     async def _find(self, identifier: str, state: scheduler.State) -> domain.Issue | None:
-        """The issue among the candidates; otherwise by a known id of that identifier, or taken as an id."""
+        """The issue among the candidates; otherwise by a known id of that identifier, or by itself."""
         if state.last_poll_failure is not None:
             raise domain.SymphonyError(self.context.redaction.failure(state.last_poll_failure))
         for issue in state.candidates.values():
@@ -290,7 +289,9 @@ class Offline:
             *(ref.issue_id for ref in state.idle_workspaces.values() if ref.identifier == identifier),
             *(issue.id for issue in results if issue.identifier == identifier),
             *([] if past_id is None else [past_id]),
-        } or {identifier}
+        }
+        if not ids:
+            return await self._in_time(find_issue(self.context.tracker, identifier))
         found = await self._in_time(self.context.tracker.fetch_issues_by_ids(ids))
         present = next((issue for issue in found if issue.identifier == identifier), None)
         return present or next((issue for issue in found if issue.id == past_id), None)

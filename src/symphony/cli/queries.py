@@ -11,7 +11,7 @@ import anyio
 from msgspec import structs
 
 from symphony import domain
-from symphony.api.models import Prompt, PromptComment, Reason, Waiting, utc_text
+from symphony.api.models import Prompt, PromptComment, utc_text
 from symphony.cli.client import Client, connect
 from symphony.cli.documents import DaemonInfo, KnownIssue, RehearsalShown, Status
 from symphony.cli.endpoint import absence_notice
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from symphony.cli.offline import Offline
 
 _SUGGESTIONS: Final = 5
-_NOT_READ: Final = Waiting(
-    reason=Reason(code="starting", message="it would start now, and the daemon has not read it yet")
-)
 _Answer = TypeVar("_Answer")
 
 
@@ -100,27 +97,18 @@ class Queries:
     def issue(self, identifier: str) -> KnownIssue | None:
         """One issue; None if neither the daemon nor the tracker knows it.
 
-        The tracker is asked about an issue that the daemon does not work on, such as an ended one.
-
         Raises:
             SymphonyError: as `state`, or the tracker cannot answer.
         """
         client = self._connect()
         if client is None:
             self._warn_of_absence()
-            return self._issue_of_files(identifier, None)
-        known = None
-        if (issue := client.issue(identifier)) is not None:
-            known = KnownIssue(**structs.asdict(issue), source="daemon", daemon=_daemon_info(client))
-            if known.status != "ended" or known.result is not None:
-                return known
-        try:
-            found = self._issue_of_files(identifier, client)
-        except domain.SymphonyError:
-            if known is None:
-                raise
-            return known
-        return known if found is None or (known is not None and found.status == "ended") else found
+            issue = anyio.run(self._offline(None).issue, identifier)
+            return None if issue is None else KnownIssue(**structs.asdict(issue), source="files", daemon=None)
+        issue = client.issue(identifier)
+        if issue is None:
+            return None
+        return KnownIssue(**structs.asdict(issue), source="daemon", daemon=_daemon_info(client))
 
     def new_comments(self, identifier: str) -> tuple[PromptComment, ...]:
         """The comments of people for the next run of an issue; none if they are not known."""
@@ -156,16 +144,6 @@ class Queries:
     def identifiers(self) -> tuple[str, ...]:
         """Every identifier that the tracker lists."""
         return anyio.run(self._offline(None).identifiers)
-
-    def _issue_of_files(self, identifier: str, client: Client | None) -> KnownIssue | None:
-        issue = anyio.run(partial(self._offline(client).issue, identifier))
-        if issue is None:
-            return None
-        if client is None:
-            return KnownIssue(**structs.asdict(issue), source="files", daemon=None)
-        if issue.waiting is not None and issue.waiting.reason.code == "starting":
-            issue = structs.replace(issue, waiting=_NOT_READ)
-        return KnownIssue(**structs.asdict(issue), source="files", daemon=_daemon_info(client))
 
     def _warn_of_absence(self) -> None:
         if not self._warned and (notice := absence_notice(self.workflow, self._environment)):

@@ -5,7 +5,7 @@ States are immutable, so nothing waits and nothing locks.
 
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -38,7 +38,8 @@ from symphony.api.interface import (
 )
 from symphony.api.models import utc_text
 from symphony.api.observer import Observer
-from symphony.api.task import task_document
+from symphony.api.task import TrackerAnswer, task_document
+from symphony.api.typed import TypedTexts
 from symphony.daemon.comments import PeopleCommentReader, owe_persons_comment, unsent_comments
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.core import ActionRequest, Core
@@ -60,7 +61,6 @@ from symphony.daemon.state_dir import library_key
 from symphony.daemon.tasks import TaskReader
 from symphony.domain import (
     ALL_ISSUES,
-    Blocker,
     Issue,
     Redaction,
     Selection,
@@ -193,7 +193,9 @@ class ServiceOperator(Observer):
         self._people_comments = people_comments or PeopleCommentReader(lambda _: ())
         self._now = now
         self._limits = limits
+        self.typed = TypedTexts(core.wall_ms)
         self._tasks = TaskReader(now_ms=core.now_ms)
+        self._finding = anyio.Lock()
         self._refresh_posted = False
         self._one_at_a_time = CapacityLimiter(1)
         self._reading_work = anyio.Lock()
@@ -286,37 +288,67 @@ class ServiceOperator(Observer):
 
     async def issue(self, identifier: str) -> models.Issue | None:
         """See `api.interface.Operator`."""
-        return await to_thread.run_sync(answers.issue, self._snapshot(), identifier)
+        snapshot = self._snapshot()
+        document = await to_thread.run_sync(answers.issue, snapshot, identifier)
+        if document is not None and document.state:
+            return document
+        try:
+            found = await self._find(identifier)
+        except UnavailableError:
+            if document is None:
+                raise
+            found = None
+        if found is None:
+            return document
+        return await to_thread.run_sync(answers.issue_of_tracker, snapshot, found)
 
     async def task(self, identifier: str) -> models.Task | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
         snapshot = self._snapshot()
         identifier, issue_id = await to_thread.run_sync(_named, snapshot, identifier)
+        if issue_id is None and (found := await self._find(identifier)) is not None:
+            issue_id = found.id
         if issue_id is None:
             return None
-        unsent = unsent_comments(snapshot.owed, issue_id)
-        answer = await self._tasks.read(
-            context,
-            issue_id,
-            paused=circuit_state(state, snapshot.now_ms) is CircuitState.OPEN,
-        )
         known = answers.find_issue(state, identifier)
-        named = answer.issue or known
-        blockers = () if named is None else named.blocked_by
         document = task_document(
             state,
             issue_id=issue_id,
             identifier=identifier,
             known=known,
-            answer=answer,
-            unsent=unsent,
+            answer=await self._read(identifier, issue_id),
+            unsent=unsent_comments(snapshot.owed, issue_id),
             can_comment=isinstance(context.tracker, CommentCapability),
-            pages=await to_thread.run_sync(_with_pages, snapshot, blockers),
             now=snapshot.now,
         )
         public: models.Task = masked(document, snapshot.mask)
         return public
+
+    async def _read(self, identifier: str, issue_id: str | None) -> TrackerAnswer:
+        """What the tracker says of an issue, which is asked for by its identifier if the id is not known."""
+        state, context = self._ready()
+        return await self._tasks.read(
+            context,
+            issue_id or identifier,
+            by_identifier=issue_id is None,
+            paused=circuit_state(state, self._core.now_ms()) is CircuitState.OPEN,
+        )
+
+    async def _find(self, identifier: str) -> Issue | None:
+        """The issue that the tracker has under an identifier that the daemon does not know.
+
+        One at a time: people may make up any number of identifiers.
+
+        Raises:
+            UnavailableError: the tracker does not answer.
+        """
+        async with self._finding:
+            answer = await self._read(identifier, None)
+        if not answer.answered:
+            message = f"the daemon does not know {one_line(identifier)}, and asking the tracker failed"
+            raise UnavailableError("tracker_unavailable", f"{message}: {answer.failure}")
+        return answer.issue
 
     async def transcript(
         self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
@@ -430,12 +462,17 @@ class ServiceOperator(Observer):
         return files
 
     async def review(
-        self, identifier: str, reviewer: str | None = None, since: str | None = None
+        self,
+        identifier: str,
+        reviewer: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> models.Review | None:
         """See `api.interface.Operator`."""
         _, context = self._ready()
         async with self._previews:
-            return await self._review_answers().review(context, self._snapshot(), identifier, reviewer, since)
+            answers_of = self._review_answers()
+            return await answers_of.review(context, self._snapshot(), identifier, reviewer, since, until)
 
     async def patches(
         self, review: models.Review, files: Sequence[int], *, context: int
@@ -564,6 +601,8 @@ class ServiceOperator(Observer):
         if verb == "comment":
             return await self._comment(context, identifier or "", text or "")
         issue = None if identifier is None else answers.find_issue(state, identifier)
+        if identifier is not None and issue is None and verb == "move":
+            issue = await self._find(identifier)
         if identifier is not None and issue is None:
             return None
         requested_at = utc_text(self._now())
@@ -702,6 +741,8 @@ class ServiceOperator(Observer):
     async def _comment(self, context: RuntimeContext, identifier: str, text: str) -> models.Verb | None:
         """Owe a person's comment to the tracker; it is in the journal on return."""
         identifier, issue_id = await to_thread.run_sync(_named, self._snapshot(), identifier)
+        if issue_id is None and (found := await self._find(identifier)) is not None:
+            issue_id = found.id
         if issue_id is None:
             return None
         if not text.strip():
@@ -730,6 +771,7 @@ class ServiceOperator(Observer):
             states = ", ".join(answers.offered_states(self._moves(context), issue.state))
             raise ConflictError("empty_state", "no state is named", hint=f"name one: {states}")
         before = await move_now(context, issue, state, reason="operator")
+        self._tasks.changed(issue.id)
         mask, shown = context.redaction.text, one_line(state)
         if before is None:
             raise ConflictError("gone", mask(f"the tracker does not find {issue.identifier} any more"))
@@ -764,12 +806,6 @@ def _named(of: answers.Snapshot, identifier: str) -> tuple[str, str | None]:
     if issue is not None:
         return identifier, issue.id
     return identifier, records[0].issue_id if records else None
-
-
-def _with_pages(of: answers.Snapshot, blockers: Iterable[Blocker]) -> frozenset[str]:
-    """The identifiers of those issues that the daemon or its journal knows."""
-    names = (one.identifier for one in blockers if one.identifier)
-    return frozenset(name for name in names if _named(of, name)[1] is not None)
 
 
 def _creates_in(context: RuntimeContext) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class ReviewAnswers:
 
     def __init__(self, reviews: Reviews) -> None:
         self._reviews = reviews
-        self._known: LRUCache[tuple[str, str | None], BranchChange] = LRUCache(_CHANGES_KEPT)
+        self._known: LRUCache[tuple[str, str | None, str | None], BranchChange] = LRUCache(_CHANGES_KEPT)
 
     # --- questions ---------------------------------------------------------------------------------------
 
@@ -53,34 +53,39 @@ class ReviewAnswers:
         identifier: str,
         reviewer: str | None,
         since: str | None,
+        until: str | None,
     ) -> models.Review | None:
         """See `api.interface.Operator`."""
         issue = await to_thread.run_sync(answers.issue, of, identifier)
         if issue is None:
             return None
         identifier = issue.issue_identifier
-        change = await self._change(context, identifier, since)
+        change = await self._change(context, identifier, since, until)
         draft = Draft()
-        if reviewer is not None:
+        if reviewer is not None and change.head != change.last:
+            draft = self._reviews.draft(issue.issue_id, reviewer)
+        elif reviewer is not None:
             draft = self._reviews.shown(issue.issue_id, reviewer, change.head)
         return await to_thread.run_sync(self._document, context, issue, change, draft, reviewer)
 
-    async def _change(self, context: RuntimeContext, identifier: str, since: str | None) -> BranchChange:
+    async def _change(
+        self, context: RuntimeContext, identifier: str, since: str | None = None, until: str | None = None
+    ) -> BranchChange:
         try:
             with anyio.fail_after(_LONGEST_S):
-                known = self._known.get((identifier, since))
-                change = await context.workspaces.change(identifier, since=since, known=known)
+                known = self._known.get((identifier, since, until))
+                change = await context.workspaces.change(identifier, since=since, until=until, known=known)
         except SymphonyError as error:
             message = context.redaction.text(error.failure.message)
             raise UnavailableError("diff_unavailable", message) from error
         except TimeoutError:
             message = f"no diff within {_LONGEST_S:g} s: the branch is large or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
-        if change is None and since is not None:
+        if change is None and (since or until):
             raise UnknownError("no_commit", "the daemon does not have the commit that is compared with")
         if change is None:
             raise UnknownError("no_branch", "The issue has no branch, or its workspace is removed.")
-        self._known[identifier, since] = change
+        self._known[identifier, since, until] = change
         return change
 
     def _document(
@@ -109,6 +114,8 @@ class ReviewAnswers:
             start=change.start,
             since=change.since,
             head=change.head,
+            last=change.last,
+            deliveries=_deliveries(issue.runs),
             looked_at=draft.before,
             summary=None if result is None else result.summary,
             verified=verified,
@@ -123,6 +130,7 @@ class ReviewAnswers:
             deletions=sum(one.deletions or 0 for one in change.files),
             approval=self._reviews.way(issue.issue_id).value,
             command=command,
+            verify=issue.verify,
             send_back=self._choice(issue.issue_id, change.head, ReviewDecision.SEND_BACK),
             approve=self._choice(issue.issue_id, change.head, ReviewDecision.APPROVE),
             message=draft.message,
@@ -141,7 +149,7 @@ class ReviewAnswers:
         public: models.Review = masked(document, mask)
         return public
 
-    def _choice(self, issue_id: str, head: str, decision: ReviewDecision) -> models.ReviewChoice:
+    def _choice(self, issue_id: str, head: str, decision: ReviewDecision) -> models.Choice:
         """Whether a decision would be taken, as far as can be said without asking git."""
         # That something is said, and that the person knows what did not pass, comes with the decision.
         given = Given(decision=decision, head=head, message="", accepts_unverified=True)
@@ -150,8 +158,8 @@ class ReviewAnswers:
             facts = replace(facts, comment="something")
         refusal: ReviewRefusal | None = judge_review(facts, decision)
         if refusal is None:
-            return models.ReviewChoice(allowed=True)
-        return models.ReviewChoice(
+            return models.Choice(allowed=True)
+        return models.Choice(
             allowed=False, code=refusal.code.value, message=refusal.message, hint=refusal.hint
         )
 
@@ -161,7 +169,8 @@ class ReviewAnswers:
         """See `api.interface.Operator`."""
         identifier = review.issue_identifier
         since = None if review.since == review.start else review.since
-        change = await self._change(context, identifier, since)
+        until = None if review.head == review.last else review.head
+        change = await self._change(context, identifier, since, until)
         if change.head != review.head:
             return {}
         wanted = {change.files[place]: place for place in files if place < len(change.files)}
@@ -207,7 +216,7 @@ class ReviewAnswers:
         self._reviews.change(issue_id, reviewer, draft)
 
     async def _viewed_key(self, context: RuntimeContext, identifier: str, path: str) -> str:
-        change = await self._change(context, identifier, None)
+        change = await self._change(context, identifier)
         file = _find(change, path)
         return viewed_key(file.path, file.new)
 
@@ -219,7 +228,7 @@ class ReviewAnswers:
         Raises:
             ConflictError: there is no such line in what was shown.
         """
-        change = await self._change(context, identifier, None)
+        change = await self._change(context, identifier)
         file = _find(change, given.file)
         text = _text(given.text)
         if not text:
@@ -315,6 +324,16 @@ def _text(given: str) -> str:
     if len(given) > MAX_REVIEW_CHARS:
         raise ConflictError("too_long", f"a comment has at most {MAX_REVIEW_CHARS} characters")
     return plain_text(given.replace("\r\n", "\n")).strip()
+
+
+def _deliveries(runs: Sequence[models.PastRun]) -> tuple[models.ReviewDelivery, ...]:
+    """What the runs delivered, the newest first; a commit belongs to the run that delivered it first."""
+    found = {
+        run.head: models.ReviewDelivery(head=run.head, run_id=run.run_id, at=run.ended_at)
+        for run in runs
+        if run.head is not None and run.ended_at is not None
+    }
+    return tuple(found.values())
 
 
 def _find(change: BranchChange, path: str) -> ComparedFile:

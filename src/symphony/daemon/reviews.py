@@ -18,7 +18,7 @@ import anyio
 import structlog
 from typing_extensions import override
 
-from symphony.api.interface import ConflictError
+from symphony.api.interface import API_PREFIX, ConflictError
 from symphony.daemon.context import RuntimeContext, tracker_key
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.daemon.moves import move_now
@@ -145,6 +145,11 @@ class Result:
     done: bool
 
 
+def _sign_in(reviewer: str) -> str:
+    """The sign-in that the name of a browser was made in."""
+    return reviewer.partition("-")[0]
+
+
 class Reviews(JobKind):
     """Keeps reviews and carries decisions out; an observer of the scheduler.
 
@@ -244,7 +249,20 @@ class Reviews(JobKind):
         return decided if decided is not None and decided.head == head else None
 
     def shown(self, issue_id: str, reviewer: str, head: str) -> Draft:
-        """Note that a person was shown this head; the draft with the head before it."""
+        """Note that a person was shown this head; the draft with the head before it.
+
+        A browser without a draft goes on with that of a browser that cannot come back: see `API_PREFIX`.
+        """
+        review = self._reviews.get(issue_id, ReviewRecord())
+        left = [
+            name
+            for name, draft in review.drafts.items()
+            if draft.says and not name.startswith(API_PREFIX) and _sign_in(name) != _sign_in(reviewer)
+        ]
+        if left and reviewer not in review.drafts and not reviewer.startswith(API_PREFIX):
+            newest = max(left, key=lambda name: review.drafts[name].at_wall_ms)
+            drafts = {reviewer if name == newest else name: one for name, one in review.drafts.items()}
+            self._keep(issue_id, replace(review, drafts=drafts))
         draft = self.draft(issue_id, reviewer)
         if draft.seen == head:
             return draft

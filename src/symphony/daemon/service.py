@@ -391,6 +391,7 @@ class Service:
                 *notifications.records(),
                 *schedules.records(),
                 *reviews.records(),
+                *self._operator.typed.records(),
                 *self._pull_request_records(),
             )
         )
@@ -574,8 +575,9 @@ class Service:
         on_written: Callable[[str, str, str, str], None],
         jobs: Callable[[], JobRunner],
     ) -> Reviews:
-        """What keeps drafts of reviews and carries decisions out."""
+        """What keeps drafts of reviews, as other texts are kept, and carries decisions out."""
         core = self._core
+        self._operator.typed.begin(journal.previous.settings, journal.setting_changed)
         return Reviews(
             jobs=jobs,
             context=lambda: core.in_force,

@@ -14,7 +14,7 @@ from cachetools import FIFOCache
 from symphony.api.task import TrackerAnswer
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import SymphonyError, one_line
-from symphony.trackers.base import AccountCapability, CommentCapability, unique
+from symphony.trackers.base import AccountCapability, CommentCapability, find_issue, unique
 
 FRESH_MS: Final = 10_000
 DEADLINE_S: Final = 4.0
@@ -45,7 +45,7 @@ class TaskReader:
     def __init__(self, *, now_ms: Callable[[], int], deadline_s: float = DEADLINE_S) -> None:
         self._now_ms = now_ms
         self._deadline_s = deadline_s
-        self._kept: FIFOCache[str, _Kept] = FIFOCache(_MAX_KEPT)
+        self._kept: FIFOCache[tuple[str, bool], _Kept] = FIFOCache(_MAX_KEPT)
         self._states: tuple[str, ...] = ()
         self._states_of: object = None
         self._states_at_ms = 0
@@ -56,18 +56,22 @@ class TaskReader:
 
     def changed(self, issue_id: str) -> None:
         """The daemon changed the issue at the tracker: earlier answers, also one under way, are outdated."""
-        if (kept := self._kept.get(issue_id)) is not None:
-            kept.changes += 1
+        for (name, by_identifier), kept in self._kept.items():
+            if by_identifier or name == issue_id:
+                kept.changes += 1
 
-    async def read(self, context: RuntimeContext, issue_id: str, *, paused: bool) -> TrackerAnswer:
+    async def read(
+        self, context: RuntimeContext, issue: str, *, by_identifier: bool = False, paused: bool
+    ) -> TrackerAnswer:
         """What the tracker says of an issue; never raises, and says what is missing.
 
         Args:
             context: the context in force.
-            issue_id: the issue.
+            issue: the id of the issue, or its identifier.
+            by_identifier: it is the identifier.
             paused: the tracker is not asked.
         """
-        kept = self._kept.setdefault(issue_id, _Kept())
+        kept = self._kept.setdefault((issue, by_identifier), _Kept())
         async with kept.lock:
             before = kept.answer if kept.tracker is context.tracker else None
             is_fresh = self._now_ms() - kept.at_ms < FRESH_MS and kept.seen == kept.changes
@@ -77,21 +81,24 @@ class TaskReader:
             if paused:
                 answer = TrackerAnswer(failure="the tracker fails, and is not asked for a while")
             else:
-                answer = await self._ask(context, issue_id)
+                answer = await self._ask(context, issue, by_identifier=by_identifier)
             if answer.failure is not None and before is not None:
                 answer = replace(before, failure=answer.failure)
             kept.answer, kept.tracker, kept.seen = answer, context.tracker, seen
             kept.at_ms = self._now_ms()
             return answer
 
-    async def _ask(self, context: RuntimeContext, issue_id: str) -> TrackerAnswer:
+    async def _ask(self, context: RuntimeContext, name: str, *, by_identifier: bool) -> TrackerAnswer:
         tracker, answer = context.tracker, TrackerAnswer()
         try:
             with anyio.fail_after(self._deadline_s):
-                found = await tracker.fetch_issues_by_ids([issue_id])
-                answer = replace(answer, issue=next(iter(found), None), answered=True)
-                if answer.issue is not None and isinstance(tracker, CommentCapability):
-                    answer = replace(answer, comments=tuple(await tracker.list_comments(issue_id)))
+                if by_identifier:
+                    issue = await find_issue(tracker, name)
+                else:
+                    issue = next(iter(await tracker.fetch_issues_by_ids([name])), None)
+                answer = replace(answer, issue=issue, answered=True)
+                if issue is not None and isinstance(tracker, CommentCapability):
+                    answer = replace(answer, comments=tuple(await tracker.list_comments(issue.id)))
                 await self._learn_states(context)
         except TimeoutError:
             return replace(answer, failure=f"the tracker did not answer within {self._deadline_s:g} s")

@@ -219,6 +219,7 @@ class RunRecord:
         issue_state: the state of the issue at the tracker when the run started.
         issue_title: its title then; `None` in rows of older versions.
         delivered: whether the run added work to the branch that it delivered.
+        head: the commit that it delivered; `None` without one, and in rows of older versions.
         verified: the status of the verification of what it delivered; `None` if there was none.
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
@@ -244,6 +245,7 @@ class RunRecord:
     attempt_number: int | None = None
     attempt_limit: int | None = None
     delivered: bool = False
+    head: str | None = None
     verified: VerificationStatus | None = None
     blocked: bool = False
     ready: bool = False

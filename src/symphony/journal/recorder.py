@@ -258,6 +258,7 @@ class StepRecorder:
             reason=_end_reason(run, event),
             progress=outcome.progress,
             delivered=outcome.delivered is not None and bool(outcome.progress),
+            head=None if outcome.delivered is None else outcome.delivered.head,
             verified=outcome.verification.status if outcome.verification else None,
             blocked=blocked is not None and blocked.run_id == event.run_id,
         )

@@ -132,6 +132,27 @@ class AnswerCapability(CommentCapability, Protocol):
 
 
 @runtime_checkable
+class FindingCapability(Protocol):
+    """Trackers whose issues have other ids than the identifiers that people use."""
+
+    async def find_issue(self, identifier: str) -> domain.Issue | None:
+        """The issue with this identifier, in whatever state; `None` if there is none in scope.
+
+        Raises:
+            TrackerError: the call failed.
+        """
+        ...
+
+
+async def find_issue(tracker: Tracker, identifier: str) -> domain.Issue | None:
+    """As `FindingCapability.find_issue`; other trackers have the identifier as the id."""
+    if isinstance(tracker, FindingCapability):
+        return await tracker.find_issue(identifier)
+    found = await tracker.fetch_issues_by_ids([identifier])
+    return next((issue for issue in found if issue.identifier == identifier), None)
+
+
+@runtime_checkable
 class MovingCapability(Protocol):
     """Trackers in which the daemon can move issues (`on_start`, `on_block`)."""
 

@@ -187,6 +187,8 @@ PAGE = 100
 _API = "/rest/api/3"
 _AT_ONCE = timedelta(seconds=2)
 _ISSUE = f"{_API}/issue/{{}}"
+_FETCH = f"{_API}/issue/bulkfetch"
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}-[1-9][0-9]{0,17}")
 _BAD_REQUEST, _NOT_FOUND = 400, 404
 _MAY_ANSWER = {"atlassian": True, "app": False}
 """By the type of an account; customers of a service desk are neither."""
@@ -195,6 +197,12 @@ _EDITABLE = (
     "versions", "environment",
 )  # fmt: skip
 _EDITED = " ".join(f"{part}.{field}" for part in ("fields", "update") for field in _EDITABLE)
+
+
+def _fetch(names: Sequence[str], fields: Sequence[str]) -> http.Request:
+    """Asks for the issues of these ids or keys."""
+    body = {"issueIdsOrKeys": list(names), "fields": list(fields)}
+    return http.Request(endpoint=_FETCH, method="POST", path=_FETCH, body=body, reads=True)
 
 
 class JiraFlows(Flows[JiraSettings]):
@@ -248,13 +256,20 @@ class JiraFlows(Flows[JiraSettings]):
         return self.pages(first, read)
 
     @override
+    def id_of(self, identifier: str) -> http.Flow[str | None]:
+        if _KEY.fullmatch(identifier) is None:
+            return None
+        request = _fetch([identifier], ["project"])
+        answer = yield request
+        records = self.service.list_of(dig(answer.body, "issues"), request)
+        return next((text(dig(record, "id")) for record in records), None)
+
+    @override
     def by_ids(self, ids: Sequence[str]) -> http.Flow[Sequence[Issue]]:
         """Jira omits deleted issues; those of other projects are omitted here."""
         records: list[Any] = []
-        path = f"{_API}/issue/bulkfetch"
         for batch in batches(self.valid_ids(ids), PAGE):
-            body = {"issueIdsOrKeys": batch, "fields": list(FIELDS)}
-            request = http.Request(endpoint=path, method="POST", path=path, body=body, reads=True)
+            request = _fetch(batch, FIELDS)
             answer = yield request
             records += self.service.list_of(dig(answer.body, "issues"), request)
             if errors := items(answer.body.get("issueErrors")):

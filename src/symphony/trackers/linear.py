@@ -125,6 +125,13 @@ BY_IDS = f"""query SymphonyIssuesById($slugs: [String!]!, $ids: [ID!]!, $first: 
   ) {{{_ISSUE_FIELDS}  }}
 }}"""
 
+ID_OF = """query SymphonyIssueNamed($slugs: [String!]!, $team: String!, $number: Float!) {
+  issues(
+    filter: {project: {slugId: {in: $slugs}}, team: {key: {eq: $team}}, number: {eq: $number}}
+    first: 1
+  ) { nodes { id } }
+}"""
+
 UPDATES = """query SymphonyUpdates($slugs: [String!]!, $ids: [ID!]!, $first: Int!) {
   issues(filter: {project: {slugId: {in: $slugs}}, id: {in: $ids}}, first: $first) {
     nodes { id updatedAt }
@@ -343,6 +350,7 @@ FULL_EVERY = 12
 MAX_KNOWN = 250
 """How many issues that were asked for by id are remembered."""
 _SINGLE_LABELS = ("issueAddLabel", "issueRemoveLabel", "issueCreate")
+_IDENTIFIER = re.compile(r"(?P<team>[A-Za-z0-9]{1,20})-(?P<number>[1-9][0-9]{0,8})")
 _WRITES_COMMENT = re.compile(r"\bcomment(?:Create|Update)\b")
 
 
@@ -379,6 +387,14 @@ class LinearFlows(Flows[LinearSettings]):
         self._newest = newest
         self._listings.keep(states, found)
         return found
+
+    @override
+    def id_of(self, identifier: str) -> http.Flow[str | None]:
+        if (named := _IDENTIFIER.fullmatch(identifier)) is None:
+            return None
+        variables = {"slugs": self.settings.slugs, "team": named["team"], "number": int(named["number"])}
+        data = yield from self._ask(ID_OF, variables)
+        return next(iter(texts(dig(node, "id") for node in items(dig(data, "issues", "nodes")))), None)
 
     @override
     def by_ids(self, ids: Sequence[str]) -> http.Flow[Sequence[Issue]]:

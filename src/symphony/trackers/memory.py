@@ -235,6 +235,22 @@ class MemoryTracker:
         wanted = set(ids)
         return tuple(issue_of(record) for issue_id, record in self._records.items() if issue_id in wanted)
 
+    async def find_issue(self, identifier: str) -> domain.Issue | None:
+        """The issue with this identifier; a malformed record of it fails the call."""
+        found = await self.fetch_issues_by_ids(
+            [
+                issue_id
+                for issue_id, record in self._records.items()
+                if identifier
+                == (
+                    record.identifier
+                    if isinstance(record, domain.Issue)
+                    else record.get("identifier", issue_id)
+                )
+            ]
+        )
+        return next(iter(found), None)
+
     def skipped(self) -> Sequence[domain.Failure]:
         """The malformed records of the last listing."""
         return self._skipped

@@ -105,6 +105,10 @@ class Flows(ABC, Generic[S]):
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
         """Current snapshots of these ids, each given once; there is at least one."""
 
+    def id_of(self, identifier: str) -> Flow[str | None]:
+        """The id that an issue with this identifier has, if there is one. By default it ends in the id."""
+        return without_requests(identifier.rpartition("-")[2])
+
     @abstractmethod
     def account_info(self) -> Flow[AccountInfo]:
         """Account, scope and states, for `symphony tracker check`."""
@@ -376,6 +380,12 @@ class RemoteTracker:
         if not wanted:
             return ()
         return await self.http.run(self.flows.by_ids(wanted), purpose=Purpose.REFRESH)
+
+    async def find_issue(self, identifier: str) -> Issue | None:
+        """The issue with this identifier; `None` if there is none in scope. Raises `TrackerError`."""
+        issue_id = await self.http.run(self.flows.id_of(identifier), purpose=Purpose.REFRESH)
+        found = await self.fetch_issues_by_ids([issue_id] if issue_id else [])
+        return next((issue for issue in found if issue.identifier == identifier), None)
 
     def skipped(self) -> Sequence[Failure]:
         """The malformed records of the last listing."""

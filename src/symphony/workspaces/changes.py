@@ -81,7 +81,8 @@ class BranchChange:
         branch: its name.
         start: the commit at which the branch began.
         since: what it is compared with: `start`, or an earlier head.
-        head: as delivered.
+        head: as last delivered, or an earlier one.
+        last: as last delivered.
         commits: the newest first.
         files: in git's order.
         files_left_out: how many more there are.
@@ -91,13 +92,19 @@ class BranchChange:
     start: str
     since: str
     head: str
+    last: str
     commits: tuple[Commit, ...]
     files: tuple[ComparedFile, ...]
     files_left_out: int = 0
 
+    @property
+    def between(self) -> tuple[str, str, str, str]:
+        """Where the branch began, what is compared, and the last delivery."""
+        return self.start, self.since, self.head, self.last
+
 
 async def read_change(
-    git: Git, mirror: Path, *, branch: str, start: str, since: str, head: str
+    git: Git, mirror: Path, *, branch: str, start: str, since: str, head: str, last: str
 ) -> BranchChange:
     """List commits and files between `since` and `head`.
 
@@ -117,6 +124,7 @@ async def read_change(
         start=start,
         since=since,
         head=head,
+        last=last,
         commits=tuple(parse_log(await git.isolated("-C", mirror, *log))),
         files=tuple(files[:MAX_FILES]),
         files_left_out=max(len(files) - MAX_FILES, 0),

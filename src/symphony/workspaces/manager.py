@@ -680,14 +680,19 @@ class WorkspaceManager:
         return Patch(branch=branch, content=content)
 
     async def change(
-        self, identifier: str, *, since: str | None = None, known: changes.BranchChange | None = None
+        self,
+        identifier: str,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        known: changes.BranchChange | None = None,
     ) -> changes.BranchChange | None:
-        """What the delivered branch of an issue changes since its start, or since an earlier head of it.
+        """What the delivered branch of an issue changes since its start, or between earlier heads of it.
 
         With `known`, that is the answer as long as it is still true.
 
         Only the mirror is read. `None` if nothing was delivered, the workspace is removed, or the mirror does
-        not have the commit `since`.
+        not have the commit `since` or `until`.
 
         Raises:
             WorkspaceError: the key of the issue or the root is not usable, or git failed.
@@ -695,17 +700,17 @@ class WorkspaceManager:
         found = await self._delivered(identifier)
         if found is None:
             return None
-        mirror, branch, start, head = found
-        if known is not None and (known.start, known.since, known.head) == (start, since or start, head):
+        mirror, branch, start, last = found
+        since, until = since or start, until or last
+        if known is not None and known.between == (start, since, until, last):
             return known
         try:
-            if since is not None:
-                ask = ("-C", mirror.path, "cat-file", "--batch-check=%(objecttype)")
-                kind = await self._git.isolated(*ask, stdin=f"{since}\n".encode())
-                if kind.strip() != b"commit":
-                    return None
+            ask = ("-C", mirror.path, "cat-file", "--batch-check=%(objecttype)")
+            kinds = await self._git.isolated(*ask, stdin=f"{since}\n{until}\n".encode())
+            if kinds.split() != [b"commit", b"commit"]:
+                return None
             return await changes.read_change(
-                self._git, mirror.path, branch=branch, start=start, since=since or start, head=head
+                self._git, mirror.path, branch=branch, start=start, since=since, head=until, last=last
             )
         except git.GitError as error:
             raise mirror.unreadable(error) from error

@@ -365,14 +365,11 @@ def test_the_status_of_a_daemon_names_it(project: Project, daemon: Answering) ->
     assert project.repo.exists()
 
 
-def test_an_issue_that_the_daemon_has_not_read_yet_does_not_ask_for_a_daemon(
-    project: Project, daemon: Answering
-) -> None:
-    daemon({})
-    found = document("explain", "SYM-1")
-    assert (found["source"], found["daemon"]["pid"]) == ("files", 4711)
-    assert found["waiting"]["reason"]["message"] == "it would start now, and the daemon has not read it yet"
-    assert "no daemon" not in run("explain", "SYM-1").stdout.lower()
+def test_a_daemon_that_finds_no_issue_has_the_last_word(project: Project, daemon: Answering) -> None:
+    daemon({})  # it has asked the tracker
+    done = run("explain", "SYM-1")
+    assert done.exit_code == 1
+    assert "there is no issue" in done.stderr
     assert document("prompt", "SYM-4")["source"] == "files"
     assert project.repo.exists()
 

@@ -152,6 +152,16 @@ async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(projec
         assert (now.looked_at, now.head != seen.head) == (seen.head, True)
         news = await look(project, since=seen.head)
         assert [file.path for file in news.files] == ["more.py"]
+        assert [one.head for one in now.deliveries] == [now.last, seen.head]
+        before = await to_thread.run_sync(
+            lambda: client(project).review("SYM-1", reviewer="lea", since=None, until=seen.head)
+        )
+        assert before is not None
+        assert (before.head, before.last, [file.path for file in before.files]) == (
+            seen.head,
+            now.head,
+            ["app.py"],
+        )
         assert (await decide(project, "approve")).commit == now.head
 
 

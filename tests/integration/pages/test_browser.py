@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from harness.browsing import PHONE, WIDE, opened
 from harness.nightly import NIGHTLY
-from harness.pages import DemoOperator, demo_state, running_row, waiting_row
+from harness.pages import DemoOperator, demo_state, running_row, serve_app, waiting_row
 from harness.project import Project, scripted
+from symphony.api.access import Access
+from symphony.api.all_daemons import create_all_daemons_app
+from symphony.api.live import Changes
+from symphony.api.sign_in import BrowserSignIn
+from unit.api.test_all_daemons import FakeDaemons, facts
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +48,17 @@ PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light"
 }
 
 
+@pytest.fixture
+def all_daemons() -> Iterator[str]:
+    """The page over two daemons, of which one does not answer."""
+    silent = facts("app", state=None, message="it did not answer within 2 s", hint="see whether it hangs")
+    app = create_all_daemons_app(
+        FakeDaemons([facts("web"), silent]), Access(sign_in=BrowserSignIn()), Changes()
+    )
+    with serve_app(app) as address:
+        yield f"{address}/"
+
+
 def _take_pictures(page: Page, name: str, size: str, scheme: str) -> None:
     """Pictures of a page, where the environment names a directory for them."""
     if directory := os.environ.get("SYMPHONY_SCREENSHOTS"):
@@ -62,15 +79,17 @@ def _take_pictures(page: Page, name: str, size: str, scheme: str) -> None:
     ],
 )
 def test_every_page_is_accessible_and_fits_the_screen(
-    browser: Browser, address: str, size: str, scheme: str
+    browser: Browser, address: str, all_daemons: str, size: str, scheme: str
 ) -> None:
     options = {"wide": WIDE, "phone": PHONE}[size]
     judged: dict[str, Any] = {"resultTypes": ["violations"]}
     if size == "phone" and not NIGHTLY:
         judged["runOnly"] = ["color-contrast"]  # all else is the same for other colours
     with opened(browser, color_scheme=scheme, reduced_motion="reduce", **options) as page:
-        for name, path in PATHS.items():
-            page.goto(f"{address}{path}")
+        for name, url in (
+            {name: f"{address}{path}" for name, path in PATHS.items()} | {"all": all_daemons}
+        ).items():
+            page.goto(url)
             found = Axe().run(page, options=judged)["violations"]
             assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
             width = page.evaluate("() => document.documentElement.scrollWidth")
@@ -178,6 +197,29 @@ def test_a_person_comments_on_an_issue(browser: Browser, operator: DemoOperator,
         expect(page.get_by_text("so it will be")).to_be_visible()
     said = [("comment", "WEB-131", "Keep `limit`,\nplease."), ("comment", "WEB-131", "Thanks")]
     assert operator.orders == said
+
+
+def test_what_is_typed_is_there_again_until_it_is_sent(
+    browser: Browser, operator: DemoOperator, address: str
+) -> None:
+    with opened(browser) as page:
+        page.goto(f"{address}/issues/WEB-131")
+        with page.expect_response("**/actions/keep-text"):
+            page.get_by_label("Comment on WEB-131").fill("Half a thought")
+        page.goto(f"{address}/skills/library/retries/edit")
+        with page.expect_response("**/actions/keep-text"):
+            page.get_by_label("Reason").fill("Because")
+    with opened(browser) as page:  # as after a sign-out or a restart: nothing is left in the browser
+        page.goto(f"{address}/issues/WEB-131")
+        expect(page.get_by_label("Comment on WEB-131")).to_have_value("Half a thought")
+        page.get_by_role("button", name="Comment", exact=True).click()
+        expect(page.locator(".told.is-done")).to_be_visible()
+        page.goto(f"{address}/skills/library/retries/edit")
+        expect(page.get_by_label("Reason")).to_have_value("Because")
+        page.goto(f"{address}/issues/WEB-131")
+        expect(page.locator("#live")).to_have_text("Live")
+        expect(page.get_by_label("Comment on WEB-131")).to_have_value("")
+    assert [text for verb, _, text in operator.orders if verb == "comment"] == ["Half a thought"]
 
 
 @pytest.mark.parametrize("scripts", [True, False])

@@ -1,6 +1,7 @@
 """Questions over a snapshot: of a daemon, and of the files where none runs."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from harness.scheduling import make_issue
 from symphony.api import answers
 from symphony.library.model import Rating
 from symphony.library.store import Library
+from symphony.scheduler import DeliveredBranch, IssueResult, ResultStatus
 
 SECRET = "a-secret-of-the-daemon"
 
@@ -57,6 +59,28 @@ def test_without_a_daemon_no_issue_is_about_to_start(tmp_path: Path) -> None:
     assert said[True].code == said[False].code == "starting"
     assert said[True].message != said[False].message
     assert "no daemon is running" in said[False].message
+
+
+def test_work_can_be_verified_where_the_order_would_be_taken(tmp_path: Path) -> None:
+    story, name = populated(), "SYM-50"
+    result = IssueResult(
+        issue=make_issue("50", identifier=name, state="Human Review"),
+        status=ResultStatus.READY,
+        delivered=DeliveredBranch(branch="symphony/SYM-50", head="abc"),
+    )
+    done = story.state.changed(results={"50": result})
+    checked = done.changed(settings=replace(done.settings, verify_rounds=1))
+    codes = []
+    for state in (done, checked, checked.changed(paused=True)):
+        issue = answers.issue(snapshot(tmp_path, story, state=state), name)
+        assert issue is not None
+        assert issue.verify is not None
+        codes.append(issue.verify.code)
+    assert codes == ["no_checks", None, "nothing_starts"]
+    for live, other in ((True, "SYM-1"), (False, name)):
+        issue = answers.issue(snapshot(tmp_path, story, state=done, live=live), other)
+        assert issue is not None
+        assert issue.verify is None
 
 
 def test_an_issue_of_which_nobody_knows(tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ from symphony import to_thread
 from symphony.api.access import Access
 from symphony.api.documents import verified_document
 from symphony.api.explain import explain
+from symphony.api.formatting import button_words
 from symphony.api.forms import local_path
 from symphony.api.interface import RunQuery, TranscriptQuery, UnavailableError, WorkingDiff
 from symphony.api.models import (
     AgentLimit,
     Block,
+    Choice,
     JournalHealth,
     NewIssue,
     NotifyTarget,
@@ -433,7 +435,6 @@ async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOpe
         f"Timed out: {without_codes(str(issue.runs[1].reason))}",
         issue.recent_events[0].message,
         issue.workspace.branch,
-        "symphony diff WEB-131",
         "pytest -q tests/audit",
         "1 failed, 14 passed in 2.31s",
         "Go on with WEB-131",
@@ -561,9 +562,29 @@ async def test_what_can_be_done_about_an_issue_depends_on_its_status(
         assert str(said) in page.text
         explanation, words = explain(operator.one), " ".join(page.text.split())
         for told in (explanation.answer, explanation.next, explanation.advice):
-            assert told is None or " ".join(told.split()) in words
+            assert told is None or " ".join(button_words(told).split()) in words
         posted = {str(form["action"]) for form in page.all("form") if form.get("method") == "post"}
         assert posted == {f"/actions/{verb}" for verb in {*verbs, "comment"}}
+
+
+async def test_finished_work_is_verified_or_the_page_says_why_not(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    ready = structs.replace(operator.one, status="ready", running=None, result=demo_state().ready[0])
+    no = Choice(allowed=False, code="no_checks", message="verify.commands is not set", hint="set it")
+    for verify in (Choice(allowed=True), no, None):
+        operator.one = structs.replace(ready, verify=verify)
+        page = check(await client.get("/issues/WEB-131"))
+        posts = [form.get("action") for form in page.all("form")]
+        assert ("/actions/verify" in posts) is (verify is not None and verify.allowed)
+        assert ("verify.commands is not set" in page.text) is (verify is no)
+        assert ["disabled" in each for each in page.all("button")].count(True) == (verify is no)
+
+
+async def test_what_people_copy_has_a_button_of_its_own(client: httpx.AsyncClient) -> None:
+    copied = {button.get("aria-label") for button in check(await client.get("/")).all("button")}
+    row = demo_state().ready[0]
+    assert {f"Copy {text}" for text in (row.branch, *row.look[1:])} <= copied
 
 
 @pytest.mark.parametrize("status", ["running", "retrying"])
@@ -752,7 +773,7 @@ async def test_the_history_shows_runs_sums_and_charts(
     assert (operator.queries[-1].by, operator.queries[-1].since_s) == ("day", 7 * 86_400)
     for fact in (
         "WEB-119",
-        "timed out",
+        "Timed out: ",
         "Speed up the nightly import",
         "no sign of life for 300 s",
         "2026-03-04",

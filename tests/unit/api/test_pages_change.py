@@ -177,7 +177,7 @@ async def test_every_part_of_a_large_change_has_a_page(
 
 
 async def test_others_a_decision_and_news_are_told(client: httpx.AsyncClient, operator: DemoOperator) -> None:
-    no = models.ReviewChoice(allowed=False, code="decided", message="it was sent back already")
+    no = models.Choice(allowed=False, code="decided", message="it was sent back already")
     operator.reviews["WEB-118"] = structs.replace(
         demo_review(),
         looked_at="d" * 40,
@@ -195,6 +195,28 @@ async def test_others_a_decision_and_news_are_told(client: httpx.AsyncClient, op
     news = f"{PATH}?since={'d' * 40}"
     assert news in {link["href"] for link in page.all("a")}
     assert "This is what is new since" in check(await client.get(news)).text
+
+
+async def test_any_two_deliveries_are_compared_and_only_the_last_is_decided_on(
+    client: httpx.AsyncClient,
+) -> None:
+    page = check(await client.get(PATH))
+    last, earlier = (one.head for one in demo_review().deliveries)
+    assert [found.get("value") for tag, found in page.tags if tag == "option"] == [
+        "",
+        last,
+        earlier,
+        "",
+        earlier,
+    ]
+    links = {str(link["href"]) for link in page.all("a")}
+    assert {f"{PATH}?since={earlier}", "/issues/WEB-118?run=run-118-1"} <= links
+    between = check(await client.get(f"{PATH}?since={'e' * 40}&until={earlier}"))
+    assert [form.get("action") for form in between.all("form") if "review" in str(form.get("action"))] == []
+    links = {str(link["href"]) for link in between.all("a")}
+    assert f"{PATH}?since={'e' * 40}&until={earlier}&file=0" in links, "its parts are of the same commits"
+    assert PATH in links
+    check(await client.get(f"{PATH}?until=abc"), 400)
 
 
 async def test_readers_see_the_change_and_no_forms(operator: DemoOperator) -> None:

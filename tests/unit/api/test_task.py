@@ -41,7 +41,6 @@ def document(
         answer=answer,
         unsent=unsent,
         can_comment=True,
-        pages=frozenset({"SYM-2"}),
         now=NOW,
     )
     conforms(found, "Task")
@@ -107,7 +106,7 @@ def test_a_description_is_bounded_and_known_also_without_the_tracker() -> None:
     assert (blank.description, blank.gone) == (None, False)
 
 
-def test_what_blocks_has_its_state_and_a_page_where_there_is_one() -> None:
+def test_what_blocks_has_its_state_and_a_page_where_it_has_a_name() -> None:
     blockers = (
         Blocker(id="2", identifier="SYM-2", state="Done"),
         Blocker(id="7", identifier=None, state="Todo"),
@@ -117,5 +116,5 @@ def test_what_blocks_has_its_state_and_a_page_where_there_is_one() -> None:
     assert [(one.issue_identifier, one.state, one.over, one.known) for one in found] == [
         ("SYM-2", "Done", True, True),
         ("7", "Todo", False, False),
-        ("OPS-1", None, False, False),
+        ("OPS-1", None, False, True),
     ]

@@ -1,7 +1,7 @@
 """Orders to a scheduler: judged, taken, answered; the state in which one is taken has the last word."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -390,6 +390,69 @@ async def test_a_comment_is_owed_to_the_tracker_and_shown_at_once(tmp_path: Path
     assert await desk.operator.task("SYM-99") is None
     desk.context = make_context(tmp_path, FakeTracker())
     assert (await desk.refused("comment", "SYM-1", "Blue")).code == "no_comments"
+
+
+# --- issues that only the tracker knows ---
+
+
+@dataclass
+class Board(MovingTracker, CommentingTracker):
+    """With moves and comments, and identifiers that are no ids."""
+
+    async def find_issue(self, identifier: str) -> Issue | None:
+        self.asked.append(identifier)
+        await self.before_answer()
+        return next((issue for issue in self.issues if issue.identifier == identifier), None)
+
+
+async def test_an_issue_that_only_the_tracker_knows_is_shown_commented_on_and_moved(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.holds = True
+    found = make_issue("77", identifier="SYM-77", state="Backlog", title="Later", description="Some day")
+    tracker = Board(issues=(found,), comments={"c1": "said"})
+    desk.context = make_context(tmp_path, tracker)
+    outbox = Outbox(desk.context)
+    desk.parts.jobs = outbox.jobs
+    document, task = await desk.operator.issue("SYM-77"), await desk.operator.task("SYM-77")
+    assert document is not None
+    assert task is not None
+    assert (document.issue_id, document.title, document.state) == ("77", "Later", "Backlog")
+    assert (document.status, document.runs) == ("inactive", ())
+    assert "Todo" in document.moves_to
+    assert (task.description, [one.body for one in task.comments]) == ("Some day", ["said"])
+    assert tracker.asked.count("SYM-77") == 1, "once for both"
+
+    assert "the next session" in await desk.act("comment", "SYM-77", "Blue")
+    task = await desk.operator.task("SYM-77")
+    assert task is not None
+    assert [one.sent for one in task.comments] == ["sent", "waiting"]
+    assert await desk.act("move", "SYM-77", "Todo") == "moved from Backlog to Todo"
+    document = await desk.operator.issue("SYM-77")
+    assert document is not None
+    assert (document.state, document.status) == ("Todo", "waiting"), "it is read anew"
+    assert await desk.operator.act("retry", "SYM-77") is None, "nothing of it can be tried again"
+
+    assert await desk.operator.issue("SYM-78") is None
+    assert await desk.operator.task("SYM-78") is None
+    assert await desk.operator.act("move", "SYM-78", "Todo") is None
+
+
+async def test_a_tracker_that_does_not_answer_has_no_issue_missing(tmp_path: Path) -> None:
+    async def refuse() -> None:
+        raise TrackerError(make_failure(f"no, {SECRET} is wrong"))
+
+    desk = Desk(tmp_path)
+    desk.context = make_context(tmp_path, Board(before_answer=refuse))
+    for ask in (
+        desk.operator.issue("SYM-77"),
+        desk.operator.task("SYM-77"),
+        desk.operator.act("move", "SYM-77", "Todo"),
+    ):
+        with pytest.raises(UnavailableError) as refused:
+            await ask
+        assert refused.value.code == "tracker_unavailable"
+        assert SECRET not in refused.value.message
+    assert (await desk.operator.issue("SYM-1")) is not None, "what the daemon knows needs no tracker"
 
 
 # --- feedback ---

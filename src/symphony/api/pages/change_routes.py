@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -17,17 +18,18 @@ from starlette.responses import Response
 
 from symphony.api import models
 from symphony.api.access import Access, Caller
-from symphony.api.forms import FormResult, Notices, local_path, see_other
+from symphony.api.forms import FormResult, Notices, forget_typed, local_path, see_other
 from symphony.api.http import RequestError, form_fields
 from symphony.api.interface import MAX_REVIEW_CHARS, ApiError, ConflictError, DraftEdit, Operator
 from symphony.api.pages.change_views import CONTEXT, MORE_CONTEXT, Asked, change_view, wanted_files
-from symphony.api.pages.responding import SLOW_MS, Content, respond
-from symphony.api.parameters import identifier, number, since
+from symphony.api.pages.responding import SLOW_MS, UNKNOWN_ISSUE, Content, respond
+from symphony.api.parameters import commit, identifier, number
 from symphony.domain import MAX_COUNT, SymphonyError
 
 REVIEWER_COOKIE: Final = "symphony_reviewer"
 _REVIEWER: Final = re.compile("[A-Za-z0-9_-]{8,64}")
 _AT: Final = re.compile("[no][1-9][0-9]{0,8}")
+_NAME_CHARS: Final = 12
 _YEAR_S: Final = 365 * 86_400
 
 
@@ -42,7 +44,8 @@ class ChangePages:
     async def show(self, request: Request) -> Response:
         """The page. A browser that has no name yet gets one, for its drafts."""
         named = _reviewer(request)
-        name = named or secrets.token_urlsafe(12)
+        sign_in = sha256(self._access.sign_in.root.encode()).hexdigest()[:_NAME_CHARS]
+        name = named or f"{sign_in}-{secrets.token_urlsafe(_NAME_CHARS)}"
 
         async def read(request: Request) -> Content:
             return await self._content(request, name)
@@ -54,11 +57,11 @@ class ChangePages:
 
     async def _content(self, request: Request, reviewer: str) -> Content:
         name, asked = identifier(request), _asked(request)
-        may_decide = self._access.csrf(request) is not None
+        may_decide = self._access.csrf(request) is not None and asked.until is None
         looks = reviewer if self._access.caller(request) is not Caller.ANYBODY else None
-        review = await self._operator.review(name, looks, asked.since)
+        review = await self._operator.review(name, looks, asked.since, asked.until)
         if review is None:
-            raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
+            raise RequestError(404, "issue_not_found", UNKNOWN_ISSUE)
         patches = await self._operator.patches(review, wanted_files(review, asked), context=asked.context)
         path = f"/issues/{quote(name, safe='')}/diff"
         return Content(
@@ -80,6 +83,8 @@ class ChangePages:
         notice: FormResult | None = None
         try:
             await self._edit(request, fields, _edit(fields))
+            names = (fields.get(name, "") for name in ("issue", "path", "line"))
+            forget_typed(request, f"line:{':'.join(names)}")
         except (ApiError, SymphonyError) as error:
             notice = replace(FormResult.of_error(error), unsent=_typed(fields, "text"))
         back = local_path(fields.get("next", ""))
@@ -95,6 +100,7 @@ class ChangePages:
         try:
             await self._edit(request, fields, DraftEdit(head=head, message=message))
             unsent = ""
+            forget_typed(request, f"review:{name}")
             if decision not in {"send_back", "approve"}:
                 return see_other(
                     back, notice=self._notices.put(FormResult(ok=True, message="the draft is kept"))
@@ -141,7 +147,8 @@ def _asked(request: Request) -> Asked:
     with suppress(ValueError):
         context = int(request.query_params.get("context", str(CONTEXT))[:9])
     return Asked(
-        since=since(request),
+        since=commit(request, "since"),
+        until=commit(request, "until"),
         part=max(number(request, "part", at_most=MAX_COUNT) or 1, 1),
         file=number(request, "file", at_most=MAX_COUNT),
         context=context if context in MORE_CONTEXT else CONTEXT,

@@ -31,6 +31,7 @@ class Asked:
 
     Attributes:
         since: an earlier head that is compared with.
+        until: an earlier head that is shown in place of the last one.
         part: which files, from 1.
         file: the place of the only file to show.
         context: how many lines around its changes.
@@ -38,6 +39,7 @@ class Asked:
     """
 
     since: str | None = None
+    until: str | None = None
     part: int = 1
     file: int | None = None
     context: int = CONTEXT
@@ -112,6 +114,7 @@ class ChangeView:
         whole: the page with all of the change; `None` if this is it.
         news: the page with what is new since the person last looked; `None` if nothing is.
         remarks: what is drafted.
+        address: of the whole change.
         path: of this page, to come back to.
         may_decide: whether this browser may order something.
         text: what was written on the line that is commented on.
@@ -127,6 +130,7 @@ class ChangeView:
     whole: str | None
     news: str | None
     remarks: tuple[LineRemark, ...]
+    address: str
     path: str
     may_decide: bool
     text: str
@@ -173,10 +177,11 @@ def change_view(
         later=_to(path, asked, part=asked.part + 1)
         if asked.file is None and places.stop < len(review.files)
         else None,
-        whole=path if asked.file is not None or asked.since is not None else None,
+        whole=path if asked.file is not None or asked.since or asked.until else None,
         news=f"{path}?{urlencode({'since': review.looked_at})}"
-        if review.looked_at and asked.since is None
+        if review.looked_at and not asked.since and not asked.until
         else None,
+        address=path,
         remarks=remarks,
         path=_to(path, replace(asked, at="")),
         may_decide=may_decide,
@@ -198,7 +203,8 @@ def _has_lines(file: models.ReviewFile) -> bool:
 def _to(path: str, asked: Asked, **changes: int | str | None) -> str:
     """The address of a part of the page; it leads to the file that it is about."""
     asked = replace(asked, **changes)  # type: ignore[arg-type]  # the fields of `Asked`
-    pairs = [("since", asked.since)] if asked.since else []
+    commits = (("since", asked.since), ("until", asked.until))
+    pairs = [(name, commit) for name, commit in commits if commit]
     if asked.file is not None:
         pairs.append(("file", str(asked.file)))
         pairs += [("context", str(asked.context))] if asked.context != CONTEXT else []

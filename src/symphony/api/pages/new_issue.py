@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from symphony.api.access import Access
-from symphony.api.forms import FormResult, Notices, see_other
+from symphony.api.forms import FormResult, Notices, forget_typed, see_other
 from symphony.api.http import MAX_ANSWER_BYTES, RequestError, form_pairs, new_issue
 from symphony.api.interface import ApiError, Operator
 from symphony.api.models import NewIssue
@@ -71,6 +71,7 @@ class NewIssuePages:
                 ok=True, message=f"it begins in {created.state}", issue=created.issue_identifier
             )
             done = FormResult(ok=True, message="created 1 issue", parts=(part,))
+            forget_typed(request, "new:title", "new:body")
             return see_other("/", notice=self._notices.put(done))
 
         async def again(_: Request) -> Content:

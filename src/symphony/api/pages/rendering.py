@@ -97,6 +97,7 @@ def _environment() -> Environment:
         number=lambda value: f"{value:,}",
         outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
         plural=plural,
+        run_words=formatting.run_words,
         prose=_prose,
         tokens=formatting.tokens,
         usd=lambda value: f"${value:,.2f}",

@@ -25,6 +25,7 @@ from symphony.library.model import LibraryError
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "symphony_theme"
 _LOCAL_PATH: Final = re.compile(r'\s(?:href|src|action|formaction|data-check|data-root)="/(?!/|assets/)')
+UNKNOWN_ISSUE: Final = "The daemon, its journal and the tracker have no issue of this name."
 SLOW_MS: Final = 5_000
 """The shortest time between two refreshes of a page that is costly to make."""
 

@@ -25,7 +25,7 @@ from symphony.api.interface import (
 )
 from symphony.api.library import proposals
 from symphony.api.models import LibraryProposal, RunRow
-from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content
+from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, UNKNOWN_ISSUE, Content
 from symphony.api.pages.views import (
     ACTIONS,
     ENDED_SHOWN,
@@ -125,7 +125,7 @@ class Pages:
         task = await self._operator.task(name)  # first: it learns the states of the tracker
         issue = await self._operator.issue(name)
         if issue is None:
-            raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
+            raise RequestError(404, "issue_not_found", UNKNOWN_ISSUE)
         asks = not feedback_skipped(request, name)
         path, part = request.scope["path"], replace(part, limit=ENTRIES_SHOWN)
         writes = "write" in request.query_params

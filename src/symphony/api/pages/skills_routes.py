@@ -16,7 +16,7 @@ from symphony import to_thread
 from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.conditions import Condition
-from symphony.api.forms import FormResult, Notices, local_path, see_other
+from symphony.api.forms import FormResult, Notices, forget_typed, local_path, see_other
 from symphony.api.http import MAX_EDIT_BYTES, RequestError, form_pairs
 from symphony.api.interface import ApiError, ConflictError, Operator, UnavailableError
 from symphony.api.library import MAX_ASSIGNED, PROPOSAL_STATES
@@ -242,6 +242,7 @@ class SkillPages:
             codes = dict.fromkeys(each.code.replace("_", " ") for each in done.findings)
             hint = f"read it twice: the check found: {', '.join(codes)}" if codes else None
             key = self._notices.put(FormResult(ok=True, message=done.message, hint=hint))
+            forget_typed(request, f"skill:{name}:{base}", f"reason:{name}:{base}")
             return see_other(f"{SKILLS_PATH}/library/{done.name}", notice=key)
 
         async def again(_: Request) -> Content:

@@ -15,7 +15,7 @@ from msgspec import json, structs
 from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
-from symphony.api.formatting import duration, run_words, seconds_between, tokens
+from symphony.api.formatting import duration, outcome_words, run_words, seconds_between, tokens
 from symphony.api.forms import FormResult as FormNotice
 from symphony.api.interface import (
     MAX_RUNS,
@@ -51,7 +51,7 @@ RUNS_SHOWN: Final = 100
 ENTRIES_SHOWN: Final = 200
 COMMENTS_SHOWN: Final = 8
 MAX_WAITING_SHOWN: Final = 1_000
-RATED_STATUSES: Final = frozenset({"ready", "ended"})
+RATED_STATUSES: Final = frozenset({"ready", "ended", "inactive"})
 """Statuses of an issue whose work people can judge."""
 MOMENT_MARK: Final = "\x1f"
 """Before and after a moment in a sentence; no text of trackers and agents has control characters."""
@@ -89,6 +89,7 @@ _STATUS: Final = {
     "waiting": "Waiting",
     "ready": "Ready for review",
     "ended": "Ended",
+    "inactive": "Not being worked on",
 }
 
 
@@ -700,7 +701,7 @@ def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: s
     return HistoryView(
         since=_options(_AGES, since),
         by=_options({each: each for each in RUN_SUMS}, by),
-        outcomes=_options({"": "any"} | {each: each.replace("_", " ") for each in RUN_OUTCOMES}, outcome),
+        outcomes=_options({"": "any"} | {each: outcome_words(each) for each in RUN_OUTCOMES}, outcome),
         issue=issue,
         agent=agent,
         total=structs.replace(runs.total, seconds=round(runs.total.seconds, -1)),

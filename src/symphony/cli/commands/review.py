@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from symphony.api.interface import MAX_REVIEW_CHARS
-from symphony.api.models import Review, ReviewChoice, ReviewGiven, ReviewLine
+from symphony.api.models import Choice, Review, ReviewGiven, ReviewLine
 from symphony.cli import options
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.failures import CommandError, require_person
@@ -61,6 +61,7 @@ not answer.
 @click.option("--approve", "decision", flag_value="approve", help="Approve it, which merges it.")
 @click.option("--head", metavar="COMMIT", help="The commit that you saw, if not the one shown last.")
 @click.option("--since", metavar="COMMIT", help="Show only changes since this commit.")
+@click.option("--until", metavar="COMMIT", help="Show an earlier delivery in place of the last.")
 @click.option("--unverified", is_flag=True, help="Approve it although it did not pass its verification.")
 @options.json_option
 @options.workflow_option
@@ -73,21 +74,22 @@ def review(
     decision: str | None,
     head: str | None,
     since: str | None,
+    until: str | None,
     unverified: bool,
     as_json: bool,
     workflow: Path,
 ) -> None:
     """Review finished work: send it back, or approve it."""
-    for commit in filter(None, (head, since)):
+    for commit in filter(None, (head, since, until)):
         if not _COMMIT.fullmatch(commit):
-            raise click.UsageError("--head and --since take the whole id of a commit")
+            raise click.UsageError("--head, --since and --until take the whole id of a commit")
     if decision is None and (comments or message or file or head or unverified):
         raise click.UsageError("add --send-back or --approve")
     if decision is not None:
         require_person("review work", hint="a person reviews it")
     client = require_daemon(workflow, os.environ, hint=_START)
     if decision is None:
-        ask = partial(client.review, reviewer=_reviewer(), since=since)
+        ask = partial(client.review, reviewer=_reviewer(), since=since, until=until)
         shown = resolve_issue(issue, ask, client.identifiers, partial(_without_branch, client))
         if as_json:
             options.print_json(shown)
@@ -165,6 +167,8 @@ def _view(shown: Review) -> Iterator[RenderableType]:
     yield Text("")
     for one in shown.commits:
         yield cell(f"{one.commit[:_SHORT]} {one.subject}")
+    for delivery in shown.deliveries if len(shown.deliveries) > 1 else ():
+        yield cell(f"delivered {delivery.at} by run {delivery.run_id}: {delivery.head}", "dim")
     files = table("FILE", "CHANGE", "+", "-", fold={"FILE"})
     for file in shown.files:
         name = file.path if file.old_path is None else f"{file.old_path} -> {file.path}"
@@ -181,6 +185,6 @@ def _view(shown: Review) -> Iterator[RenderableType]:
         yield arrow(f"merge it: {shown.command}")
 
 
-def _choice(option: str, choice: ReviewChoice) -> Iterator[RenderableType]:
+def _choice(option: str, choice: Choice) -> Iterator[RenderableType]:
     if not choice.allowed:
         yield cell(f"{option}: {choice.message}", "yellow")

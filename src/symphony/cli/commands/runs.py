@@ -10,14 +10,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.formatting import duration, parse_time, tokens
+from symphony.api.formatting import duration, outcome_words, parse_time, run_words, tokens
 from symphony.api.interface import RUN_OUTCOMES, RUN_SUMS, RunQuery
 from symphony.api.models import RunRow, Runs, RunSums
 from symphony.api.runs import runs_document, since_wall_ms
 from symphony.cli.formatting import cell, console_for, print_blocks, table
 from symphony.cli.journal import journal_to_read
 from symphony.cli.options import json_option, parse_age, print_json, workflow_option
-from symphony.domain import mask_credentials, plural
+from symphony.domain import mask_credentials, one_line, plural
 from symphony.journal.reader import open_reader
 from symphony.observability.redaction import masked
 
@@ -108,7 +108,8 @@ def runs(
 # --- a table of runs or of sums, and the sum of all ------------------------------------------------------
 
 _WIDE: Final = 100
-"""From this width on the model stands beside the agent; below, under it."""
+"""From this width on the model stands beside the agent, and a run's end has its reason."""
+_MAX_SENTENCE: Final = 120
 _OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "timed_out": "red"}
 _VERIFIED: Final = {
     "passed": ("yes", "green"),
@@ -146,7 +147,7 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
     verified = ("VERIFIED",) if any(row.verified for row in rows) else ()
     counts = ("TURNS", "TOKENS", "USD", "COMMITS", *files)
     columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", *verified, *counts, "AGENT")
-    shown = table(*columns, right={"TOOK", *_NUMBERS}, fold={"ISSUE", "AGENT"})
+    shown = table(*columns, right={"TOOK", *_NUMBERS}, fold={"ISSUE", "OUTCOME", "AGENT"})
     if not wide:
         shown.padding = (0, 1, 0, 0)
     for row in rows:
@@ -158,7 +159,10 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
             cell(row.issue_identifier),
             "-" if started is None else started.astimezone().strftime("%m-%d %H:%M"),
             duration(row.seconds),
-            cell(outcome, _OUTCOMES.get(outcome, "yellow")),
+            cell(
+                one_line(run_words(row), _MAX_SENTENCE) if wide else outcome_words(row.outcome),
+                _OUTCOMES.get(outcome, "yellow"),
+            ),
             *((cell(*_VERIFIED.get(row.verified or "", ("-", ""))),) if verified else ()),
             str(row.turn_count),
             tokens(row.tokens.total_tokens),

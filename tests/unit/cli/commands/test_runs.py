@@ -105,7 +105,7 @@ def test_eighty_columns_are_enough_and_text_of_others_stays_text() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
     assert "and 1 more" in text
-    for word in ("no_progress", "unpriced", "1.25+", "gpt-5.5", "claude", "4 runs"):
+    for word in ("without", "unpriced", "1.25+", "gpt-5.5", "claude", "4 runs"):
         assert word in text, word
 
 

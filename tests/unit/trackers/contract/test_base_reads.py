@@ -131,6 +131,16 @@ async def test_a_refresh_omits_what_is_gone_and_shows_what_a_list_shows(desk: De
     assert list(found) == await listed(desk)
 
 
+async def test_an_issue_is_found_by_its_identifier_in_any_state(desk: Desk) -> None:
+    wanted, other, outside = desk.put(1, state=desk.done), desk.put(2), desk.put_out_of_scope(3)
+    issue = await one(desk, wanted)
+    assert await desk.tracker.find_issue(issue.identifier) == issue
+    name = (await one(desk, other)).identifier
+    desk.remove(2)
+    for unknown in (name, outside, f"X{name}", "../../user", "NO-SUCH", "-", "", "é-1", "A-1/2"):
+        assert await desk.tracker.find_issue(unknown) is None, unknown
+
+
 async def test_a_refresh_shows_any_state(desk: Desk) -> None:
     assert (await one(desk, desk.put(1, state=desk.done))).state == desk.done
 

@@ -262,6 +262,32 @@
     else location.href = link.href; // which shows why
   });
 
+  // --- the daemon keeps what is typed until it is sent: see typed.py ---
+  const typing = new Map();
+  const keep = (field) => {
+    const body = new URLSearchParams({ csrf: field.form.elements.csrf.value, place: field.dataset.keep, text: field.value });
+    fetch(`${root}actions/keep-text`, { method: "POST", body, redirect: "error" }).catch(() => { /* it is still here */ });
+  };
+  document.addEventListener("input", ({ target }) => {
+    if (!target.dataset.keep) return;
+    clearTimeout(typing.get(target));
+    typing.set(target, setTimeout(keep, 500, target));
+  });
+  document.addEventListener("submit", () => { for (const timer of typing.values()) clearTimeout(timer); });
+  const restore = async () => {
+    const fields = [...document.querySelectorAll("[data-keep]")];
+    if (!fields.length) return;
+    let texts = {};
+    try { texts = await (await fetch(`${root}typed`, { cache: "no-store", redirect: "error" })).json(); } catch { return; }
+    for (const field of fields) {
+      const text = texts[field.dataset.keep];
+      if (!text || field.value !== field.defaultValue || text === field.value) continue;
+      field.value = text;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+  };
+  restore();
+
   // --- copying ---
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
@@ -279,7 +305,7 @@
 
   // --- the editor of skills: the server checks what is typed ---
   const form = document.querySelector("form[data-check]");
-  let checks = 0, typing = 0;
+  let checks = 0, pending = 0;
   const check = async () => {
     const number = ++checks;
     try {
@@ -288,7 +314,7 @@
       if (fresh && number === checks) Idiomorph.morph(document.getElementById("preview"), fresh, { morphStyle: "outerHTML" });
     } catch { /* saving checks, too */ }
   };
-  if (form) form.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(check, 300); });
+  if (form) form.addEventListener("input", () => { clearTimeout(pending); pending = setTimeout(check, 300); });
 
   // --- the keyboard ---
   // A key leads to what a page offers for it by data-key. Nothing is decided by a key alone: a link is

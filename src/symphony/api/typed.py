@@ -1,0 +1,92 @@
+"""What people type on pages and have not sent yet, so that neither a sign-out nor a restart loses it.
+
+A page sends what is typed as it is typed, and asks for it when it is opened. A browser gets its own texts and
+those of keys of the sign-in that are gone: signing out and the end of the daemon replace the key, and no
+browser of a former one can come back. The storage of the browser would not do, as it belongs to an address,
+and each key gives the pages another one, which no other program can take over (see `sign_in`).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from symphony.journal.model import CodecError, SettingRecord, decode, encode
+
+SETTING: Final = "typed:"
+"""How the names of the journal's values with texts begin; the place of the text follows."""
+MAX_CHARS: Final = 65_536
+MAX_PLACES: Final = 200
+MAX_BROWSERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedText:
+    """A text of one browser, and the sign-in that it was typed in."""
+
+    text: str
+    browser: str
+    sign_in: str
+    at_wall_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedAt:
+    """The texts of one place, the newest first."""
+
+    texts: tuple[TypedText, ...] = ()
+
+
+class TypedTexts:
+    """Keeps texts by place, such as `comment:SYM-7`; for the journal, too, once `begin` was called."""
+
+    def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._places: dict[str, TypedAt] = {}
+        self._record: Callable[[str, str | None], None] = lambda _, __: None
+
+    def begin(self, recovered: Mapping[str, str], record: Callable[[str, str | None], None]) -> None:
+        """Go on with the texts of the previous daemon; `record` leaves a value to the next one."""
+        self._record = record
+        for name, value in recovered.items():
+            if name.startswith(SETTING):
+                try:
+                    self._places.setdefault(name.removeprefix(SETTING), decode(value, TypedAt))
+                except CodecError:
+                    record(name, None)
+
+    def records(self) -> tuple[SettingRecord, ...]:
+        """All texts, for a journal that is recreated."""
+        return tuple(
+            SettingRecord(name=f"{SETTING}{place}", value=encode(at)) for place, at in self._places.items()
+        )
+
+    def of(self, browser: str, sign_in: str) -> dict[str, str]:
+        """The texts that a browser goes on with, by place."""
+        found = {place: next(_own(at, browser, sign_in), None) for place, at in self._places.items()}
+        return {place: one.text for place, one in found.items() if one is not None}
+
+    def keep(self, place: str, text: str, browser: str, sign_in: str) -> None:
+        """Keep a text in place of those that the browser would get there; an empty one keeps none."""
+        at = self._places.pop(place, TypedAt())
+        replaced = tuple(_own(at, browser, sign_in))
+        left = tuple(one for one in at.texts if one not in replaced)
+        if text:
+            now = TypedText(text=text, browser=browser, sign_in=sign_in, at_wall_ms=self._wall_ms())
+            left = (now, *left)[:MAX_BROWSERS]
+        elif not replaced and not left:
+            return
+        self._keep(place, replace(at, texts=left))
+
+    def _keep(self, place: str, at: TypedAt) -> None:
+        if at.texts:
+            self._places[place] = at
+        self._record(f"{SETTING}{place}", encode(at) if at.texts else None)
+        if len(self._places) > MAX_PLACES:
+            oldest = next(iter(self._places))
+            del self._places[oldest]
+            self._record(f"{SETTING}{oldest}", None)
+
+
+def _own(at: TypedAt, browser: str, sign_in: str) -> Iterator[TypedText]:
+    return (one for one in at.texts if one.browser == browser or one.sign_in != sign_in)

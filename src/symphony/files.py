@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +74,27 @@ def read_regular(path: Path, limit: int) -> bytes | None:
         return read_present(path, limit)
     except OSError:
         return None
+
+
+# --- what has changed ------------------------------------------------------------------------------------
+
+signature: Final = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+"""What differs in the `os.stat_result` of a file once it has changed, if it `has_settled` before."""
+
+_SECOND_NS: Final = 1_000_000_000
+_FINE_GRAIN_NS: Final = _SECOND_NS // 5
+_COARSE_GRAIN_NS: Final = 2 * _SECOND_NS
+
+
+def has_settled(info: os.stat_result, now_ns: int) -> bool:
+    """Whether any further change of a file will show in its metadata. No program can set the change time.
+
+    A second change in the same clock tick would leave the metadata as it was, so a file that changed a moment
+    ago has not settled: for a fifth of a second where the file system stores fractions of seconds (its ticks
+    are 10 ms at most), else for two seconds.
+    """
+    grain_ns = _FINE_GRAIN_NS if info.st_ctime_ns % _SECOND_NS else _COARSE_GRAIN_NS
+    return max(info.st_mtime_ns, info.st_ctime_ns) < now_ns - grain_ns
 
 
 # --- writing ---------------------------------------------------------------------------------------------
@@ -163,7 +185,7 @@ def claim_name(path: Path, made: Path) -> None:
 
 def is_draft(name: str) -> bool:
     """Whether a file of this name is an unfinished write."""
-    return _DRAFT.fullmatch(name) is not None
+    return name.startswith(DRAFT_PREFIX) and _DRAFT.fullmatch(name) is not None
 
 
 def sync_directory(directory: Path) -> None:

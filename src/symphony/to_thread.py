@@ -1,24 +1,31 @@
-"""`run_sync` of `anyio.to_thread`, which waits while the machine cannot start one more thread."""
+"""`run_sync` of `anyio.to_thread` with threads that stay, which waits while no more can be started."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final, TypeVar, TypeVarTuple
 
 import anyio
 import structlog
 from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import checkpoint_if_cancelled
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 _AGAIN_S: Final = 0.1
 _log = structlog.get_logger(__name__)
 
+# The threads of this process. The C library keeps memory for each thread, so those that are there are used
+# again and never end.
+_calls: Final[SimpleQueue[Callable[[], None]]] = SimpleQueue()
+_idle: Final[SimpleQueue[None]] = SimpleQueue()
+
 
 def share(threads: int) -> None:
-    """Let at most so many threads of this loop run `run_sync` at a time; further calls wait for their turn.
-
-    The C library keeps memory for each thread, and anyio's forty are more than a daemon needs.
-    """
+    """Let at most so many calls of this loop be in threads at a time; further calls wait for their turn."""
     to_thread.current_default_thread_limiter().total_tokens = threads
 
 
@@ -40,20 +47,60 @@ async def run_sync(
     Where processes are limited (`ulimit -u`, `TasksMax=`), threads are too. The daemon goes on when there is
     room again.
     """
-    begun = waits = False
+    loop, context = asyncio.get_running_loop(), copy_context()
+    done: asyncio.Future[_Result] = loop.create_future()
+    limiter = limiter or to_thread.current_default_thread_limiter()
 
-    def begin() -> _Result:
-        nonlocal begun
-        begun = True
-        return function(*arguments)
+    def finish(result: _Result | None, error: BaseException | None) -> None:
+        limiter.release_on_behalf_of(done)
+        if done.done():
+            return  # abandoned
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]  # what the function returned
+        else:
+            done.set_exception(error)
 
-    while True:
+    def call() -> None:
+        result, error = None, None
         try:
-            return await to_thread.run_sync(begin, abandon_on_cancel=abandon_on_cancel, limiter=limiter)
+            result = context.run(function, *arguments)
+        except BaseException as raised:  # noqa: BLE001 - it is raised where the call was made
+            error = raised
+        _idle.put(None)  # at once, so that the loop finds this thread and makes no other one
+        with suppress(RuntimeError):  # the loop was closed: the call was abandoned
+            loop.call_soon_threadsafe(finish, result, error)
+
+    await checkpoint_if_cancelled()
+    try:
+        limiter.acquire_on_behalf_of_nowait(done)
+    except anyio.WouldBlock:
+        await limiter.acquire_on_behalf_of(done)
+    try:
+        await _reserve_thread()
+    except BaseException:
+        limiter.release_on_behalf_of(done)
+        raise
+    _calls.put(call)
+    with anyio.CancelScope(shield=not abandon_on_cancel):
+        await done
+    return done.result()
+
+
+async def _reserve_thread() -> None:
+    """Return when there is a thread for one more call: one that is idle, or else a new one."""
+    waits = False
+    while True:
+        with suppress(Empty):
+            return _idle.get_nowait()
+        try:
+            return Thread(target=_work, name="symphony", daemon=True).start()
         except RuntimeError as error:
-            if begun:
-                raise
             if not waits:
                 _log.warning("thread_awaited", reason=str(error))
             waits = True
-        await anyio.sleep(_AGAIN_S)
+            await anyio.sleep(_AGAIN_S)
+
+
+def _work() -> None:
+    while True:
+        _calls.get()()

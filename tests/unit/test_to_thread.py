@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import threading
 from contextlib import suppress
-from threading import Barrier, BrokenBarrierError, get_ident
+from threading import Barrier, BrokenBarrierError, Event, get_ident
 
 import anyio
 import pytest
+from anyio import CapacityLimiter
 
 from harness.other_user import NOBODY, ordinary_python, search_path
 from symphony import to_thread
@@ -82,3 +84,36 @@ def test_a_thread_is_waited_for_where_there_is_no_room_for_one() -> None:
     )
     assert done.stdout.splitlines()[0] == "refused"
     assert done.stdout.splitlines()[-1] == "4"
+
+
+@pytest.mark.asyncio
+async def test_threads_are_used_again() -> None:
+    async def call(times: int) -> None:
+        for _ in range(times):
+            await to_thread.run_sync(int)
+
+    to_thread.share(3)
+    for _ in range(2):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(call, 5)
+    threads = sum(each.name == "symphony" for each in threading.enumerate())
+    async with anyio.create_task_group() as tasks:
+        for _ in range(200):
+            tasks.start_soon(call, 5)
+    assert sum(each.name == "symphony" for each in threading.enumerate()) == threads
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_abandoned_keeps_its_thread_and_its_place_until_it_ends() -> None:
+    hanging, limiter = Event(), CapacityLimiter(1)
+    with anyio.move_on_after(0.05) as scope:
+        await to_thread.run_sync(hanging.wait, 60, abandon_on_cancel=True, limiter=limiter)
+    assert scope.cancelled_caught
+    assert limiter.borrowed_tokens == 1
+    hanging.set()
+    assert await to_thread.run_sync(max, 1, 2, limiter=limiter) == 2
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await to_thread.run_sync(hanging.clear)
+    assert hanging.is_set(), "a call that is cancelled before it begins is not made"

@@ -460,11 +460,11 @@ class SkillComments:
             before = None
         named = skills.named_problems(found.problems, at_least=at_least)
         body = None if at_least is None else skills.comment_body(found.problems, at_least=at_least)
-        if body is None and before is None and at_least is None:
-            return
         revise = body is None
         if body is None:
-            named = () if before is None else before.named
+            if before is None:
+                return  # nothing was reported
+            named = before.named
             disabled = context.settings.agent.skills.disabled_skills
             body = skills.resolved_body(named, found, switched_off=disabled)
         wanted = SkillsComment(

@@ -97,7 +97,7 @@ from symphony.trackers.base import ToolProvider
 _RECHECK_S = 1.0
 _DIAGNOSIS_TIMEOUT_S = 5.0
 _LAST_ORPHAN_SWEEPS = 20
-_THREADS = 16
+_THREADS = 8
 _Mail = Event | ActionRequest | anyio.Event | None
 _Loop = Callable[[], Coroutine[Any, Any, None]]
 _log = structlog.get_logger(__name__)

@@ -696,17 +696,29 @@ DELETE FROM events WHERE id IN (
     SELECT id FROM events WHERE run_id IS NULL OR run_id NOT IN (SELECT run_id FROM runs) ORDER BY id LIMIT ?
 )
 """
+_UNCLAIMED = "issue_id NOT IN (SELECT issue_id FROM claims)"
+_WITHOUT_RESULT = "issue_id NOT IN (SELECT issue_id FROM results)"
+_OF_ISSUE = {
+    "comments": _UNCLAIMED,
+    "told_comments": _UNCLAIMED,
+    "skills_notes": _UNCLAIMED,
+    "pull_requests": f"NOT is_open AND {_WITHOUT_RESULT}",
+}
+"""What is kept for an issue until it is too old or its last run is forgotten, and the condition for that."""
+
 _AGED = (
-    "DELETE FROM comments WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
-    "DELETE FROM told_comments WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
-    "DELETE FROM skills_notes WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
-    (
-        "DELETE FROM pull_requests WHERE at_wall_ms < ? AND NOT is_open"
-        " AND issue_id NOT IN (SELECT issue_id FROM results)"
-    ),
-    "DELETE FROM spent WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
+    *(f"DELETE FROM {table} WHERE at_wall_ms < ? AND {over}" for table, over in _OF_ISSUE.items()),  # noqa: S608 - our names
+    f"DELETE FROM spent WHERE at_wall_ms < ? AND {_UNCLAIMED}",  # noqa: S608 - our names
     "DELETE FROM skill_runs WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",
     "DELETE FROM instruction_uses WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",
+)
+_FORGOTTEN = tuple(
+    f"DELETE FROM {table} WHERE issue_id = :issue AND {over} "  # noqa: S608 - our names
+    "AND NOT EXISTS (SELECT 1 FROM runs WHERE issue_id = :issue)"
+    for table, over in {
+        **_OF_ISSUE,
+        "events": f"run_id IS NULL AND {_UNCLAIMED} AND {_WITHOUT_RESULT}",
+    }.items()
 )
 _OF_RUN = ("events", "skill_runs", "instruction_uses", "runs")
 
@@ -779,11 +791,18 @@ def trim_steps(
 
 
 def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:
-    """Delete runs with everything that belongs to them; returns the number of their events."""
+    """Delete runs with everything that belongs to them, and to issues of which no run is left.
+
+    Returns the number of events.
+    """
     rows = [(run_id,) for run_id in run_ids]
+    marks = ", ".join("?" * len(run_ids))
+    of_runs = f"SELECT DISTINCT issue_id FROM runs WHERE run_id IN ({marks})"  # noqa: S608 - question marks
     with sqlite.transaction(connection):
+        issues = [{"issue": issue_id} for (issue_id,) in connection.execute(of_runs, run_ids)]
         dropped = [
             connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", rows).rowcount  # noqa: S608 - our names
             for table in _OF_RUN
         ]
-    return dropped[0]
+        forgotten = [connection.executemany(sql, issues).rowcount for sql in _FORGOTTEN]
+    return dropped[0] + forgotten[-1]

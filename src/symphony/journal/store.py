@@ -205,7 +205,7 @@ class Journal:
         self._present: Callable[[], Iterable[model.Record] | None] = lambda: None
         self._notices: deque[Failure] = deque(maxlen=_MAX_NOTICES)
         self._thread = anyio.CapacityLimiter(1)
-        self._writing = anyio.Lock()
+        self._writing = anyio.Lock(fast_acquire=True)
         self._has_records = anyio.Event()
         self._closed = False
         self._taken_away = anyio.Event()

@@ -8,7 +8,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -247,6 +247,7 @@ class WorkspaceFinder:
 
     settings: WorkspaceSettings
     workflow: Path | None = None
+    _records: ownership.RecordReader = field(default_factory=ownership.RecordReader)
 
     @cached_property
     def tenant_name(self) -> str | None:
@@ -280,7 +281,7 @@ class WorkspaceFinder:
             WorkspaceError: as `Tenant.key`.
         """
         key, tenant = key_of(identifier), self.tenant()
-        records = [one for one in ownership.read_records(layout) if tenant is None or tenant.owns(one)]
+        records = [one for one in self._records.read(layout) if tenant is None or tenant.owns(one)]
         usual = {key} if tenant is None else {key, ownership.with_digest(key, tenant.workflow)}
         for record in records:
             is_same = record.issue_id == issue_id if issue_id else record.identifier == identifier

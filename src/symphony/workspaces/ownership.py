@@ -18,7 +18,9 @@ Everything here blocks, so callers use a thread.
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,7 +31,7 @@ import structlog
 from msgspec import Struct
 
 from symphony.domain import DECODE_ERRORS, Blame, Category, branch_name
-from symphony.files import read_present, read_regular, write_atomic
+from symphony.files import has_settled, read_present, read_regular, signature, write_atomic
 from symphony.workspaces.files import is_directory, make_directory
 from symphony.workspaces.git import common_dir, read_ref, without_credentials
 from symphony.workspaces.layout import MAX_NAME_BYTES, Layout, check_key, record_name
@@ -107,11 +109,37 @@ def read_record(layout: Layout, key: str) -> StoredRecord | None:
 def read_records(layout: Layout) -> Iterator[StoredRecord]:
     """Every readable record, in order of file names; others are skipped with a warning."""
     for path in sorted(layout.records.glob("*.json")) if is_directory(layout.records) else ():
-        record = _decode_record(path)
-        if record is not None and layout.record(record.key) != path:
-            _log_skipped(path, f"it is about {record.key}")
-        elif record is not None:
+        if (record := _record_at(layout, path)) is not None:
             yield record
+
+
+class RecordReader:
+    """Reads all records again and again, and each file only after it changed. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, StoredRecord]] = {}
+
+    def read(self, layout: Layout) -> list[StoredRecord]:
+        """Every readable record, in no order; others are skipped with a warning."""
+        known, self._known = self._known, {}
+        found = []
+        with suppress(FileNotFoundError), os.scandir(layout.records) as entries:
+            for entry in entries:
+                if not entry.name.endswith(".json"):
+                    continue
+                with suppress(FileNotFoundError):
+                    info, now_ns = entry.stat(follow_symlinks=False), time.time_ns()
+                    before = known.get(entry.path)
+                    if before is not None and before[0] == signature(info):
+                        record: StoredRecord | None = before[1]
+                    else:
+                        record = _record_at(layout, Path(entry.path))
+                    if record is None:
+                        continue
+                    found.append(record)
+                    if has_settled(info, now_ns):
+                        self._known[entry.path] = signature(info), record
+        return found
 
 
 def write_record(layout: Layout, record: StoredRecord, *, new: bool = False) -> None:
@@ -128,6 +156,15 @@ def write_record(layout: Layout, record: StoredRecord, *, new: bool = False) -> 
         if _decode_record(path) is not None:
             raise
         write_atomic(path, data, mode=0o600, durable=True)  # the existing one is damaged
+
+
+def _record_at(layout: Layout, path: Path) -> StoredRecord | None:
+    """The record in a file; `None` if it is unreadable, or about another key than the file's name says."""
+    record = _decode_record(path)
+    if record is not None and layout.record(record.key) != path:
+        _log_skipped(path, f"it is about {record.key}")
+        return None
+    return record
 
 
 def _decode_record(path: Path) -> StoredRecord | None:

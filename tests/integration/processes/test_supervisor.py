@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -203,6 +204,45 @@ async def test_a_supervisor_that_is_stopped_fails_one_start_and_ends_no_command(
 
     assert [line["event"] for line in logs] == ["supervisor_replaced"]
     assert not (tmp_path / "too late").exists(), "a start that was given up must not happen later"
+
+
+@pytest.mark.asyncio
+async def test_a_supervisor_that_is_stopped_keeps_no_start_waiting_however_many_there_are() -> None:
+    supervisor, ended = _supervisor(answer_s=3), list[int | None]()
+
+    async def start() -> None:
+        try:
+            ended.append(await _end(await _start(supervisor, "true")))
+        except TimeoutError:
+            ended.append(None)
+
+    async with _running(supervisor) as before:
+        stopped = _parent(before, 2)
+        stopped.suspend()
+        await anyio.to_thread.run_sync(until, partial(_stopped, stopped), lambda: "it runs")
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(100):
+                    tasks.start_soon(start)
+        stopped.resume()
+        assert await _is_whole(before)
+    assert len(ended) == 100
+    assert set(ended) == {0, None}
+
+
+@pytest.mark.asyncio
+async def test_a_command_for_which_there_is_no_memory_fails_alone() -> None:
+    supervisor, large = _supervisor(), {f"V{number}": "x" * 100_000 for number in range(15)}
+    async with _running(supervisor) as before:
+        program = _parent(before, 2)
+        _, most = resource.prlimit(program.pid, resource.RLIMIT_AS)
+        resource.prlimit(program.pid, resource.RLIMIT_AS, (program.memory_info().vms + 3 * 2**20, most))
+        with pytest.raises(OSError, match="true") as failed:
+            await _start(supervisor, "true", env={**_ENV, **large})
+        assert failed.value.errno == errno.ENOMEM
+        assert await _end(await _start(supervisor, "true")) == 0
+        assert await _is_whole(before)
+        assert _parent(before, 2) == program
 
 
 @pytest.mark.asyncio

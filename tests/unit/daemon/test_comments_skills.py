@@ -105,7 +105,7 @@ async def test_the_gate_says_how_bad_it_must_be(
     await desk.report(await found(tmp_path, ODD), at_least=at_least)
     assert bool(desk.bodies) is named
     assert all("could not be loaded" not in body for body in desk.bodies), "a warning is called one"
-    assert bool(desk.tracker.asked) is (at_least is not None), "without a gate nothing is asked"
+    assert bool(desk.tracker.asked) is named, "what was never reported is not looked for"
 
 
 class TestWhatIsOver:
@@ -147,13 +147,17 @@ class TestWhatIsOver:
         assert "mended" not in body.lower()
         assert "No longer reported" in body
 
-    async def test_without_a_journal_nobody_claims_to_know_what_was_mended(self, tmp_path: Path) -> None:
+    async def test_without_a_journal_the_comment_stays_until_there_are_problems(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
         await desk.report(await found(tmp_path, BROKEN))
-        await Desk(tmp_path, desk.tracker).report(await found(tmp_path, GOOD))
+        successor = Desk(tmp_path, desk.tracker)
+        before = desk.bodies
+        await successor.report(await found(tmp_path, GOOD))
+        assert desk.bodies == before
+        await successor.report(await found(tmp_path, ODD), at_least=Severity.WARNING)
+        await successor.report(await found(tmp_path, GOOD))
         (body,) = desk.bodies
-        assert "x/SKILL.md" not in body
-        assert "mended" not in body.lower()
+        assert "are fixed" in body
 
     async def test_a_set_that_breaks_again_is_told_in_the_same_comment(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
@@ -162,7 +166,7 @@ class TestWhatIsOver:
         (body,) = desk.bodies
         assert "missing_front_matter" in body
 
-    async def test_without_an_earlier_comment_nothing_is_written_and_the_tracker_asked_once(
+    async def test_without_an_earlier_comment_nothing_is_written_and_the_tracker_not_asked(
         self, tmp_path: Path
     ) -> None:
         desk = Desk(tmp_path)
@@ -170,7 +174,7 @@ class TestWhatIsOver:
             await desk.report(await found(tmp_path, GOOD))
         await desk.successor(tmp_path).report(await found(tmp_path, GOOD))
         assert desk.bodies == []
-        assert desk.tracker.asked == [ISSUE.id]
+        assert desk.tracker.asked == []
 
     async def test_a_tracker_without_comments_is_not_told_that_nothing_is_wrong(self, tmp_path: Path) -> None:
         with capture_logs() as logs:

@@ -16,6 +16,7 @@ import anyio
 import msgspec
 import structlog
 from anyio import from_thread
+from anyio.lowlevel import current_token
 
 import symphony
 from symphony import to_thread
@@ -70,6 +71,7 @@ class WorkerProgram:
         self._decoder = frames.FrameDecoder()
         self._heard_s = 0.0
         self._thread = threading.get_ident()
+        self._loop = current_token()
         self._give, self._outgoing = anyio.create_memory_object_stream[frames.WorkerFrame](float("inf"))
         self._written = anyio.Event()
         self._worker: Worker | None = None
@@ -114,7 +116,7 @@ class WorkerProgram:
 
     def send_from_thread(self, frame: frames.WorkerFrame) -> None:
         """As `send`, from a thread that the event loop waits for."""
-        from_thread.run_sync(self.send, frame)
+        from_thread.run_sync(self.send, frame, token=self._loop)
 
     async def _carry_out(self, start: frames.Start, site: frames.Site) -> None:
         lease_s, self._heard_s = site.lease_ms / 1000, anyio.current_time()

@@ -77,7 +77,7 @@ class ProgressReporter:
     def on_delivered(self, delivery: Delivery) -> None:
         """The work of the run was counted, also where it could not be delivered."""
         self._stats.facts = with_work(self._stats.facts, delivery)
-        self.report_now()
+        self._set_due()
 
     def on_launched(self, pid: int) -> None:
         """The agent's process exists; `pid` is 0 for an agent that starts a process for each turn."""

@@ -48,7 +48,7 @@ from symphony.workspaces import Workspace, WorkspacePreview
 LOAD_DEADLINE_S = 2.0
 DIGEST_DEADLINE_S = 1.0
 _GRACE_S = 0.5  # for a loader that keeps its deadline, but not to the millisecond
-_THREADS = 4
+_THREADS = 2
 _LEVELS = {Severity.ERROR: logging.WARNING, Severity.WARNING: logging.DEBUG, Severity.INFO: logging.DEBUG}
 _thread_limiter = RunVar[CapacityLimiter]("symphony_skill_threads")
 _one_at_a_time = threading.Lock()

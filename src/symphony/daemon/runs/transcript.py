@@ -112,7 +112,7 @@ class RunTranscript:
         self._pending_chars = 0
         self._dropped = 0
         self._last_written = ""
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
         self._logged_problem: str | None = None
 
     def on_event(self, event: events.AgentEvent | Turn | Answered | CheckRun | ReviewerBegins) -> None:

@@ -430,7 +430,7 @@ class Worker:
                     await self._turn(session, what)
             finally:
                 await self._transcript.flush()
-            self._progress.report_now()
+            self._progress.flush()
             self._context.fault(FaultPoint.TURN_ENDED)
             if not await self._context.workspaces.exists(workspace):
                 raise SymphonyError(vanished_failure(workspace.path))

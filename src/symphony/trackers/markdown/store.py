@@ -1,8 +1,6 @@
 """Reads the board's folder: which issues there are, and what each file says now.
 
-A file is parsed again only if its metadata changed. A file that changed a moment ago is not remembered,
-because a second change in the same clock tick would leave the metadata as it was: for a fifth of a second
-where the file system stores fractions of seconds (its ticks are 10 ms at most), else for two seconds.
+A file is parsed again only if its metadata changed. A file that changed a moment ago is not remembered.
 
 A scan fails beyond 20,000 issue files or 256 MB, and never shows only a part.
 """
@@ -10,13 +8,12 @@ A scan fails beyond 20,000 issue files or 256 MB, and never shows only a part.
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 
 from symphony.domain import UnsafeKeyError, issues_named, workspace_key
-from symphony.files import is_draft
+from symphony.files import has_settled, is_draft, signature
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.document import Fields, MalformedError
@@ -25,12 +22,6 @@ from symphony.trackers.markdown.layout import BoardLayout
 
 MAX_FILES = 20_000
 MAX_TOTAL_BYTES = 268_435_456
-_SECOND_NS = 1_000_000_000
-_FINE_GRAIN_NS = _SECOND_NS // 5
-_COARSE_GRAIN_NS = 2 * _SECOND_NS
-
-_signature = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
-"""What differs once a file has changed."""
 
 
 def id_problem(stem: str) -> str | None:
@@ -88,6 +79,7 @@ class Store:
         self._layout = layout
         self._parsed: dict[str, tuple[object, Fields]] = {}
         self._files: Mapping[str, str] = {}
+        self._listed: tuple[Collection[str], BoardFiles] | None = None
         self.has_unfinished_writes = False
 
     def path(self, issue_id: str) -> Path:
@@ -105,20 +97,25 @@ class Store:
             finished = self._layout.finished(self.folder)
         except OSError as error:
             raise unreachable(self.folder, error) from error
-        by_id = self._layout.files(names)
+        settled = frozenset(name for name in names if not is_draft(name))
+        self.has_unfinished_writes = len(settled) < len(names)
+        if self._listed is not None and self._listed[0] == settled and self._listed[1].finished == finished:
+            return self._listed[1]  # sorting and folding the names of a large board takes long
+        by_id = self._layout.files(settled)
         found = {issue_id: by_id[issue_id] for issue_id in sorted(by_id)}
         if len(found) > MAX_FILES:
             raise refused(f"{self.folder} holds {len(found)} issues, more than {MAX_FILES}")
-        self.has_unfinished_writes = any(map(is_draft, names))
         self._files = found
         for deleted in [issue_id for issue_id in tuple(self._parsed) if issue_id not in found]:
             self._parsed.pop(deleted, None)
-        return BoardFiles(
+        listed = BoardFiles(
             files=found,
             twins=self._layout.twins(found),
             by_name={issue_id.casefold(): issue_id for issue_id in found},
             finished=finished,
         )
+        self._listed = settled, listed
+        return listed
 
     def scan(self, listing: BoardFiles, ids: Iterable[str]) -> Scan:
         """Read these ids; those that are not in the listing, or deleted since, are omitted.
@@ -135,15 +132,15 @@ class Store:
                 # Runs for each file at each poll, and is faster with a text than with a Path.
                 info = os.lstat(f"{self.folder}{os.sep}{listing.files[issue_id]}")
                 known = self._parsed.get(issue_id)
-                if known is not None and known[0] == _signature(info):
+                if known is not None and known[0] == signature(info):
                     scan.issues[issue_id] = known[1]
                     continue
                 started_ns = time.time_ns()
                 data = self.read(issue_id)
                 bytes_read += len(data)
                 scan.issues[issue_id] = fields = self.parse(issue_id, data)
-                if not stat.S_ISLNK(info.st_mode) and _has_settled(info, started_ns):
-                    self._parsed[issue_id] = (_signature(info), fields)
+                if not stat.S_ISLNK(info.st_mode) and has_settled(info, started_ns):
+                    self._parsed[issue_id] = (signature(info), fields)
             except FileNotFoundError:
                 continue
             except TrackerError as error:
@@ -185,9 +182,3 @@ class Store:
             return self._layout.parse(data, issue_id)
         except MalformedError as error:
             raise malformed(self.path(issue_id), error.line, error.message, issue_id=issue_id) from error
-
-
-def _has_settled(info: os.stat_result, now_ns: int) -> bool:
-    """Whether any further change will show. No program can set the change time."""
-    grain_ns = _FINE_GRAIN_NS if info.st_ctime_ns % _SECOND_NS else _COARSE_GRAIN_NS
-    return max(info.st_mtime_ns, info.st_ctime_ns) < now_ns - grain_ns

@@ -228,6 +228,7 @@ async def test_the_work_on_the_branch_is_reported_when_it_was_counted() -> None:
     desk = Desk()
     files = (FileChange(path="a", insertions=1, deletions=0), FileChange(path="b", insertions=0, deletions=2))
     desk.reporter.on_delivered(Delivery(branch="b", head="h", commits=3, changes=ChangedFiles(files=files)))
+    desk.reporter.flush()
     assert (desk.last.facts.commits, desk.last.facts.files_changed) == (3, 2)
 
 

@@ -178,7 +178,8 @@ def test_bounds_are_told_and_never_cut_silently(
     with pytest.raises(TrackerError, match="bytes of issues"):
         board.all()
     monkeypatch.setattr(store_module, "MAX_FILES", 1)
-    with pytest.raises(TrackerError, match="holds 2 issues"):
+    write("SYM-3")
+    with pytest.raises(TrackerError, match="holds 3 issues"):
         board.all()
 
 
@@ -186,7 +187,7 @@ def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(
     board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("SYM-1")
-    monkeypatch.setattr(store_module, "_FINE_GRAIN_NS", -(10**12))
+    monkeypatch.setattr("symphony.files._FINE_GRAIN_NS", -(10**12))
     assert board.find("SYM-1").state == "Todo"
     with monkeypatch.context() as patch:
         patch.setattr(files, "read", lambda *_, **__: pytest.fail("read again"))

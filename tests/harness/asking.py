@@ -61,7 +61,7 @@ from symphony.api.models import (
 from symphony.api.runs import runs_document
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.api.skill_outcomes import skill_outcomes
-from symphony.domain import ALL_ISSUES, Selection, SymphonyError
+from symphony.domain import ALL_ISSUES, FileChange, Selection, SymphonyError
 from symphony.journal.jobs import Job
 from symphony.journal.model import RunRecord
 from symphony.journal.skill_outcomes import VersionOutcomes
@@ -69,7 +69,6 @@ from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
 from symphony.problem import Problem, Severity
-from symphony.workspaces import FileChange
 
 __all__ = [
     "BEARER",

@@ -21,7 +21,7 @@ from symphony import to_thread
 from symphony.api import models
 from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
-from symphony.domain import ALL_ISSUES, Selection, Tokens
+from symphony.domain import ALL_ISSUES, Selection, Tokens, WorkSize
 from symphony.journal.transcripts import (
     CommandEntry,
     EditedFile,
@@ -183,19 +183,19 @@ READY = models.ReadyRow(
     issue_url="https://tracker.example/WEB-118",
     title="Export reports as CSV",
     state="In Review",
-    branch="symphony/WEB-118",
-    commits=3,
-    files_changed=7,
-    insertions=214,
-    deletions=38,
+    delivered=models.ReadyBranch(
+        branch="symphony/WEB-118",
+        head="5d1c" * 10,
+        work=WorkSize(commits=3, files_changed=7, insertions=214, deletions=38),
+        push="pushed",
+        push_failure=None,
+        branch_failure=None,
+    ),
     turns=4,
     tokens=Tokens(total_tokens=486_000),
     cost_usd=2.14,
     summary="Reports can be downloaded as CSV; the export streams, so that large reports need no memory.",
     pull_request_url="https://forge.example/web/pulls/418",
-    push="pushed",
-    push_failure=None,
-    branch_failure=None,
     look=("symphony diff WEB-118", "git diff main...symphony/WEB-118"),
     ended_at=ago(minutes=42),
     pull_request=models.PullRequest(
@@ -427,6 +427,7 @@ def past_run(
     commits: int = 0,
 ) -> models.PastRun:
     return models.PastRun(
+        work=WorkSize(commits=commits),
         run_id=f"run-131-{number}",
         attempt=None if number == 1 else number - 1,
         agent="codex",
@@ -436,7 +437,6 @@ def past_run(
         reason=reason,
         turn_count=2,
         tokens=Tokens(280_000, 38_200, 318_200),
-        commits=commits,
         branch="symphony/WEB-131",
         model="gpt-5.2-codex",
         cost_usd=cost,

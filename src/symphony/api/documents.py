@@ -26,6 +26,7 @@ from symphony.domain import (
     NO_COST,
     CheckRun,
     Cost,
+    DeliveredBranch,
     Failure,
     Issue,
     ReviewerVerdict,
@@ -209,7 +210,11 @@ def state_document(
         waiting=tuple(view.waiting(*waits[place], position=place + 1) for place in listed),
         waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
         waiting_left_out=len(chosen) - len(listed),
-        ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
+        ready=tuple(
+            view.result(one, one.delivered)
+            for one in reversed(ready)
+            if one.delivered is not None and only.includes(one.issue, "ready")
+        ),
         failed_pushes=tuple(
             push for result in unpushed_results(state) for push in view.failed_pushes(result)
         ),
@@ -547,18 +552,16 @@ class _View:
             return self.issue(known, "ended")
         return None
 
-    def result(self, result: IssueResult) -> models.ReadyRow:
-        """The result of an issue, as a row of `ready`."""
-        issue, delivered = result.issue, result.delivered
-        look: tuple[str, ...] = ()
-        if delivered is not None:
-            look = review_commands(
-                issue.identifier,
-                delivered.branch,
-                self.workspace,
-                pushed=delivered.pushed,
-                placed=delivered.branch_failure is None,
-            )
+    def result(self, result: IssueResult, delivered: DeliveredBranch) -> models.ReadyRow:
+        """The result of an issue with delivered work, as a row of `ready`."""
+        issue = result.issue
+        look = review_commands(
+            issue.identifier,
+            delivered.branch,
+            self.workspace,
+            pushed=delivered.pushed,
+            placed=delivered.branch_failure is None,
+        )
         pull = self.pull_requests.get(issue.id)
         if pull is not None and pull.code == "merged":  # the branch may be deleted
             look = look[:1]
@@ -568,18 +571,16 @@ class _View:
             issue_url=issue.url,
             title=issue.title,
             state=issue.state,
-            branch=delivered.branch if delivered else None,
-            commits=delivered.commits if delivered else 0,
-            files_changed=delivered.files_changed if delivered else 0,
-            insertions=delivered.insertions if delivered else 0,
-            deletions=delivered.deletions if delivered else 0,
+            delivered=models.ReadyBranch.of(
+                delivered,
+                push=_push(delivered, is_pushing=result.pushing_since_ms is not None),
+                push_failure=_failure(delivered.push_failure),
+                branch_failure=_failure(delivered.branch_failure),
+            ),
             turns=result.turns,
             **structs.asdict(result.usage.rounded()),
             summary=result.summary,
             pull_request_url=None if pull is None or pull.pull is None else pull.pull.url,
-            push=_push(result),
-            push_failure=_failure(delivered.push_failure) if delivered else None,
-            branch_failure=_failure(delivered.branch_failure) if delivered else None,
             look=look,
             ended_at=self._moment(result.ended_ms),
             pull_request=None if pull is None else pull_request_document(pull),
@@ -632,11 +633,10 @@ class _View:
         if not self.runs and result is not None:  # without a journal
             past = [result.usage]
         cost = reduce(Cost.plus, past, NO_COST.plus(run.report.facts) if run else NO_COST)
-        if result is not None and result.delivered is None:
-            result = None
+        delivered = None if result is None else result.delivered
         branch = report.facts.branch if report else None
-        if branch is None and result is not None and result.delivered is not None:
-            branch = result.delivered.branch
+        if branch is None and delivered is not None:
+            branch = delivered.branch
         return models.Issue(
             generated_at=utc_text(self.now),
             issue_id=issue.id,
@@ -664,7 +664,7 @@ class _View:
             waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message))
             if reason
             else None,
-            result=None if result is None else self.result(result),
+            result=None if result is None or delivered is None else self.result(result, delivered),
             runs=tuple(past_run(record) for record in self.runs[:_SHOWN_RUNS]),
             **structs.asdict(cost.rounded()),
             logs=models.Logs(codex_session_logs=_session_logs(run)),
@@ -831,12 +831,9 @@ def _reviewer(verdict: ReviewerVerdict) -> models.VerifiedReviewer:
     )
 
 
-def _push(result: IssueResult) -> str | None:
+def _push(delivered: DeliveredBranch, *, is_pushing: bool) -> str | None:
     """Whether `origin` has the branch; `None` if it need not be pushed."""
-    delivered = result.delivered
-    if delivered is None:
-        return None
-    if delivered.to_push and result.pushing_since_ms is not None:
+    if delivered.to_push and is_pushing:
         return "pushing"
     if delivered.push_failure is not None:
         return "failed"

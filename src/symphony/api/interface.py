@@ -10,7 +10,7 @@ from symphony.library.store import Library
 from symphony.scheduler import ReasonCode
 
 if TYPE_CHECKING:  # the command line reads this module, and need not load the settings and git
-    from symphony.workspaces import FileChange
+    from symphony.domain import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
 """The codes by which issues can be selected. Issues that are `ready` wait for a review."""

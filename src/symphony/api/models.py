@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from symphony.domain import MAX_COUNT, Count, RunFacts, Tokens, Usage
+from symphony.domain import MAX_COUNT, Count, Delivered, RunFacts, Tokens, Usage
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
 
@@ -639,6 +639,17 @@ class Verified(Document, frozen=True, kw_only=True):
     ] = None
 
 
+class ReadyBranch(Delivered, Document, frozen=True, kw_only=True):
+    """Delivered work, and whether it is where it should be."""
+
+    push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
+    push_failure: Annotated[Failure | None, _is("Of the last push.")]
+    branch_failure: Annotated[
+        Failure | None,
+        _is("Why the local repository of workspace.repo does not have the branch as delivered."),
+    ]
+
+
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     """Work that is ready for review: its issue has left the active states with delivered commits."""
 
@@ -647,20 +658,10 @@ class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     issue_url: str | None
     title: Title
     state: TrackerState
-    branch: Annotated[str | None, _is("Where the work is.")]
-    commits: Annotated[Count, _is("Commits that only this branch has.")]
-    files_changed: Count
-    insertions: Annotated[Count, _is("Lines added.")]
-    deletions: Annotated[Count, _is("Lines removed.")]
+    delivered: ReadyBranch
     turns: Annotated[Count, _is("Of all runs of the issue.")]
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     pull_request_url: Annotated[str | None, _is("Null if the daemon knows of none.")]
-    push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
-    push_failure: Annotated[Failure | None, _is("Of the last push.")]
-    branch_failure: Annotated[
-        Failure | None,
-        _is("Why the local repository of workspace.repo does not have the branch as delivered."),
-    ]
     look: Annotated[
         tuple[str, ...], _is("Commands that show the work, or bring it into a clone; the simplest first.")
     ]
@@ -1686,7 +1687,7 @@ class Health(Document, frozen=True, kw_only=True):
     status: Annotated[str, Meta(extra_json_schema={"const": "ok"})] = "ok"
 
 
-class Delivered(Document, frozen=True, kw_only=True):
+class WebhookAnswer(Document, frozen=True, kw_only=True):
     """The answer to a webhook."""
 
     status: Annotated[str, _is("accepted, duplicate, ignored or handshake.")]

@@ -33,7 +33,7 @@ from symphony.api.models import (
     State,
     Verified,
 )
-from symphony.domain import Count, RunFacts
+from symphony.domain import Count, FileChange, RunFacts, WorkSize
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
 
@@ -267,25 +267,14 @@ class Cleaned(ClosedDocument, frozen=True, kw_only=True):
     bytes: Annotated[Count, _is("Of what was, or would be, removed.")]
 
 
-class ChangedFile(ClosedDocument, frozen=True, kw_only=True):
-    """One file."""
-
-    path: Annotated[str, _is("The new one of a renamed file.")]
-    insertions: Annotated[Count, _is("Lines; 0 for a binary file.")]
-    deletions: Count
-
-
 class BranchDiff(ClosedDocument, frozen=True, kw_only=True):
     """`symphony diff --json`."""
 
     issue_identifier: str
     branch: Annotated[str, Meta(extra_json_schema={"pattern": "^symphony/"})]
     base: Annotated[str, _is("The branch that it is compared with, from where both were one.")]
-    commits: Annotated[Positive, _is("Commits that the base does not have.")]
-    files_changed: Count
-    insertions: Count
-    deletions: Count
-    files: tuple[ChangedFile, ...]
+    work: WorkSize
+    files: tuple[FileChange, ...]
 
 
 Command = Annotated[

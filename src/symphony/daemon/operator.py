@@ -61,6 +61,7 @@ from symphony.daemon.tasks import TaskReader
 from symphony.domain import (
     ALL_ISSUES,
     Blocker,
+    FileChange,
     Issue,
     Redaction,
     Selection,
@@ -94,7 +95,7 @@ from symphony.scheduler import (
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import CommentCapability, MovingCapability, creation_problem, unique
-from symphony.workspaces import NUMSTAT, FileChange, parse_numstat
+from symphony.workspaces import NUMSTAT, parse_numstat
 
 _DIAGNOSIS_MS: Final = 60_000
 ACTION_TIMEOUT_S: Final = 10.0
@@ -420,7 +421,7 @@ class ServiceOperator(Observer):
                     if patch is not None:
                         files = tuple(
                             replace(file, path=context.redaction.text(file.path))
-                            for file in parse_numstat(patch.content).files
+                            for file in parse_numstat(patch.content)
                         )
                 self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files
         return files

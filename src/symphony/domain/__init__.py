@@ -5,6 +5,11 @@ from symphony.domain.credentials import CREDENTIALS_BY_SERVICE as CREDENTIALS_BY
 from symphony.domain.cron import cron_problem as cron_problem
 from symphony.domain.cron import moment as moment
 from symphony.domain.cron import next_due_ms as next_due_ms
+from symphony.domain.delivered import NO_WORK as NO_WORK
+from symphony.domain.delivered import Delivered as Delivered
+from symphony.domain.delivered import DeliveredBranch as DeliveredBranch
+from symphony.domain.delivered import FileChange as FileChange
+from symphony.domain.delivered import WorkSize as WorkSize
 from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
 from symphony.domain.failures import Blame as Blame
 from symphony.domain.failures import Category as Category

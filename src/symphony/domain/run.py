@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from symphony.domain.delivered import NO_WORK, WorkSize
 from symphony.domain.usage import NO_TOKENS, Count, Tokens, Usage
 
 
@@ -26,12 +27,7 @@ class RunFacts(Usage, frozen=True, kw_only=True):
         None
     )
     branch: str | None = None
-    commits: Annotated[
-        Count, Meta(description="Commits of the branch against its base, counted at the end of the run.")
-    ] = 0
-    files_changed: Annotated[
-        Count, Meta(description="Files that these commits touch against the base of the branch.")
-    ] = 0
+    work: Annotated[WorkSize, Meta(description="Of the branch, measured at the end of the run.")] = NO_WORK
     reviewer_tokens: Annotated[
         Tokens, Meta(description="The part of the tokens that the agent of verify.reviewer used.")
     ] = NO_TOKENS

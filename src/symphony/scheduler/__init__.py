@@ -47,7 +47,6 @@ from symphony.scheduler.messages import CleanWorkspace as CleanWorkspace
 from symphony.scheduler.messages import Command as Command
 from symphony.scheduler.messages import ContinueRun as ContinueRun
 from symphony.scheduler.messages import DayBegan as DayBegan
-from symphony.scheduler.messages import DeliveredBranch as DeliveredBranch
 from symphony.scheduler.messages import DrainAsked as DrainAsked
 from symphony.scheduler.messages import Event as Event
 from symphony.scheduler.messages import Exit as Exit
@@ -76,7 +75,6 @@ from symphony.scheduler.messages import PushBranch as PushBranch
 from symphony.scheduler.messages import Pushed as Pushed
 from symphony.scheduler.messages import ReadAnswers as ReadAnswers
 from symphony.scheduler.messages import Recovered as Recovered
-from symphony.scheduler.messages import RecoveredClaim as RecoveredClaim
 from symphony.scheduler.messages import Refreshed as Refreshed
 from symphony.scheduler.messages import RefreshFailed as RefreshFailed
 from symphony.scheduler.messages import RefreshIssues as RefreshIssues
@@ -96,6 +94,7 @@ from symphony.scheduler.messages import StartRun as StartRun
 from symphony.scheduler.messages import StopAsked as StopAsked
 from symphony.scheduler.messages import StopReason as StopReason
 from symphony.scheduler.messages import StopRun as StopRun
+from symphony.scheduler.messages import StoredClaim as StoredClaim
 from symphony.scheduler.messages import Thread as Thread
 from symphony.scheduler.messages import Timer as Timer
 from symphony.scheduler.messages import TimerFired as TimerFired

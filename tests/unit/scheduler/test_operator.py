@@ -25,7 +25,6 @@ from symphony.scheduler import (
     PostComment,
     ReasonCode,
     Recovered,
-    RecoveredClaim,
     Resume,
     ResumeReason,
     RunEnded,
@@ -35,6 +34,7 @@ from symphony.scheduler import (
     StartRun,
     StopReason,
     StopRun,
+    StoredClaim,
     Thread,
     WakeAsked,
     already_done,
@@ -318,7 +318,7 @@ def test_a_stop_wins_over_a_question_that_crosses_it() -> None:
 def test_only_a_move_after_the_stop_ends_it_over_a_restart(expected: set[str], *, has_baseline: bool) -> None:
     story = Story(make_issue(state="In Progress"), poll_interval_ms=FAR)
     issue = make_issue(state="Todo")
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=issue,
         kind=ClaimKind.BLOCKED,
         failure=stopped_by_operator(issue),

@@ -90,18 +90,18 @@ def _feedback(feedback: models.Feedback) -> str:
 
 def _branch_line(issue: models.Issue) -> str | None:
     """The branch, and why it is not where it should be; also an earlier one of a removed workspace."""
-    branch, result = issue.workspace.branch, issue.result
-    if branch is None or result is None or result.branch is None:
+    branch, delivered = issue.workspace.branch, issue.result.delivered if issue.result else None
+    if branch is None or delivered is None:
         return branch
-    if branch != result.branch:
-        return f"{branch}; earlier work is on {result.branch}"
+    if branch != delivered.branch:
+        return f"{branch}; earlier work is on {delivered.branch}"
     parts = [branch]
-    if result.branch_failure is not None:
-        parts.append(f"not in the repository ({result.branch_failure.message})")
-    if result.push in {"pushing", "waiting"}:
-        parts.append("being pushed to origin" if result.push == "pushing" else "not pushed yet")
-    if result.push_failure is not None:
-        parts.append(f"not pushed ({result.push_failure.message})")
+    if delivered.branch_failure is not None:
+        parts.append(f"not in the repository ({delivered.branch_failure.message})")
+    if delivered.push in {"pushing", "waiting"}:
+        parts.append("being pushed to origin" if delivered.push == "pushing" else "not pushed yet")
+    if delivered.push_failure is not None:
+        parts.append(f"not pushed ({delivered.push_failure.message})")
     return ", ".join(parts)
 
 

@@ -24,7 +24,6 @@ from symphony.api.models import Instructions, Skills, SyncedSkills
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
 from symphony.daemon.runs.artifacts import MAX_FILE_BYTES, MAX_FILES
-from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
 from symphony.domain import (
     MAX_CHECK_OUTPUT_CHARS,
@@ -34,8 +33,10 @@ from symphony.domain import (
     MAX_REMARK_PATH_CHARS,
     MAX_REVIEWER_REMARKS,
     NO_TOKENS,
+    NO_WORK,
     Blame,
     Category,
+    DeliveredBranch,
     Failure,
     Redaction,
     ReviewerVerdict,
@@ -49,7 +50,6 @@ from symphony.scheduler import (
     MAX_AGENT_LIMIT_MS,
     WAITING_FOR_SLOT,
     ContinueRun,
-    DeliveredBranch,
     FinishRun,
     Outcome,
     OutcomeKind,
@@ -57,7 +57,7 @@ from symphony.scheduler import (
     RunStage,
     StartRun,
 )
-from symphony.workspaces import MAX_CHANGED, Delivery
+from symphony.workspaces import MAX_CHANGED
 
 MAX_NODES: Final = 100_000
 """The most values in one frame."""
@@ -299,7 +299,8 @@ class HostReports:
         cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))
         self._turn_begun = self._turn_begun or facts.turn_count >= self._turn
         facts = structs.replace(
-            with_work(facts, Delivery(branch=None, head=None)),  # counted here, once the branch is fetched
+            facts,
+            work=NO_WORK,  # it is measured here, once the branch is fetched
             workspace_path=None if facts.workspace_path is None else self._workspace,
             branch=None if facts.workspace_path is None else self._branch,
             session_id=self._id(facts.session_id, 2 * MAX_ID_CHARS),

@@ -30,7 +30,7 @@ _LEAST_BYTES: Final = 512  # one page of the smallest size (https://www.sqlite.o
 _PRIMARY_CODE: Final = 0xFF
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _TEMPORARY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
-_LOCKED: Final = ("another process keeps it locked", "end the program that holds the file open")
+_LOCKED: Final = ("another process keeps it locked", "end the program that has the file open")
 _FULL: Final = ("the disk is full", "make room on the disk")
 _NOT_WRITABLE: Final = (
     "it cannot be written",

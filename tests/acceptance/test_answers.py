@@ -150,7 +150,7 @@ def test_a_huge_answer_is_cut_and_one_that_cannot_be_read_loses_nothing(board: P
         (folder / "huge.md").write_text("---\nauthor: ann\n---\n" + "Blue\n" * 200_000)
         told = heard(board, daemon)
         assert told.startswith("Blue\nBlue\n")
-        assert told.endswith("(cut: the rest stands on the issue)")
+        assert told.endswith("(cut: the rest is on the issue)")
         assert len(told) < 33_000
         goes_on(board, daemon)
 

@@ -128,7 +128,7 @@ def test_a_journal_that_is_removed_ends_its_daemon_and_the_next_start_begins_a_n
         )
         daemon.wait_for("journal_degraded")
         assert daemon.end() == 1
-        assert "was taken away while the daemon was running" in daemon.log.read_text()
+        assert "was removed while the daemon was running" in daemon.log.read_text()
     assert not list(project.state_dir.glob("journal.db*"))
     project.once()
     assert project.state("SYM-2") == "Done"

@@ -179,7 +179,7 @@ def test_a_pause_is_shown_wherever_people_look_and_ends_when_they_say(board: Pro
         row = becomes(board, daemon, "SYM-1", "waiting")
         assert row["reason"]["code"] == "paused"
         shown = told(board, "status")
-        assert "Paused: nothing new starts, what runs goes on.\n  → symphony resume\n" in shown
+        assert "Paused: nothing new starts, and running sessions continue.\n  → symphony resume\n" in shown
         assert "0 of 1.0M today" in shown
         assert "symphony resume" in told(board, "explain", "SYM-1")
         assert told(board, "resume") == "Issues are started again.\n"

@@ -126,12 +126,12 @@ def test_people_read_it(board: Project) -> None:
         )
         assert told(board, "refresh") in {
             "The tracker is polled now.\n",
-            "A poll is under way or due already; this refresh goes with it.\n",
+            "A poll is running or due already; this refresh joins it.\n",
         }
         assert document(board, "refresh")["queued"] is True
     killed = told(board, "status")
     assert killed.startswith("No daemon is running for WORKFLOW.md.\nThe last daemon (pid ")
-    assert "did not end in order; the next `symphony run`" in killed
+    assert "had no normal end; the next `symphony run`" in killed
     assert "hint: start one: symphony run" in told(board, "refresh", code=5)
 
 

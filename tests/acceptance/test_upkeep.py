@@ -58,7 +58,7 @@ def test_the_doctor_finds_no_error_before_beside_and_after_a_daemon(board: Proje
     with board.daemon() as daemon:
         settled(daemon)
         found = {check["name"]: check for check in document(board, "doctor")["checks"]}
-        assert found["lock"]["message"] == f"a daemon (pid {daemon.process.pid}) holds it, and answers"
+        assert found["lock"]["message"] == f"a daemon (pid {daemon.process.pid}) has it, and answers"
         daemon.kill_with_subreapers()
         daemon.end()
     after = {check["name"]: check for check in document(board, "doctor")["checks"]}
@@ -157,6 +157,6 @@ def test_what_happened_is_told_with_and_without_the_daemon(board: Project) -> No
         daemon.end()
         rest, _ = following.communicate(timeout=60)
         assert following.returncode == 0
-        assert "succeeded after" in first + rest or "stopped: the issue is over" in first + rest
+        assert "succeeded after" in first + rest or "stopped: the issue is closed" in first + rest
     assert told(board, "logs", "SYM-1") == live
     assert "no stderr" in board.symphony("logs", "SYM-1", "--stderr").stderr

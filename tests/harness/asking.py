@@ -213,7 +213,7 @@ class FakeOperator:
             title=found.title,
             state=found.state,
             gone=False,
-            description="What is to be done.",
+            description="What to do.",
             description_cut=False,
             labels=("backend",),
             priority=2,

@@ -43,7 +43,7 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
         failed_poll = document.health.poll_failure
         yield from _failures(document.health)
     if document.paused:
-        text = "Paused: nothing new starts, what runs goes on."
+        text = "Paused: nothing new starts, and running sessions continue."
         yield Condition(tone="warn", text=text, hint="symphony resume")
     if isinstance(document, models.State):
         yield from _limited_agents(document)
@@ -128,7 +128,7 @@ def placed(where: str | None, message: str) -> str:
 
 
 def _failures(health: models.DaemonHealth) -> Iterator[Condition]:
-    invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds"
+    invalid = "WORKFLOW.md cannot be used. Nothing new starts, and the last good settings stay"
     silent = "The tracker did not answer the last poll"
     for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
         if failure is not None:

@@ -23,30 +23,30 @@ _NO_DAEMON: Final = "Nothing before a daemon runs."
 _START_DAEMON: Final = "start a daemon: symphony run"
 _CHANGE_ISSUE: Final = "change its state, labels, title or description"
 _MOVE_ISSUE: Final = "move it to an active state to have it worked on"
-_PAUSED: Final = ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume")
+_PAUSED: Final = ("It starts when the daemon is resumed. Running sessions continue.", "run: symphony resume")
 NEXT_AND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "incomplete": (_NEXT_POLL, "complete the issue in the tracker"),
     "terminal": (_NOTHING, _MOVE_ISSUE),
     "inactive": (_NOTHING, _MOVE_ISSUE),
-    "not_dispatchable": (_NEXT_POLL, "settle what it waits for, in the tracker"),
+    "not_dispatchable": (_NEXT_POLL, "resolve in the tracker what it waits for"),
     "label_missing": (_NEXT_POLL, "add the label, or change tracker.required_labels"),
-    "running": ("The run goes on.", None),
-    "retrying": ("The next attempt begins when its wait is over.", None),
+    "running": ("The run continues.", None),
+    "retrying": ("The next attempt begins after the wait.", None),
     "blocked": (_NOTHING, _CHANGE_ISSUE),
     "blocker_running": ("It starts once that run has ended and delivered its work.", None),
     "same_identifier": (
-        "It starts once the other one is over; the two share a workspace.",
-        "give one of them another identifier",
+        "It starts when the other one has ended: the two share a workspace.",
+        "change the identifier of one of them",
     ),
     "draining": ("The daemon ends; the next one takes the issue up.", "start the daemon again: symphony run"),
     "workflow_invalid": (
-        "It starts once WORKFLOW.md is usable again; what runs goes on.",
+        "It starts when WORKFLOW.md is usable again. Running sessions continue.",
         "correct WORKFLOW.md; the daemon reads it within a second",
     ),
     "paused": _PAUSED,
     "day_budget": ("It starts when the next day (UTC) begins.", "raise agent.budget.max_tokens_per_day"),
     "agent_limited": (
-        "It starts when the agent's limit or outage ends, or when another agent may take its place.",
+        "It starts when the agent's limit or outage ends, or when a fallback is available.",
         "name a fallback (agent.fallback), or buy credit and run: symphony retry",
     ),
     "no_slot": (
@@ -156,7 +156,7 @@ def _explain_retry(issue: models.Issue, retry: models.Retry, when: Callable[[str
         answer = sentence(f"It waits for attempt {attempt_of(retry)}, after: {error}")
         follows = f"That attempt begins {due}, if there is a slot ({retry.due_at})."
     else:
-        answer = "It goes on, if it is still active."
+        answer = "It continues if the issue is still active."
         follows = f"It is looked at once more {due} ({retry.due_at})."
     follows, advice = _PAUSED if issue.paused else (follows, None)
     return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=advice)
@@ -189,7 +189,7 @@ def _explain_result(issue: models.Issue) -> Explanation:
         return Explanation(
             running=False,
             code=issue.status,
-            answer=sentence(f"{where}, and no branch of it is remembered"),
+            answer=sentence(f"{where}, and its branch is not known"),
             since=None,
             next=_NOTHING,
             advice=_MOVE_ISSUE,

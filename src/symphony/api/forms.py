@@ -346,7 +346,7 @@ def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *,
     The form there sends it again, if the browser is below the path of the pages: it is signed in by then, or
     it sends the CSRF value of its new sign-in.
     """
-    blocks = ["<p>This browser was signed in anew since you opened the page. Send it again.</p>"]
+    blocks = ["<p>This browser has a new sign-in since you opened the page. Send it again.</p>"]
     if error.code == "unauthorized":
         blocks = [
             "<p>This browser is not signed in any more.</p>",

@@ -324,7 +324,7 @@ class Operator(Protocol):
         ...
 
     async def outbox(self) -> models.Outbox:
-        """What the daemon owes to the outside, and what it gave up.
+        """Writes that have not arrived yet, and those that the daemon gave up.
 
         Raises:
             UnavailableError: as `state`.

@@ -322,9 +322,9 @@ def _assign(library: LibraryInUse, edit: models.LibraryAssign) -> str:
     whose = target if kind is TargetKind.ISSUE else f"the agent {target}"
     if edit.skills is None:
         dropped = library.store.unassign(kind, target)
-        return f"{whose} has no assignment any more" if dropped else f"{whose} had no assignment"
+        return f"{whose} has no assignment now" if dropped else f"{whose} had no assignment"
     names = library.store.assign(kind, target, edit.skills).names
-    return f"{whose} gets {', '.join(names)}" if names else f"{whose} gets no skill of the library"
+    return f"{whose} gets {', '.join(names)}" if names else f"{whose} gets no skill from the library"
 
 
 # --- parts -----------------------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ class Budgets(Document, frozen=True, kw_only=True):
     day_unpriced_tokens: Unpriced = 0
     used_up_by: Annotated[
         Spender | None,
-        _is("The run that used up the budget of the day; null while some is left, and after a restart."),
+        _is("The run that used up the budget of the day; null before that, and after a restart."),
     ]
     max_tokens_per_day: Annotated[Count | None, _is("agent.budget.max_tokens_per_day")]
     max_tokens_per_issue: Annotated[Count | None, _is("agent.budget.max_tokens_per_issue")]
@@ -381,7 +381,7 @@ class Run(RunFacts, Document, frozen=True, kw_only=True):
     ] = None
     phase: Annotated[Phase | None, _is("Of the present turn; null without phases.")] = None
     overlaps: Annotated[
-        tuple[Overlap, ...], _is("As of the ends of the last turns; the agent that began later is told.")
+        tuple[Overlap, ...], _is("As of the ends of the last turns. The agent that began later gets a note.")
     ] = ()
 
 
@@ -671,10 +671,11 @@ class ReadyRow(Usage, Document, frozen=True, kw_only=True):
         int | None, _is("1 to 5: the newest feedback of people with write access; null without any.")
     ] = None
     rehearsal: Annotated[
-        RehearsedBranch | None, _is("How it goes with the base and the others; null until that is known.")
+        RehearsedBranch | None,
+        _is("Whether it merges with the base and the others; null until that is known."),
     ] = None
     verified: Annotated[
-        Verified | None, _is("The verification of this head; null if there is none, so that it is no pass.")
+        Verified | None, _is("The verification of this head; null if there is none, which is not a pass.")
     ] = None
 
 
@@ -860,14 +861,14 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
 class OwedJob(Document, frozen=True, kw_only=True):
     """Something that the daemon owes to the outside."""
 
-    key: Annotated[str, _is("What it is about; of two with the same key the newer one counts.")]
+    key: Annotated[str, _is("Identifies the job; the newer one of two with the same key counts.")]
     kind: Annotated[str, _is("comment, move, notification, push, pull_request and so on.")]
     issue_id: IssueId
     issue_identifier: Identifier
     state: Annotated[str, _is("waiting: it is tried when it is due, or given_up.")]
     attempts: Annotated[Count, _is("How often it was tried.")]
     since: Annotated[Moment, _is("When it was decided.")]
-    due_at: Annotated[Moment | None, _is("When it is tried next; null if it was given up.")]
+    due_at: Annotated[Moment | None, _is("The time of the next try; null if the daemon gave up.")]
     failure: Annotated[str | None, _is("Why the last attempt failed; null before it.")]
 
 
@@ -881,7 +882,7 @@ class OutboxCounts(Document, frozen=True, kw_only=True):
     """How much the daemon owes to the outside."""
 
     waiting: Count = 0
-    failing: Annotated[Count, _is("Of the waiting ones, those that were tried.")] = 0
+    failing: Annotated[Count, _is("Waiting jobs that failed at least once.")] = 0
     given_up: Count = 0
     failure: Annotated[str | None, _is("Why the newest of these failed.")] = None
 
@@ -910,7 +911,7 @@ class Schedules(Document, frozen=True, kw_only=True):
 
 
 class KeptWorkspace(Document, frozen=True, kw_only=True):
-    """A workspace with work that no branch holds: it is not removed when its issue is over."""
+    """A workspace with work that no branch holds: it is not removed when its issue is closed."""
 
     issue_id: IssueId
     issue_identifier: Identifier
@@ -936,13 +937,13 @@ class State(Document, frozen=True, kw_only=True):
     ]
     waiting_by_reason: Annotated[
         dict[str, Positive],
-        _is("Number of waiting issues by the code of the reason, whatever the query selects."),
+        _is("Number of all waiting issues by the code of the reason, independent of the query."),
     ]
     waiting_left_out: Annotated[
         Count, _is("Number of selected waiting issues without a row, because the query limits the list.")
     ]
     ready: Annotated[tuple[ReadyRow, ...], _is("The newest first.")]
-    pushes: Annotated[tuple[Push, ...], _is("What is being pushed, the oldest work first.")]
+    pushes: Annotated[tuple[Push, ...], _is("Running pushes, the oldest work first.")]
     failed_pushes: tuple[FailedPush, ...]
     kept: Annotated[
         tuple[KeptWorkspace, ...], _is("Of issues without a run, a retry or a block on this machine.")
@@ -1090,7 +1091,7 @@ class Task(Document, frozen=True, kw_only=True):
     can_comment: Annotated[bool, _is("The tracker has comments.")]
     failure: Annotated[
         str | None,
-        _is("Why the tracker was not asked or did not answer; then this is what the daemon knew before."),
+        _is("Why the tracker was not asked or did not answer; the content is then older."),
     ]
 
 
@@ -1101,11 +1102,11 @@ class Transcript(Document, frozen=True, kw_only=True):
     run_id: Annotated[str | None, _is("Null if the issue has no run yet.")]
     entries: Annotated[
         tuple[TranscriptEntry, ...],
-        _is("In order. An entry with `replaces` stands for the earlier one of that number."),
+        _is("In order. An entry with `replaces` replaces the earlier one with that number."),
     ]
     next_after: Annotated[Count, _is("Ask for what follows with after=.")]
     more: Annotated[bool, _is("There are further entries already.")]
-    earlier: Annotated[bool, _is("There are entries before these; ask for them with before=.")]
+    earlier: Annotated[bool, _is("There are earlier entries: request them with before=.")]
     ended: Annotated[bool, _is("The run has ended: no entries will follow.")]
     complete: Annotated[bool, _is("Nothing is known to be missing.")]
     missing: Annotated[tuple[str, ...], _is("What is missing, one sentence each.")]
@@ -1135,7 +1136,7 @@ class Prompt(Document, frozen=True, kw_only=True):
     instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
     new_comments: Annotated[
         tuple[PromptComment, ...],
-        _is("Comments of people that no session of the issue was told, oldest first."),
+        _is("Comments of people that no session of the issue has got, oldest first."),
     ] = ()
 
 
@@ -1170,8 +1171,8 @@ class SkillFigures(Document, frozen=True, kw_only=True):
     delivered: Annotated[Count, _is("Runs that added work to their branch.")]
     verified: Annotated[Count, _is("Runs whose work passed verify.commands.")]
     verify_failed: Annotated[Count, _is("Runs whose work failed them; all others were not verified.")]
-    ready: Annotated[Count, _is("Runs whose work was handed off for review, or is done.")]
-    merged: Annotated[Count, _is("Runs whose work is known to be merged.")]
+    ready: Annotated[Count, _is("Runs with work that is ready for review, or done.")]
+    merged: Annotated[Count, _is("Runs with merged work.")]
     blocked: Annotated[Count, _is("Runs after which the issue waited for a person.")]
     rated: Annotated[Count, _is("Runs that people gave stars.")]
     stars: Annotated[float | None, _is("The mean of 1 to 5; null if nobody gave any.")]
@@ -1224,7 +1225,7 @@ class SkillsOverview(Document, frozen=True, kw_only=True):
 SkillName = Annotated[str, _is("Lower-case letters, digits and single hyphens, at most 64 characters.")]
 SkillFileText = Annotated[str, _is("A whole SKILL.md: front matter and Markdown.")]
 ChangeReason = Annotated[str, _is("For the history; cut to 500 characters.")]
-NewestVersion = Annotated[Positive, _is("One more with each change of what the skill says.")]
+NewestVersion = Annotated[Positive, _is("Increases with each change of the skill's text.")]
 LibraryNumber = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Target = Annotated[str, _is("An issue by its identifier, or an agent by its name.")]
 TargetKind = Literal["issue", "agent"]
@@ -1310,7 +1311,7 @@ class LibraryProposal(Document, frozen=True, kw_only=True):
     decided_by: str | None
     reason: Annotated[str | None, _is("Why it was rejected.")]
     recommended: Annotated[
-        bool | None, _is("Whether past issues speak for it; null if it was not evaluated.")
+        bool | None, _is("Whether past issues recommend it; null if it was not evaluated.")
     ]
 
 
@@ -1325,7 +1326,7 @@ class LibraryProposals(Document, frozen=True, kw_only=True):
 class LibraryFinding(Document, frozen=True, kw_only=True):
     """Something about a SKILL.md that a person should know before it is kept."""
 
-    severity: Annotated[str, _is("error: it cannot be kept; danger: read it twice; warning or info.")]
+    severity: Annotated[str, _is("error: it cannot be stored; danger: read it carefully; warning or info.")]
     code: str
     line: int | None
     message: str
@@ -1390,7 +1391,7 @@ class LibraryProposalPage(Document, frozen=True, kw_only=True):
 class LibraryCheck(Document, frozen=True, kw_only=True):
     """What the library says of a SKILL.md, without keeping it."""
 
-    ok: Annotated[bool, _is("It can be kept.")]
+    ok: Annotated[bool, _is("It can be stored.")]
     name: Annotated[str | None, _is("Of the skill; null if the file has none.")]
     findings: tuple[LibraryFinding, ...]
 
@@ -1403,7 +1404,7 @@ class LibraryChanged(Document, frozen=True, kw_only=True):
     name: Annotated[SkillName | None, _is("Null for an assignment.")]
     version: Annotated[Positive | None, _is("The newest version; null where there is none.")]
     findings: Annotated[
-        tuple[LibraryFinding, ...], _is("What is new in the text and should be read twice.")
+        tuple[LibraryFinding, ...], _is("New parts of the text that need a careful look.")
     ] = ()
 
 
@@ -1723,7 +1724,7 @@ class NotifiedIssue(Document, frozen=True, kw_only=True):
 
     issue_id: IssueId
     issue_identifier: Identifier
-    issue_url: Annotated[str | None, _is("At the tracker; null if it is no plain http(s) address.")]
+    issue_url: Annotated[str | None, _is("At the tracker; null if it is not a plain http(s) address.")]
     page_url: Annotated[str | None, _is("On Symphony's page; null without page_url.")]
     title: Title
     state: TrackerState
@@ -1735,8 +1736,8 @@ class Notification(Document, frozen=True, kw_only=True):
     id: Annotated[str, _is("The same in every delivery of it.")]
     event: Annotated[str, _is("A name of notify[].on: ready, question, blocked and so on.")]
     at: Annotated[Moment, _is("When it happened.")]
-    reminder: Annotated[bool, _is("It was told before, and nobody has acted.")]
-    message: Annotated[str, _is("One line; may hold untrusted text of an agent or a tracker.")]
+    reminder: Annotated[bool, _is("It was sent before, and no person has acted.")]
+    message: Annotated[str, _is("One line; may contain untrusted text of an agent or a tracker.")]
     hint: Annotated[str | None, _is("What to do.")]
     code: Annotated[str | None, _is("The stable category of the failure behind it.")]
     issue: Annotated[NotifiedIssue | None, _is("Null if it is about the daemon.")]
@@ -1859,5 +1860,5 @@ class Explanation(ClosedDocument, frozen=True, kw_only=True):
     ]
     answer: Annotated[str, _is("One sentence.")]
     since: Annotated[Moment | None, _is("When that began; null where it is not known.")]
-    next: Annotated[str, _is("What happens without anybody doing anything.")]
+    next: Annotated[str, _is("What happens next without a person.")]
     advice: Annotated[str | None, _is("What a person can do; null where nothing is needed.")]

@@ -122,11 +122,11 @@ _REFUSALS = {
     400: "The request is malformed.",
     401: "A bearer token or the cookie of a signed-in browser is needed.",
     403: "The request comes from a page of another site, lacks a CSRF value, or names another host.",
-    404: "The daemon does not know the issue, or the library does not have what is named.",
+    404: "The daemon does not know the issue, or the library does not have the named skill.",
     405: "The route has other methods; a fixed route takes precedence over an issue of its name.",
     408: "The body did not arrive in time.",
-    409: "The action does not fit the present state, a dispatch or a move fails, or the library refuses it; "
-    "the code says why.",
+    409: "The action is impossible in the present state, a dispatch or a move fails, or the library refuses "
+    "it; the code says why.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     500: "An internal error; the log of the daemon has the details.",

@@ -251,7 +251,7 @@ PROMPT: Final = _get(
 REVIEW: Final = _get(
     "review",
     f"{_ISSUE_PATH}/review",
-    "The change of the issue, and what can be decided about it.",
+    "The change of the issue, and the possible decisions.",
     models.Review,
     *(400, 404),
     reads=("identifier", "reviewer", "since_commit"),
@@ -286,7 +286,10 @@ FEEDBACK: Final = _post(
     needs=Needs.VISIT,
 )
 OUTBOX: Final = _get(
-    "outbox", _OUTBOX_PATH, "What the daemon owes to the outside, and what it gave up.", models.Outbox
+    "outbox",
+    _OUTBOX_PATH,
+    "Writes that have not arrived yet, and those that the daemon gave up.",
+    models.Outbox,
 )
 ON_ISSUE: Final = {
     row.name: row
@@ -324,7 +327,7 @@ ON_DAEMON: Final = {
 """What an operator may do about the daemon, by verb."""
 ON_OUTBOX: Final = {
     "retry": _on_outbox("retry", "Try at once what is owed, also if it was given up."),
-    "drop": _on_outbox("drop", "Forget what is owed."),
+    "drop": _on_outbox("drop", "Delete jobs."),
 }
 """What an operator may do about what is owed to the outside, by verb."""
 
@@ -376,7 +379,7 @@ API: Final[tuple[Resource[Document], ...]] = (
     _get(
         "transcript",
         f"{_ISSUE_PATH}/transcript",
-        "What the agent of a run was sent, said and did.",
+        "What the agent of a run got, said and did.",
         models.Transcript,
         *(400, 404),
         reads=("identifier", "transcript_part"),
@@ -407,7 +410,7 @@ API: Final[tuple[Resource[Document], ...]] = (
     _get(
         "library_diff",
         f"{_LIBRARY_PATH}/skills/{{name}}/diff",
-        "What two versions differ in.",
+        "The difference between two versions.",
         models.LibraryDiff,
         *(400, 404, 409),
         reads=("skill_name", "versions"),

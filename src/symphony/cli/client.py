@@ -278,7 +278,7 @@ class Client:
 
     def _not_understood(self, reason: str) -> UnreachableError:
         return UnreachableError(
-            f"what listens on {self.endpoint.socket} is no daemon that this program understands: {reason}",
+            f"what listens on {self.endpoint.socket} is not a daemon of this program: {reason}",
             hint=f"look which process has the number {self.endpoint.pid}, and restart the daemon",
         )
 

@@ -133,7 +133,7 @@ class DaemonRow(ClosedDocument, frozen=True, kw_only=True):
         Literal["running", "silent", "dead"],
         _is(
             "running: it answers. silent: its process is there and does not answer. "
-            "dead: its process is gone and did not end in order."
+            "dead: its process is gone without a normal end."
         ),
     ]
     state_dir: str

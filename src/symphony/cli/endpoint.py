@@ -126,8 +126,8 @@ def absence_notice(workflow: Path, environment: Mapping[str, str]) -> str | None
             f"{directory}; set another SYMPHONY_STATE_DIR for this workflow"
         )
     return (
-        f"The last daemon (pid {record.pid}) did not end in order; the next `symphony run` ends what it left "
-        "running and goes on"
+        f"The last daemon (pid {record.pid}) had no normal end; the next `symphony run` ends its left-over "
+        "processes and continues its work"
     )
 
 

@@ -67,7 +67,7 @@ def report(error: SymphonyError | click.ClickException) -> int:
         hint = f"{error.ctx.command_path} --help"
         takes_text = any(isinstance(each, click.Argument) for each in error.ctx.command.params)
         if isinstance(error, click.NoSuchOption) and takes_text:
-            hint += "; a text that begins with a dash stands behind --, such as: -- '--colour'"
+            hint += "; put -- before a text that begins with a dash: -- '--colour'"
     _print(error.format_message(), hint)
     return error.exit_code
 

@@ -183,7 +183,7 @@ Examples:
   symphony -C ../app status         in another directory
   symphony help tracker move        the help of a command
 
-WORKFLOW.md is searched for from the current directory up to the top of the git repository.
+Symphony searches for WORKFLOW.md from the current directory up to the top of the git repository.
 """
 SECTIONS: Final = {
     "Start": {
@@ -200,10 +200,10 @@ SECTIONS: Final = {
         "explain": ("explain:explain", "Show why an issue runs or waits."),
         "logs": ("logs:logs", "Show what happened to an issue, and what its agent said."),
         "runs": ("runs:runs", "List runs with their outcome, tokens and cost."),
-        "transcript": ("transcript:transcript", "Show what an agent was sent, said and did."),
+        "transcript": ("transcript:transcript", "Show what an agent got, said and did."),
         "diff": ("diff:diff", "Show what the branch of an issue changes."),
-        "review": ("review:review", "Look at finished work, send it back, or approve it."),
-        "rehearse": ("rehearse:rehearse", "Show which finished branches merge together, and which conflict."),
+        "review": ("review:review", "Review finished work: send it back, or approve it."),
+        "rehearse": ("rehearse:rehearse", "Show which finished branches merge, and which conflict."),
         "pr": ("pr:pr", "Show the pull request of an issue."),
         "prompt": ("prompt:prompt", "Print what a dispatch of an issue would send."),
         "health": ("health:health", "Report by the exit code whether the daemon answers."),
@@ -216,7 +216,7 @@ SECTIONS: Final = {
         "verify": ("steer:verify", "Run the checks on the finished work of an issue."),
         "answer": ("steer:answer", "Answer the question of an issue's agent."),
         "comment": ("steer:comment", "Comment on an issue as a person."),
-        "feedback": ("steer:feedback", "Rate the work on an issue, so that skills get better."),
+        "feedback": ("steer:feedback", "Rate the work on an issue to improve skills."),
         "pause": ("steer:pause", "Start nothing new; running sessions continue."),
         "resume": ("steer:resume", "Let a paused daemon start issues again."),
         "drain": ("steer:drain", "Let running turns end, then end the daemon."),
@@ -224,7 +224,7 @@ SECTIONS: Final = {
     },
     "Board": {
         "issue": ("issue:issue", "Create issues, and work with those of a Markdown board."),
-        "schedules": ("schedules:schedules", "Show when recurring issues are filed, and file one."),
+        "schedules": ("schedules:schedules", "Show recurring issues, and create one now."),
         "tracker": ("tracker:tracker", "Check the tracker, and write to it from scripts."),
         "forge": ("forge:forge", "Check the access to pull requests."),
         "skills": ("skills:skills", "Manage the skills of a repository."),
@@ -233,7 +233,7 @@ SECTIONS: Final = {
     },
     "Upkeep": {
         "notify": ("notify:notify", "List and test the targets of notifications."),
-        "outbox": ("outbox:outbox", "Show what the daemon owes to the tracker, and try it again."),
+        "outbox": ("outbox:outbox", "Show writes that have not arrived yet, and try them again."),
         "hosts": ("hosts:hosts", "Show, check and prepare the machines that run sessions."),
         "clean": ("clean:clean", "Remove the leftovers of ended runs and issues."),
         "replay": ("replay:replay", "Repeat the decisions of a recorded daemon."),
@@ -261,7 +261,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -
     expose_value=False,
     is_eager=True,
     callback=_print_version,
-    help="Show the version, with the commit where it is known.",
+    help="Show the version, with the commit if it is known.",
 )
 @click.pass_context
 def main(ctx: click.Context) -> None:

@@ -77,7 +77,7 @@ def _owner(path: Path) -> int | None:
 
 def phase_option(command: _Command) -> _Command:
     """Add `--phase PHASE`, for a what-if."""
-    return click.option("--phase", metavar="PHASE", help="As if the work were in this phase.")(command)
+    return click.option("--phase", metavar="PHASE", help="Show it for this phase of the work.")(command)
 
 
 def workflow_option(command: _Command) -> _Command:
@@ -103,7 +103,7 @@ def workflow_argument(command: _Command) -> _Command:
         if option is None:
             return nearest_workflow() if value is None else value
         if context.get_parameter_source(str(argument.name)) is not ParameterSource.DEFAULT:
-            raise click.UsageError("WORKFLOW and --workflow name the same thing; give one of them")
+            raise click.UsageError("WORKFLOW and --workflow mean the same: give one of them")
         return option
 
     command = click.argument("workflow", required=False, type=click.Path(path_type=Path), callback=choose)(
@@ -225,7 +225,7 @@ def read_text_argument(text: str | None, file: str | None, *, what: str, most: i
         UsageError: the text is given twice or not at all, or is empty, too long, not UTF-8 or unreadable.
     """
     if (text is None) == (file is None):
-        raise click.UsageError(f"give the {what} as an argument or by --file, one of them")
+        raise click.UsageError(f"give the {what} either as an argument or with --file")
     max_bytes = _UTF8_BYTES_PER_CHAR * most
     source = "-" if file is None and text == "-" else file
     if source is None:

@@ -230,7 +230,7 @@ def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:
         more = f" and {len(known) - _SUGGESTIONS} more" if len(known) > _SUGGESTIONS else ""
         hint = f"the tracker lists {', '.join(map(one_line, shown))}{more}"
     else:
-        hint = "the tracker lists no issue in an active state; `symphony status` shows what is known"
+        hint = "the tracker lists no issue in an active state; `symphony status` shows the known ones"
     return CommandError.of(f"there is no issue {one_line(identifier)!r}", hint=hint)
 
 

@@ -200,7 +200,7 @@ TRACKERS: Final[Mapping[str, TrackerTemplate]] = {
         title="GitHub",
         issues="""\
   active_states: [Todo, In Progress]
-  terminal_states: [Done]     # a closed issue is over as well""",
+  terminal_states: [Done]     # a closed issue is terminal too""",
         provider=f"""\
     token: $GITHUB_TOKEN
     states:
@@ -230,7 +230,7 @@ TRACKERS: Final[Mapping[str, TrackerTemplate]] = {
         title="GitLab",
         issues="""\
   active_states: [Todo, In Progress]
-  terminal_states: [Done]     # a closed issue is over as well""",
+  terminal_states: [Done]     # a closed issue is terminal too""",
         provider=f"""\
     api_key: $GITLAB_PAT
     states:
@@ -404,7 +404,7 @@ claude:
   command: claude
   # model: sonnet
   on_approval: decline        # it edits and commits; to let it run tests as well, write accept here, and
-                              # isolation: bwrap below workspace, which then holds it""",
+                              # isolation: bwrap below workspace, which then confines it""",
                 program="claude",
                 install="npm install -g @anthropic-ai/claude-code && claude auth login    # not there yet",
             )
@@ -432,9 +432,9 @@ def _acp_template(name: str, command: str | None) -> AgentTemplate:
     program = (command or profile.command or "").split(maxsplit=1)[:1]
     has_sandbox = name == "codex-acp" and command is None
     if has_sandbox:
-        approval = "decline        # its own sandbox holds it, and what it asks for beyond that is declined"
+        approval = "decline        # its own sandbox confines it; requests beyond that are declined"
     else:
-        approval = "accept         # it may do what it asks for; workspace.isolation holds it"
+        approval = "accept         # it may do what it asks for; workspace.isolation confines it"
     command_line = f"\n  command: {scalar(command)}" if command else ""
     return AgentTemplate(
         kind="acp",

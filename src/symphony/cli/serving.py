@@ -128,7 +128,7 @@ def serve(
         for path in secrets.exposed:
             _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
         if unseen := uncommitted_skills_for(store.current().settings):
-            hint = "sessions see what is committed on that branch: git add the skills and commit them there"
+            hint = "sessions see only commits on that branch: git add and commit the skills there"
             _log.warning("skills_not_committed", names=unseen.names, branch=unseen.branch, hint=hint)
         register_state_dir(state_dir, environment)  # for `symphony status --all`
         service = Service(
@@ -201,7 +201,7 @@ _VARIABLES: Final = frozenset(
     }
 )
 """What the view inherits: where the daemon is and how the terminal draws, no secrets."""
-_FOLLOWS: Final = "The view has ended; what the daemon logs follows. Ctrl-C ends the daemon."
+_FOLLOWS: Final = "The view has ended; the log of the daemon follows. Ctrl-C ends the daemon."
 
 
 class Dashboard(io.TextIOWrapper):

@@ -94,7 +94,7 @@ class SkillsContext:
         """Say what a run would see otherwise."""
         if self.options.enabled and (unseen := self.uncommitted()):
             names = ", ".join(sorted(unseen))
-            warn(f"no session sees what is not committed: git add and commit {names}")
+            warn(f"sessions see only commits: git add and commit {names}")
         if not self.options.enabled:
             warn("agent.skills.enabled is false: sessions list no skills")
         elif self.pinned:
@@ -163,7 +163,7 @@ def _listed(agents: Iterable[NamedAgent]) -> frozenset[str]:
 
 
 skills_options = place_options(
-    _place, "Where the skills are in the repository.  [default: agent.skills.path]"
+    _place, "The folder of the skills in the repository.  [default: agent.skills.path]"
 )
 
 
@@ -219,7 +219,7 @@ def agent_sections(
             return agent, workspace if isinstance(workspace, WorkspaceSettings) else None, agents
         failure = judgement.failures[0]
     place = "" if failure.where is None else f"{failure.where}: "
-    warn(f"{place}{failure.message}; the defaults of agent hold")
+    warn(f"{place}{failure.message}; the defaults of agent are used")
     return defaults, None, ()
 
 

@@ -1,7 +1,7 @@
 """Finds settings that stand at another place or have another name, and what a file would be without that.
 
 `find_corrections` needs the names of `synonyms`, and the settings themselves. `validate_workflow` judges the
-corrected file as well, so that one pass tells everything; `symphony init --from` writes it.
+corrected file as well, so that one pass reports everything; `symphony init --from` writes it.
 """
 
 import copy

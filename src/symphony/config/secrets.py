@@ -170,7 +170,7 @@ def _wrong(raw: bytes) -> str | None:
     if not raw.strip():
         return "is empty"
     if b"\0" in raw:
-        return "is no text: it holds a NUL character"
+        return "is not text: it contains a NUL character"
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -194,7 +194,7 @@ def _exposed(path: Path) -> bool:
 def _twice(name: str, path: Path, other: str) -> Failure:
     return _failure(
         f"{name} is given twice, and not the same: by the file {path} and by {other}",
-        f"take one of them away: {name}, {name}{_FILE}, or the credential of that name",
+        f"remove one of them: {name}, {name}{_FILE}, or the credential of that name",
     )
 
 
@@ -491,7 +491,7 @@ def signing_key(secret: str) -> bytes:
     except binascii.Error:
         raise ValueError("begins with whsec_ and is no base64") from None
     if len(key) < MIN_SIGNING_BYTES:
-        raise ValueError(f"has fewer than {MIN_SIGNING_BYTES} bytes, so that its signatures can be forged")
+        raise ValueError(f"has fewer than {MIN_SIGNING_BYTES} bytes, so its signatures can be forged")
     return key
 
 

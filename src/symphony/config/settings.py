@@ -182,13 +182,13 @@ class TrackerSettings(Section):
     """
 
     kind: Name = live(..., "the tracker: one of [these](trackers/README.md)")
-    provider: MaskedMap = live({}, "settings of that tracker, as its page tells them")
+    provider: MaskedMap = live({}, "settings of that tracker; see its page")
     required_labels: Labels = live((), "an issue must carry all of them; a blank one matches nothing")
     active_states: States | None = live(
         None, "states in which an issue is worked on; an empty list means none", unset="the tracker's own"
     )
     terminal_states: States | None = live(
-        None, "states in which an issue is over; wins over active", unset="the tracker's own"
+        None, "states of closed issues; they win over active states", unset="the tracker's own"
     )
     on_start: Name | None = live(
         None,
@@ -238,23 +238,23 @@ class WorkspaceSettings(Section):
     )
     fetch_stall_timeout_ms: Positive = live(
         120_000,
-        "a fetch without any headway for so long is ended, and costs the attempt; more for a repository that "
-        "git checks longer without a word",
+        "a fetch without progress for this time is ended, which costs the attempt; raise it if git checks a "
+        "large repository without output",
     )
     push_stall_timeout_ms: Positive = live(
         60_000,
-        "a push without any headway for so long is ended and tried again; more for a remote whose hooks "
-        "work longer without a word",
+        "a push without progress for this time is ended and tried again; raise it if hooks of the remote "
+        "work longer without output",
     )
-    keep_dirty: Flag = live(True, "keep a workspace that holds uncommitted work, even when its issue is over")
+    keep_dirty: Flag = live(True, "keep a workspace with uncommitted work, even when its issue is closed")
     isolation: Literal["none", "bwrap"] = session(
         "none",
-        "`bwrap` encloses agents: the workspace can be written to, everything else only read, and other "
-        "workspaces not be seen",
+        "`bwrap` confines agents: they can write to the workspace, only read everything else, and not see "
+        "other workspaces",
     )
     network: Literal["open", "closed"] = session(
         "open",
-        "whether enclosed agents have a network; `closed` leaves them without any model that is elsewhere",
+        "whether confined agents have a network; with `closed` they cannot reach a model on the network",
     )
 
 
@@ -316,7 +316,7 @@ class VerifySettings(Section):
     reviewer: AgentName | None = live(
         None,
         "an agent that [reads the issue and the change](verification.md#a-reviewer) once the commands have "
-        "passed, in a session and a checkout of its own",
+        "passed, in a separate session and checkout",
     )
     protect: Names = live(
         (), "globs of files that check the work; a change of them is shown beside the result"
@@ -391,7 +391,7 @@ class SkillsSettings(Section):
     the home of the daemon's user; `None` switches that scope off. Without `search_above`, all are listed.
     """
 
-    enabled: Flag = live(True, "list skills; off means that nothing is looked for")
+    enabled: Flag = live(True, "list skills; if off, no skill is read")
     path: SkillsPath = live(".symphony/skills", "where skills are, inside the workspace")
     user_path: UserPaths | None = live(
         ("~/.symphony/skills",),
@@ -400,8 +400,10 @@ class SkillsSettings(Section):
         shown="~/.symphony/skills",
     )
     extra_paths: SkillsPaths = live((), "further directories of the workspace, such as `.agents/skills`")
-    max_skills_in_prompt: Positive = live(50, "at most so many are listed; the rest is logged by name")
-    max_prompt_chars: Positive = live(8_000, "at most so many characters in the whole list")
+    max_skills_in_prompt: Positive = live(
+        50, "the maximum number of listed skills; the names of the others are logged"
+    )
+    max_prompt_chars: Positive = live(8_000, "the maximum number of characters of the whole list")
     format: Literal["compact", "full", "xml"] = live("compact", "how the list is written")
     validation: Literal["lenient", "strict"] = live("lenient", "how much a file may differ from the format")
     comment_on: Literal["error", "warning", "never"] = live(
@@ -412,16 +414,16 @@ class SkillsSettings(Section):
     include: SkillNames = live((), "exact names to list; empty for all")
     disabled_skills: SkillNames = live((), "exact names to leave out")
     for_people: Literal["hide", "show"] = live(
-        "hide", "what becomes of skills that are [kept for people](skills.md#skills-for-people)"
+        "hide", "whether sessions get skills that are [for people](skills.md#skills-for-people)"
     )
     native: Literal["auto", "always"] = live(
-        "auto", "what becomes of the agent's own list of skills; see [skills.md](skills.md)"
+        "auto", "how the agent's own list of skills is combined with this one; see [skills.md](skills.md)"
     )
     activation: Literal["read", "tool"] = live(
         "read", "how a session gets at a skill: by reading the file, or by a tool"
     )
     search_above: Positive | None = live(
-        None, "beyond so many skills a tool searches them instead of a full list"
+        None, "with more skills than this, sessions get a search tool instead of the list"
     )
     source: Literal["workspace", "base_branch"] = live(
         "workspace", "whose skills: those of the issue's branch, or those of the base branch"
@@ -450,7 +452,7 @@ class InstructionsSettings(Section):
         None, "a file with one text, used if the source fails and was never read; relative to this file"
     )
     max_chars: Positive = live(
-        16_000, "at most so many characters; modules that do not fit are dropped from the end"
+        16_000, "the maximum number of characters; modules beyond it are dropped from the end"
     )
 
 
@@ -481,7 +483,7 @@ PhaseRules = Annotated[tuple[PhaseRule, ...], Field(strict=False), Shape("list o
 class PhasesSettings(Section):
     """`agent.phases`: the phase of the work on an issue, judged at the start of every turn."""
 
-    default: PhaseName | None = live(None, "the [phase](phases.md) of issues that no rule fits")
+    default: PhaseName | None = live(None, "the [phase](phases.md) of issues without a matching rule")
     rules: PhaseRules = live(
         (), "the phase of issues with a label, in a state, or both: `phase`, `label`, `state`; first fit"
     )
@@ -510,7 +512,7 @@ class LibrarySettings(Section):
     )
     sync: Literal["propose", "apply", "off"] = live(
         "propose",
-        "what becomes of what an agent changed there: proposals for a person, new versions, or nothing",
+        "the effect of an agent's changes there: proposals for a person, new versions, or nothing",
     )
     learning: Literal["on_feedback", "off"] = live(
         "on_feedback", "whether [feedback](learning.md) starts a learning run"
@@ -546,12 +548,12 @@ class AgentSettings(Section):
         "[agents.md](agents.md)",
     )
     fallback: AgentName | None = session(
-        None, "who takes over while that agent is rate limited, out of credit or in an outage"
+        None, "the agent that takes over while that one is rate limited, out of credit or in an outage"
     )
     rules: AgentRules = session(
         (),
-        "other agents for issues with a label, in a state, or both; the first rule that fits holds: "
-        "[choosing](agents.md#choosing)",
+        "other agents for issues with a label, in a state, or both; the first matching rule counts: "
+        "[choosing](agents.md#choose-an-agent)",
     )
     max_concurrent_agents: Positive = live(10, "sessions at the same time")
     max_turns: Positive = session(20, "turns of one session")
@@ -571,8 +573,8 @@ class AgentSection(Section):
     """Keys of every agent's section; kinds from other packages add more (docs/adapters.md)."""
 
     model: Name | None = session(None, "model name", unset="the agent's own")
-    home: Literal["operator", "private"] = session("operator", "`private`: a home of the daemon's own")
-    env: EnvNames = session((), "variables of the daemon that it gets too")
+    home: Literal["operator", "private"] = session("operator", "`private`: a separate home")
+    env: EnvNames = session((), "variables of the daemon that the agent also gets")
     library: SkillNames | None = session(
         None, "the only [skills of the library](library.md) that it gets; `[]` for none", unset="all"
     )
@@ -596,7 +598,7 @@ class CodexSettings(AgentSection):
     model: Name | None = session(None, "model name", unset="Codex's own")
     effort: Name | None = session(None, "how much the model thinks, in Codex's words", unset="Codex's own")
     home: Literal["operator", "private"] = session(
-        "operator", "`private`: a home of the daemon's own, with a login of its own and nothing inherited"
+        "operator", "`private`: a separate home with its own login, which inherits nothing"
     )
     approval_policy: OpaqueTextOrMap = session(
         "never", "passed through; `symphony check` warns of what Codex 0.169 refuses"
@@ -606,7 +608,7 @@ class CodexSettings(AgentSection):
         None, "passed through unchanged; see below", unset="our recipe"
     )
     on_approval: Literal["decline", "accept", "block"] = session(
-        "decline", "`decline`, `accept` or `block` if the agent asks all the same"
+        "decline", "the answer if the agent asks anyway: `decline`, `accept` or `block`"
     )
     read_timeout_ms: Positive = session(5_000, "one request to the agent")
     stall_timeout_ms: Whole = live(
@@ -627,14 +629,12 @@ class ClaudeSettings(AgentSection):
     model: Name | None = session(None, "model name", unset="Claude's own")
     effort: Name | None = session(None, "how much the model thinks, in Claude's words", unset="Claude's own")
     home: Literal["operator", "private"] = session(
-        "operator", "`private`: a configuration directory of the daemon's own"
+        "operator", "`private`: a separate configuration directory"
     )
     permission_mode: Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"] = session(
         "acceptEdits", "what it may do without asking, in Claude's words"
     )
-    on_approval: Literal["decline", "accept", "block"] = session(
-        "decline", "the answer when it asks all the same"
-    )
+    on_approval: Literal["decline", "accept", "block"] = session("decline", "the answer if it asks anyway")
     read_timeout_ms: Positive = session(30_000, "one request to the agent")
 
 
@@ -723,7 +723,7 @@ class CarrierSettings(Section):
     )
     lease_ms: Positive = live(
         30_000,
-        "a worker that hears nothing from the daemon for so long ends its agent; a new attempt waits for it",
+        "a worker that hears nothing from the daemon for this time ends its agent; a new attempt waits",
     )
 
 
@@ -876,11 +876,12 @@ Schedules = Annotated[tuple[ScheduleSettings, ...], Field(strict=False), Shape("
 class ForgeFeedbackSettings(Section):
     """`forge.feedback`: what the agent is told about its pull request, in further turns of its thread."""
 
-    ci: Flag = live(True, "the agent is told of [failed checks](forges.md#feedback), in at most 3 turns")
+    ci: Flag = live(True, "the agent gets [failed checks](forges.md#feedback), in at most 3 turns")
     review: Flag = live(
-        True, "it is told what people with write access and `forge.reviewers` write, in at most 3 turns"
+        True,
+        "the agent gets comments of people with write access and of `forge.reviewers`, in at most 3 turns",
     )
-    conflict: Flag = live(True, "it is told of conflicts with the base branch, in at most 2 turns")
+    conflict: Flag = live(True, "the agent gets conflicts with the base branch, in at most 2 turns")
 
 
 class LandLimits(Section):
@@ -935,7 +936,8 @@ class ForgeSettings(Section):
     )
     labels: Names = live((), "labels of a new pull request")
     reviewers: Names = live(
-        (), "logins that are asked to review a new pull request; the agent is told what they write, bots too"
+        (),
+        "logins that are asked to review a new pull request; the agent gets their comments, also of bots",
     )
     feedback: ForgeFeedbackSettings = Field(default_factory=ForgeFeedbackSettings)
     on_feedback: Name | None = live(
@@ -956,9 +958,7 @@ class ForgeSettings(Section):
     checks_grace_ms: NonNegative = live(
         120_000, "how long after a push checks may take to appear; until then no checks mean nothing"
     )
-    poll_interval_ms: Positive = live(
-        60_000, "how often open pull requests are looked at, all of them together"
-    )
+    poll_interval_ms: Positive = live(60_000, "time between two looks at all open pull requests")
     required_checks: Names = live(
         (), "checks that must have passed, by name, besides those that the forge requires"
     )
@@ -1002,10 +1002,10 @@ class RetentionSettings(Section):
 
     max_age_days: Positive = live(
         30,
-        "what ended runs left (journal, transcripts, stderr logs) is kept so long; see [`symphony "
+        "how long the journal, transcripts and stderr logs keep ended runs; see [`symphony "
         "clean`](commands.md#symphony-clean)",
     )
-    max_runs: Positive = live(1_000, "so many ended runs are remembered in the journal")
+    max_runs: Positive = live(1_000, "the maximum number of ended runs in the journal")
     max_log_bytes: Positive = live(
         104_857_600, "transcripts and the agents' stderr logs together; the oldest go first"
     )

@@ -180,14 +180,14 @@ NONE: Final[Mapping[str, str]] = {
     "tracker.review_state": "the prompt says where an agent moves an issue that it has finished",
     "claude.max_turns": "agent.max_turns limits the turns of every agent's session",
     "claude.allowed_tools": "write the option into claude.command: --allowedTools",
-    "agent.library.holdout": "leave it out: `symphony library evaluate` shows what a proposal does",
-    "agent.max_sessions": "attempts end without a limit of their own: see agent.budget",
+    "agent.library.holdout": "remove it: `symphony library evaluate` tests a proposal",
+    "agent.max_sessions": "there is no such limit for attempts: see agent.budget",
     "agent.stop_grace_ms": "leave it out: an agent has a fixed time to end",
     "agent.retry_base_delay_ms": "leave it out: the first retry waits 10 s",
     "agent.max_budget_usd": "limits are in tokens: agent.budget.max_tokens_per_issue",
     "claude.max_budget_usd": "limits are in tokens: agent.budget.max_tokens_per_issue",
     "logging": "the log is set on the command line: symphony run --help",
-    "prompts": "one prompt stands below the second ---; texts per phase are agent.instructions",
+    "prompts": "the one prompt is below the second ---; texts per phase are agent.instructions",
     "policy": "no section of that name: approvals and sandboxes are set in the section of the agent",
 }
 """Settings that have no counterpart, with what to do instead. None of these resembles a setting here."""

@@ -643,7 +643,7 @@ def _refuse_dialect(origin: _Origin) -> None:
             f"the prompt is written for {found.dialect.value}, and prompts here are Liquid",
             category=Category.TEMPLATE_PARSE_ERROR,
             where=origin.where(found.tags[0].index),
-            hint="`symphony init --from FILE` writes what it can in Liquid; each tag is listed",
+            hint="`symphony init --from FILE` converts tags to Liquid where it can, and lists each tag",
         )
     ]
     failures += [

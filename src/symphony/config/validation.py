@@ -250,9 +250,9 @@ def _warn_shadowed(review: ProblemCollector, at: Location, rules: Sequence[Agent
         if (earlier := _shadow(rules[:later], rule)) is not None:
             review.warn(
                 (*at, later),
-                f"{name}[{later}] never chooses: {name}[{earlier}] fits whatever it fits",
+                f"{name}[{later}] never chooses: {name}[{earlier}] matches every issue that it matches",
                 code=WarningCode.SHADOWED_RULE,
-                hint="the first rule that fits an issue is taken: put the narrower one first",
+                hint="the first matching rule counts: put the narrower one first",
             )
 
 
@@ -355,7 +355,7 @@ def _warn_literal_secrets(review: ProblemCollector, raw: Mapping[str, Any]) -> N
     for location in secrets.literal_secrets(raw):
         review.warn(
             location,
-            f"{dotted(location)} holds a secret, and every session can read this file",
+            f"{dotted(location)} contains a secret, and every session can read this file",
             code=WarningCode.LITERAL_SECRET,
             hint="write $NAME there and set the variable where the daemon starts; then replace the secret",
         )
@@ -519,7 +519,7 @@ def _clean_notify(review: ProblemCollector, raw: dict[str, Any]) -> None:
     """Remove invalid targets and events of `notify` with warnings: they must not keep work from starting."""
     targets = raw.pop("notify", [])
     if not isinstance(targets, list):
-        _warn_notify(review, ("notify",), "must be a list of targets; nobody is notified", None)
+        _warn_notify(review, ("notify",), "must be a list of targets; no one is notified", None)
         return
     kept: dict[str, Any] = {}
     for index, target in enumerate(targets):
@@ -538,7 +538,7 @@ def _clean_notify(review: ProblemCollector, raw: dict[str, Any]) -> None:
                 _warn_notify(review, (*at, *wrong["loc"]), f"{text}; the target is off", hint)
             continue
         if name in kept:
-            problem = f"is {quoted(name)}, as that of an earlier target; the target is off"
+            problem = f"is {quoted(name)}, like an earlier target; the target is off"
             _warn_notify(review, (*at, "name"), problem, "give it another name")
         kept.setdefault(name, target)
     raw["notify"] = [*kept.values()]
@@ -595,7 +595,7 @@ def _clean_prices(review: ProblemCollector, raw: dict[str, Any]) -> None:
                     ignore(at, f"{dotted(problem['loc']) or 'it'} {text}", hint)
                 continue
             if price.since in days:
-                ignore(at, "it holds from the same day as one above")
+                ignore(at, "it begins on the same day as one above")
             else:
                 days.add(price.since)
                 cleaned.setdefault(model, []).append(entry)
@@ -632,7 +632,7 @@ def _warn_about_root(review: ProblemCollector, root: str, environment: Mapping[s
         hint = "only a value that is exactly $NAME, or begins with $SYMPHONY_STATE_DIR/, refers to a variable"
         review.warn(
             location,
-            "workspace.root begins with a dollar sign that is taken literally",
+            "workspace.root begins with a dollar sign, which is used literally",
             code=WarningCode.LITERAL_DOLLAR,
             hint=hint,
         )
@@ -696,11 +696,11 @@ def _check_hosts(review: ProblemCollector, settings: Settings | None) -> None:
         review.fail(
             ("worker", "ray", "address"),
             f"is set, and so is {hosts}: runs go to a Ray cluster, or to hosts by ssh",
-            hint="leave one of them out; a host can be a node of the cluster",
+            hint="remove one of them; a host can be a node of the cluster",
         )
     elif other := next((key for kind, key in given.items() if key and kind != worker.carrier_kind), None):
         problem = f"is {quoted(str(worker.carrier))}, and {other} is set: runs go one way"
-        review.fail(("worker", "carrier"), problem, hint="leave one of them out")
+        review.fail(("worker", "carrier"), problem, hint="remove one of them")
     elif worker.carrier in given and given[worker.carrier] is None:
         needed = hosts if worker.carrier == "ssh" else cluster
         problem = f"is {worker.carrier}, and {needed} is not set"
@@ -743,11 +743,11 @@ def _check_schedules(review: ProblemCollector, settings: Settings | None) -> Non
     for index, schedule in enumerate(settings.schedules if settings else ()):
         at: Location = ("schedules", index)
         if schedule.name in names:
-            problem = f"is {quoted(schedule.name)}, as that of an earlier schedule"
+            problem = f"is {quoted(schedule.name)}, like an earlier schedule"
             review.fail((*at, "name"), problem, hint="give it another name")
         names.add(schedule.name)
         if schedule.body is not None and schedule.file is not None:
-            review.fail((*at, "file"), "is set, and so is body", hint="leave one of them out")
+            review.fail((*at, "file"), "is set, and so is body", hint="remove one of them")
 
 
 def _push_for_pull_requests(raw: dict[str, Any]) -> None:

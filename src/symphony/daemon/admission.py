@@ -293,7 +293,7 @@ def _judge_forge(review: ProblemCollector, *, environment: Mapping[str, str]) ->
     told = forge.feedback.ci or forge.feedback.review or forge.feedback.conflict
     is_pushed = not isinstance(workspace, WorkspaceSettings) or workspace.push != "never"
     if forge.open == "never" and told and not is_pushed:
-        problem = "is never, and what agents do about feedback is not pushed, unless they push it themselves"
+        problem = "is never: agents' work on feedback is not pushed, unless they push it themselves"
         hint = "set workspace.push: origin, or switch forge.feedback off"
         _warn(review, ("forge", "open"), problem, WarningCode.DOUBTFUL_SETTING, hint)
 
@@ -456,7 +456,7 @@ def _judge_passed_on(review: ProblemCollector) -> None:
     for location, section in asked:
         for name in sorted(own.intersection(section.env)):
             problem = f"names {name}, which this file refers to as the daemon's own: it is not passed on"
-            hint = "give it a credential of its own, under another name"
+            hint = "give it a separate credential, under another name"
             _warn(review, location, problem, WarningCode.DOUBTFUL_SETTING, hint)
 
 
@@ -492,7 +492,9 @@ def _judge_notify(review: ProblemCollector, *, environment: Mapping[str, str]) -
 def _judge_server(review: ProblemCollector) -> None:
     if review.settings is None or not review.settings.server.public_reads:
         return
-    problem = "lets every program of this machine read what agents do over the loopback interface, agents too"
+    problem = (
+        "lets every program on this machine, also agents, read the work of agents over the loopback interface"
+    )
     hint = "leave it out: `symphony open` signs a browser in, and programs send the operator token"
     _warn(review, ("server", "public_reads"), problem, WarningCode.DOUBTFUL_SETTING, hint)
 

@@ -30,7 +30,7 @@ def check_settings(context: RuntimeContext) -> None:
     if not context.settings.verify.commands:
         raise ConflictError("no_commands", "verify.commands is not set, so there is nothing to run")
     if context.carrier is not None:
-        message = "this machine carries no runs out, so what agents wrote is not run on it"
+        message = "this machine runs no sessions, so it does not run agents' code"
         raise ConflictError("verified_on_hosts", message, hint="rehearse without --verify")
 
 

@@ -121,7 +121,7 @@ class RuntimeContext:
                 Failure(
                     category=Category.INVALID_WORKFLOW_CONFIG,
                     blame=Blame.HOST,
-                    message=f"WORKFLOW.md was changed and asks for no agent {name} any more",
+                    message=f"WORKFLOW.md was changed and no longer has the agent {name} any more",
                 )
             )
         return found

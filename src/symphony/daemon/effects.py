@@ -340,7 +340,7 @@ class Effects:
         try:
             await to_thread.run_sync(keep_artifact, place, name, data)
         except OSError as error:
-            message = f"a file of a check cannot be kept: {error}"
+            message = f"a file of a check cannot be stored: {error}"
             raise SymphonyError(
                 Failure(category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message)
             ) from error

@@ -285,7 +285,7 @@ class JobRunner:
         self._forget(job)
 
     def _is_owed(self, job: Job) -> bool:
-        """Whether it is still to be done; what cannot be read is dropped."""
+        """Whether it is still to be done; an unreadable one is dropped."""
         state, kind = self._state(), self._kinds.get(job.kind)
         if self._jobs.get(job.key) is not job or state is None:
             return False

@@ -155,7 +155,7 @@ async def move_now(
 
 
 async def _move(context: RuntimeContext, issue: Issue, state: str, *, hint: str) -> None:
-    """Move an issue, and see where it is then. `hint` says what to do where the tracker moves no issues."""
+    """Move an issue and read its state back. `hint` says what to do if the tracker cannot move issues."""
     tracker, kind = context.tracker, context.settings.tracker.kind
     if not isinstance(tracker, MovingCapability):
         raise TrackerError(
@@ -180,5 +180,5 @@ def _failure(error: Exception) -> Failure:
         category=Category.TRACKER_REQUEST,
         blame=Blame.TRACKER,
         message=f"not moved within {TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
-        hint="move the issue by hand; the work goes on",
+        hint="move the issue by hand; the work continues",
     )

@@ -114,7 +114,7 @@ async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: dateti
                 category=Category.TRACKER_REQUEST,
                 blame=Blame.TRACKER,
                 message=f"not created within {TIMEOUT_S:g} s",
-                hint="look at the tracker whether the issue is there before you try again",
+                hint="check in the tracker that the issue does not exist before you try again",
             )
         else:
             _log.info("issue_filed", schedule=None, issue_id=issue.id, issue_identifier=issue.identifier)

@@ -710,7 +710,7 @@ class ServiceOperator(Observer):
         await self._core.recorded()
         blocked = None if self._core.state is None else self._core.state.blocked.get(issue_id)
         asks = blocked is not None and blocked.question is not None
-        effect = "it answers the agent's question" if asks else "the next session of the issue is told it"
+        effect = "it answers the agent's question" if asks else "the next session of the issue gets it"
         return models.Verb(
             verb="comment",
             issue_identifier=identifier,
@@ -814,7 +814,7 @@ def _effect(action: OperatorAction, state: State, issue_id: str) -> str:  # noqa
         case OperatorAction.RETRY:
             text = _next_try(state, blocked)
         case OperatorAction.UNBLOCK:
-            text = f"its budget counts anew, and {_next_try(state, blocked)}"
+            text = f"it has a new budget, and {_next_try(state, blocked)}"
         case OperatorAction.APPROVE | OperatorAction.DENY:
             decided = "approved" if action is OperatorAction.APPROVE else "denied"
             text = f"the request is {decided} for this session; {_next_try(state, blocked)}"

@@ -69,7 +69,7 @@ async def refuse_second_daemon(state_dir: StateDirectory, host: Host, lock: Inst
             Failure(
                 category=Category.INSTANCE_LOCKED,
                 blame=Blame.HOST,
-                message=f"another symphony {found} of {state_dir.path}, although its lock file is gone",
+                message=f"another symphony {found} of {state_dir.path}, but its lock file is gone",
                 hint="stop it first; the file `lock` was removed or replaced while it ran",
             )
         )
@@ -110,7 +110,7 @@ async def reap_predecessor(host: Host, scan: OrphanScan, *, agents: Sequence[Ide
                 category=Category.PREDECESSOR_ALIVE,
                 blame=Blame.HOST,
                 message=f"processes of an earlier daemon survive even SIGKILL: pid {pids}",
-                hint="find out what holds them (a debugger, a file system that hangs), end them, "
+                hint="find out what blocks them (a debugger, a file system that hangs), end them, "
                 "and start again",
             )
         )

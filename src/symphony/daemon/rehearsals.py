@@ -68,7 +68,7 @@ async def rehearse_merges(
         for identifier in identifiers:
             if identifier not in delivered:
                 message = f"{identifier} has no branch: a run delivers its commits when it ends"
-                raise ConflictError("not_delivered", message, hint="symphony status lists what is ready")
+                raise ConflictError("not_delivered", message, hint="symphony status lists ready work")
         wanted = (delivered[identifier] for identifier in dict.fromkeys(identifiers))
         chosen = tuple(sorted(wanted, key=lambda each: dispatch_order(each.issue)))
     if not chosen:

@@ -223,7 +223,7 @@ class ReviewAnswers:
         file = _find(change, given.file)
         text = _text(given.text)
         if not text:
-            raise ConflictError("nothing_said", "a comment on a line says something")
+            raise ConflictError("nothing_said", "write a text for each comment on a line")
         content = b""
         if set(which := file.old if given.old else file.new) != {"0"} and not file.is_link:
             content = await context.workspaces.content(identifier, which, max_bytes=_MAX_CONTENT_BYTES)

@@ -283,7 +283,7 @@ class Reviews(JobKind):
         )
 
     def state_after(self, decision: ReviewDecision) -> str | None:
-        """The state that a decision moves to; `None` if the tracker moves no issues."""
+        """The state that a decision moves to; `None` if the tracker cannot move issues."""
         context = self._context()
         if not isinstance(context.tracker, MovingCapability):
             return None

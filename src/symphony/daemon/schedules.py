@@ -221,7 +221,7 @@ class ScheduleRunner:
 
 
 def read_records(settings: Mapping[str, str]) -> dict[str, ScheduleRecord]:
-    """What the journal remembers of schedules, by name; what cannot be read is new."""
+    """What the journal remembers of schedules, by name; an unreadable one is new."""
     found = dict[str, ScheduleRecord]()
     for name, text in settings.items():
         if name.startswith(_SETTING):

@@ -275,7 +275,7 @@ class Service:
             async with journal as self._parts.journal:
                 for record in self._parts.journal.previous.comments:
                     self._webhooks.ignore_comment(record.comment_id)
-                self._notifier.starting("ending what a predecessor left")
+                self._notifier.starting("ending processes of the last daemon")
                 await reap_predecessor(self._host, scan, agents=self._parts.journal.live_agents)
                 self._fault(FaultPoint.REAPED)
                 context = await to_thread.run_sync(self._build_context, self._store.current())

@@ -160,5 +160,5 @@ def origin_of(address: str) -> tuple[str, str, int]:
     if scheme not in _PORTS or not parts.hostname:
         raise ValueError("it does not begin with https:// and a host")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("it holds a user name or a password")
+        raise ValueError("it contains a user name or a password")
     return scheme, parts.hostname.lower(), parts.port or _PORTS[scheme]

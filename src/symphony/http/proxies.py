@@ -70,16 +70,12 @@ def _proxy(variable: str, value: str) -> Proxy:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise EnvironmentVariableError(
-            f"{variable} holds an address whose host or port is not valid"
-        ) from error
+        raise EnvironmentVariableError(f"{variable} has an address with an invalid host or port") from error
     if parts.scheme not in _SCHEMES:
         schemes = ", ".join(sorted(_SCHEMES))
-        raise EnvironmentVariableError(
-            f"{variable} holds an address of an unknown kind, which is none of {schemes}"
-        )
+        raise EnvironmentVariableError(f"{variable} has an address of an unknown kind, not one of {schemes}")
     if not parts.hostname:
-        raise EnvironmentVariableError(f"{variable} holds an address without a host")
+        raise EnvironmentVariableError(f"{variable} has an address without a host")
     return Proxy(variable, url)
 
 
@@ -99,7 +95,7 @@ def _matches(entry: str, host: str, port: int | None, variable: str) -> bool:
         try:
             network = ip_network(entry.replace("[", "").replace("]", ""), strict=False)
         except ValueError as error:
-            raise EnvironmentVariableError(f"{variable} holds a network that is not valid") from error
+            raise EnvironmentVariableError(f"{variable} has an invalid network") from error
         found = _address(host)
         return found is not None and found in network
     if wanted := _address(entry.strip("[]")):
@@ -108,7 +104,7 @@ def _matches(entry: str, host: str, port: int | None, variable: str) -> bool:
         parts = urlsplit(entry if "://" in entry else f"all://{entry}")
         name, only_port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise EnvironmentVariableError(f"{variable} holds a host or port that is not valid") from error
+        raise EnvironmentVariableError(f"{variable} has an invalid host or port") from error
     if only_port is not None and only_port != port:
         return False
     name = name.removeprefix("*")
@@ -125,9 +121,7 @@ def check_certificates(environment: Mapping[str, str]) -> None:
         try:
             ssl.create_default_context(cafile=file)
         except ssl.SSLError as error:
-            raise EnvironmentVariableError(
-                "SSL_CERT_FILE names a file that holds no certificate in PEM"
-            ) from error
+            raise EnvironmentVariableError("SSL_CERT_FILE names a file without a PEM certificate") from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a path"
             raise EnvironmentVariableError(

@@ -174,7 +174,7 @@ class ServiceProfile:
             where = f" to {host[:100]}" if host else ""
             return f"the address redirects{where}: correct it, or {self.scope_key}, in the workflow file"
         if status >= _SERVER_ERROR:
-            return f"{self.name} has a problem of its own; the request is repeated later"
+            return f"{self.name} has an internal problem; the request is repeated later"
         return "the server does not support this request: is it a different version?"
 
     def rate_limited(self, *, wait_ms: int, reason: str, for_all: bool = True) -> ServiceError:
@@ -195,7 +195,8 @@ class ServiceProfile:
         return self._error(
             Category.TRACKER_RESPONSE,
             f"{self.name} {one_line(mask_credentials(problem), _MAX_DETAIL)}",
-            hint=hint or "is the address that of the API, without a proxy or a login page in between?",
+            hint=hint
+            or "check that the address is that of the API, without a proxy or a login page in between",
             culprits=culprits,
         )
 

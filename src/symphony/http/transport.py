@@ -196,7 +196,7 @@ def _make_way(proxy: Proxy | None) -> Any:
         return proxy and httpx.Proxy(proxy.url)
     except (httpx.InvalidURL, ValueError) as error:
         variable = proxy.variable if proxy else ""
-        raise EnvironmentVariableError(f"{variable} holds an address that is not valid") from error
+        raise EnvironmentVariableError(f"{variable} has an invalid address") from error
 
 
 def _make_tls() -> ssl.SSLContext:

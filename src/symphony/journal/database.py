@@ -432,7 +432,7 @@ def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
             database = _open(path, now_wall_ms, busy_ms)
             damaged = model.notice(
                 f"the journal {path} was damaged ({damage}); a new one was begun without the history",
-                hint=f"the damaged one is kept as {aside.name}; delete it when you do not need it",
+                hint=f"the damaged one is stored as {aside.name}; delete it when you do not need it",
             )
             database.notices = (damaged, *database.notices)
             return database
@@ -520,7 +520,7 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     connection.execute("COMMIT" if migrated else "ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:
-        raise sqlite.DamagedError("it was taken away")
+        raise sqlite.DamagedError("it was removed")
     connection.execute(f"PRAGMA busy_timeout = {_LATER_BUSY_MS}")
     return Database(path, connection, recovered_state=remembered, notices=notices)
 

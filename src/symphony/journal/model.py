@@ -563,7 +563,7 @@ def taken_away(path: Path) -> Failure:
     return Failure(
         category=Category.JOURNAL,
         blame=Blame.HOST,
-        message=f"the journal {path} was taken away while the daemon was running",
+        message=f"the journal {path} was removed while the daemon was running",
         hint="start the daemon again: it begins a new journal; stop it before you remove or replace the file",
     )
 

@@ -54,9 +54,9 @@ class Entry(Struct, frozen=True, kw_only=True, tag_field="kind"):
     replaces: Annotated[
         Positive | None, _is("The entry that this one replaces; null if it replaces none.")
     ] = None
-    left_out: Annotated[Count, _is("Number of characters of its texts that are not kept.")] = 0
+    left_out: Annotated[Count, _is("Number of characters of its texts that are left out.")] = 0
     reviewer: Annotated[
-        str | None, _is("The agent of verify.reviewer that it is of, by name; null for the agent of the run.")
+        str | None, _is("The name of the agent of verify.reviewer; null for the agent of the run.")
     ] = None
 
 
@@ -338,7 +338,7 @@ def read_transcript(
     try:
         descriptor = _open_own(path)
     except FileNotFoundError:
-        missing = () if live else ("this run has no transcript: none was kept, or `retention` removed it",)
+        missing = () if live else ("this run has no transcript: none was written, or `retention` removed it",)
         return TranscriptPage(next_after=after or 0, missing=missing)
     except (OSError, _UnusableError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

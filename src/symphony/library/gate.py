@@ -72,14 +72,14 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
     begun = ""  # of a command that goes on in the next line
     for number, line in new:
         if has_hidden(line.removesuffix("\r")) or _VARIANTS.search(line):
-            add("hidden_characters", number, "It has characters that no one sees.", "Look at the escapes.")
+            add("hidden_characters", number, "It has invisible characters.", "Look at the escapes.")
         if mask(line) != line:
             add("secret", number, "It has a secret of this daemon.", "Reject it, and replace the secret.")
         command = begun + line
         begun = command[:-1] if line.endswith("\\") else ""
         runs = _PIPE.search(command) is not None
         if runs:
-            add("pipe_to_shell", number, "It runs what it gets from elsewhere.", "Read the command.")
+            add("pipe_to_shell", number, "It runs code from another place.", "Read the command.")
         for address in _ADDRESS.findall(line):
             if address not in known and (not runs or "://" in address):
                 add("new_address", number, f"It names {address[:200]}.", "Look where it leads.")
@@ -115,10 +115,10 @@ def _of_keys(before: SkillText | None, after: SkillText) -> Iterator[tuple[str, 
     for key in ("description", "when_to_use"):  # their file has some hidden characters as escapes
         text: str = getattr(after, key)
         if getattr(before, key, None) != text and any(map(has_hidden, text.split("\n"))):
-            yield "hidden_characters", key, "It has characters that no one sees.", "Look at the escapes."
+            yield "hidden_characters", key, "It has invisible characters.", "Look at the escapes."
     for key in sorted(_changed_keys(before, after) - _QUIET_KEYS):
         message = f"It sets {key[:80]} in the front matter."
-        yield "front_matter", key, message, "Look what an agent does with it."
+        yield "front_matter", key, message, "Check what an agent does with it."
 
 
 def _changed_keys(before: SkillText | None, after: SkillText) -> frozenset[str]:

@@ -144,7 +144,7 @@ WHERE removed_at_ms IS NULL AND at_ms >= ? AND learned ORDER BY skills.name
 """
 _MOVE_HINT: Final = "set agent.library.path to another file, or move this one away"
 _RETIRED_REASON: Final = "a person removed the skill {} from the library"
-_DAMAGED_HINT: Final = "restore a backup; the file is left as it is"
+_DAMAGED_HINT: Final = "restore a backup; the file is not changed"
 _REMOVED_REASON: Final = "a person removed a skill with the text of {} from the library"
 _LEARNED_LAST: Final = f"ORDER BY origin = '{Origin.LEARNED}', name"
 

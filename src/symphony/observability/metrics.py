@@ -65,7 +65,7 @@ WAITING_ISSUES: Final = Metric(
     "symphony_waiting_issues", "gauge", "Waiting issues by the reason why they do not start.", ("reason",)
 )
 SLOTS: Final = Metric("symphony_slots", "gauge", "Agents that may run at the same time.")
-SLOTS_USED: Final = Metric("symphony_slots_used", "gauge", "Slots that runs hold.")
+SLOTS_USED: Final = Metric("symphony_slots_used", "gauge", "Slots in use.")
 HOST_SLOTS: Final = Metric("symphony_host_slots", "gauge", "Runs that a host may have now.", ("host",))
 HOST_RUNS: Final = Metric(
     "symphony_host_runs", "gauge", "Runs on a host, or on a node of a cluster.", ("host",)
@@ -161,7 +161,7 @@ LAST_POLL: Final = Metric(
 WORKFLOW_VALID: Final = Metric("symphony_workflow_valid", "gauge", "0 while WORKFLOW.md is invalid.")
 JOURNAL_OK: Final = Metric("symphony_journal_ok", "gauge", "0 while the journal cannot be written.")
 PULL_REQUESTS: Final = Metric(
-    "symphony_pull_requests", "gauge", "Pull requests that are not over, by what they wait for.", ("code",)
+    "symphony_pull_requests", "gauge", "Pull requests that are not merged, by what they wait for.", ("code",)
 )
 PAUSED: Final = Metric("symphony_paused", "gauge", "1 while an operator has paused new starts.")
 SKILLS_LISTED: Final = Metric("symphony_skills_listed", "gauge", "Skills that the latest run listed.")

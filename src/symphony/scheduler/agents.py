@@ -55,7 +55,7 @@ def choose_agent(state: State, issue: Issue, thread_agent: str | None = None) ->
             reason = f"{limit_text(state, name)}; it would be the agent by {why}"
             name, instead_of = fallback, name
         elif thread_agent == fallback:
-            reason = f"it goes on with its conversation; {name} would be the agent by {why}"
+            reason = f"it continues its conversation; {name} would be the agent by {why}"
             name, instead_of = fallback, name
     info = state.settings.agent_info(name)
     return AgentChoice(name=name, kind=info.kind, model=info.model, reason=reason, instead_of=instead_of)

@@ -189,14 +189,14 @@ def block_comment(blocked: Blocked) -> PostComment:
         command, decisions = fence(f'{answer} "…"'), fence(f"{answer} --approve\n{answer} --deny")
         parts.append(
             "To approve exactly this request for this session, write `yes` in a comment on this issue, and "
-            "`no` to deny it. Anything else is told to the agent as text. Where the daemon runs, these do "
-            f"the same:\n\n{decisions}"
+            "`no` to deny it. The agent gets any other text as text. On the daemon's machine, these commands "
+            f"do the same:\n\n{decisions}"
             if awaits_approval(blocked)
-            else "To answer, write a comment on this issue: the agent goes on with what you write. "
-            f"Where the daemon runs, this does the same:\n\n{command}"
+            else "To answer, write a comment on this issue: the agent continues with it. "
+            f"On the daemon's machine, this command does the same:\n\n{command}"
         )
     if failure.hint and failure.category is not Category.TURN_INPUT_REQUIRED:
-        parts.append(f"To go on:\n\n{fence(one_line(failure.hint))}")
+        parts.append(f"To continue:\n\n{fence(one_line(failure.hint))}")
     if failure.category is Category.VERIFY_FAILED and blocked.resume is not None and blocked.resume.answer:
         parts.append(blocked.resume.answer)
     return PostComment(
@@ -307,7 +307,7 @@ def join_comments(comments: Sequence[IssueComment]) -> str:
         text = "\n\n".join(f"{comment.author} writes:\n{comment.text}" for comment in comments)
     if len(text) <= MAX_ANSWER_CHARS:
         return text
-    return f"{text[:MAX_ANSWER_CHARS]}\n(cut: the rest stands on the issue)"
+    return f"{text[:MAX_ANSWER_CHARS]}\n(cut: the rest is on the issue)"
 
 
 def takes_answer(blocked: Blocked) -> bool:

@@ -789,7 +789,7 @@ class StopReason(StrEnum):
 
 
 _END_WORDS: Final = {
-    "terminal": "the issue is over",
+    "terminal": "the issue is closed",
     "inactive": "the issue has left the active states",
     "unroutable": "the issue may not be worked on any more",
     "missing": "the tracker does not find the issue any more",

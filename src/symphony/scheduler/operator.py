@@ -147,7 +147,7 @@ def _refusal_of_retry(state: State, issue_id: str) -> Refusal | None:
     entry = state.entry(issue_id)
     if entry is None:
         message = "the issue is neither blocked nor being retried"
-        hint = "`symphony explain` says what the issue waits for"
+        hint = "`symphony explain` shows what the issue waits for"
         return Refusal(code="not_waiting", message=message, hint=hint)
     if failure := budgets.budget_failure(state, entry.issue):
         hint = f"`symphony unblock {shlex.quote(entry.issue.identifier)}` counts its budget from zero"
@@ -165,7 +165,7 @@ def _refusal_of_answer(
         if blocks.awaits_approval(blocked):
             return None
         hint = "answer it with a text"
-        return Refusal(code="no_approval", message="the agent asks for no approval", hint=hint)
+        return Refusal(code="no_approval", message="the agent has not asked for an approval", hint=hint)
     if not (text or "").strip():
         return Refusal(code="empty_answer", message="the answer is empty")
     return None

@@ -236,7 +236,7 @@ def _agent_is_limited(issue: Issue, state: State) -> Ineligible | None:
     if not agents.is_limited(state, chosen):
         return None
     limit = agents.limit_text(state, chosen)
-    return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {limit}, and no other may take its place now")
+    return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {limit}, and there is no fallback now")
 
 
 def used_slots(state: State) -> UsedSlots:
@@ -362,11 +362,11 @@ def attempt_fields(entry: Running | Retry, settings: SchedulerSettings) -> dict[
 
 
 _RESUME_TEXTS: Final = {
-    ResumeReason.ANSWERED: "a person answered; it goes on in a moment",
+    ResumeReason.ANSWERED: "a person answered; it continues in a moment",
     ResumeReason.VERIFY: "its work is verified next",
-    ResumeReason.VERIFY_FAILED: "its work failed a check, which its agent is told next",
+    ResumeReason.VERIFY_FAILED: "its work failed a check; its agent gets the failure next",
     ResumeReason.FEEDBACK: "its pull request has news; the agent gets them in a moment",
-    ResumeReason.INTERRUPTED: "it was interrupted and goes on",
+    ResumeReason.INTERRUPTED: "it was interrupted and continues",
 }
 
 
@@ -376,5 +376,5 @@ def retry_text(retry: Retry, settings: SchedulerSettings) -> str:
         number, last = attempt_numbers(retry, settings)
         return f"waiting for attempt {number} of {last} after: {retry.error}"
     if retry.resume is None:
-        return "the last attempt ended well; is there more to do?"
+        return "the last attempt succeeded; the agent may have more to do"
     return _RESUME_TEXTS[retry.resume.reason]

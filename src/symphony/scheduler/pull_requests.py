@@ -145,7 +145,9 @@ def _need_nobody(step: Step, issue_id: str) -> None:
     result, blocked = step.state.results[issue_id], step.state.blocked.get(issue_id)
     results.store(step, replace(result, pull_block=None, lifted=None))
     if blocked is not None and blocks.is_by_pull_request(blocked):
-        lift(step, blocked, resume_without_answer(blocked), reason="its pull request needs nobody any more")
+        lift(
+            step, blocked, resume_without_answer(blocked), reason="its pull request no longer needs a person"
+        )
 
 
 def stays_handed_off(blocked: Blocked, settings: SchedulerSettings) -> bool:

@@ -314,7 +314,7 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
     parts = [f"The work on this issue is on the branch `{delivered.branch}`: {delivered.work.line}."]
     if delivered.branch_failure is not None:
         missing = f"The branch `{delivered.branch}` of the repository does not have it."
-        parts = [f"The work on this issue is kept where Symphony runs: {delivered.work.line}. {missing}"]
+        parts = [f"The work on this issue is stored where Symphony runs: {delivered.work.line}. {missing}"]
         parts.append(_what_to_do(delivered.branch_failure))
     if delivered.push_failure is not None:
         parts.append(f"The branch could not be pushed to `origin`.\n\n{_what_to_do(delivered.push_failure)}")
@@ -323,11 +323,11 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
     elif delivered.to_push:
         parts.append("The branch is being pushed to `origin`.")
     if any(failure.retryable for failure in delivered.failures):
-        parts.append("It is tried again.")
+        parts.append("The daemon tries again.")
     if result.verification is not None:
         parts.append(_verified(result.verification))
     command = fence(f"symphony diff {shlex.quote(result.issue.identifier)}")
-    parts.append(f"To look at it where Symphony runs:\n\n{command}")
+    parts.append(f"To look at it on the daemon's machine:\n\n{command}")
     if rest is not None:
         parts.append(rest)
     _post_comment(step, result.issue, "\n\n".join(parts))
@@ -339,10 +339,10 @@ def _verified(verification: Verification) -> str:
     parts = [f"{kind} at `{verification.head[:12]}`:\n\n{fence(plain_text(verification.line))}"]
     if verification.protected_changes:
         changed = "\n".join(map(one_line, verification.protected_changes))
-        parts.append(f"The change touches what checks it:\n\n{fence(changed)}")
+        parts.append(f"The change touches protected files:\n\n{fence(changed)}")
     if verification.weakened:
         parts.append(
-            f"Tests that it takes away or skips:\n\n{fence(plain_text(chr(10).join(verification.weakened)))}"
+            f"Tests that it deletes or skips:\n\n{fence(plain_text(chr(10).join(verification.weakened)))}"
         )
     if verification.reviewer is not None and verification.reviewer.remarks:
         parts.append(f"Remarks of the reviewer:\n\n{verification.reviewer.shown_remarks()}")

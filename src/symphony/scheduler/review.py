@@ -107,7 +107,7 @@ def judge_review(facts: ReviewFacts, decision: ReviewDecision) -> ReviewRefusal 
         return ReviewRefusal(
             code=ReviewCode.NOT_READY,
             message="no finished work of this issue waits for a review",
-            hint="`symphony explain` says how the issue is",
+            hint="`symphony explain` shows the state of the issue",
         )
     refusal = _judge_shown(facts, delivered) or _judge_comment(facts)
     if refusal is not None:
@@ -121,7 +121,7 @@ def _judge_shown(facts: ReviewFacts, delivered: DeliveredBranch) -> ReviewRefusa
         return ReviewRefusal(
             code=ReviewCode.DECIDED,
             message=f"this work was {done} already",
-            hint="`symphony outbox list` shows what is still being carried out",
+            hint="`symphony outbox list` shows the steps that are not done yet",
         )
     if facts.shown is None:
         return ReviewRefusal(
@@ -134,7 +134,7 @@ def _judge_shown(facts: ReviewFacts, delivered: DeliveredBranch) -> ReviewRefusa
             code=ReviewCode.HEAD_MOVED,
             message=f"{delivered.branch} is at {delivered.head[:_SHORT]} now, and {facts.shown[:_SHORT]}"
             " was shown",
-            hint="look at what is new, and decide again",
+            hint="look at the new changes, and decide again",
         )
     return None
 
@@ -148,7 +148,7 @@ def _judge_comment(facts: ReviewFacts) -> ReviewRefusal | None:
     if facts.comment and not facts.has_comments:
         return ReviewRefusal(
             code=ReviewCode.NO_COMMENTS,
-            message="the tracker has no comments, so that nothing can be said to the agent there",
+            message="the tracker has no comments, so the agent cannot get any",
         )
     return None
 
@@ -158,8 +158,8 @@ def _judge_send_back(facts: ReviewFacts, _: IssueResult) -> ReviewRefusal | None
         return None
     return ReviewRefusal(
         code=ReviewCode.NOTHING_SAID,
-        message="nothing says what is to be done",
-        hint="comment on a line, or write what is to be changed",
+        message="there is no comment that says what to change",
+        hint="comment on a line, or write what to change",
     )
 
 

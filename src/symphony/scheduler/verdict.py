@@ -432,7 +432,7 @@ def _feedback(
     used = [kind for kind in news if kind not in turns_left]
     if used or ledger.needs_you is None:
         return NeedsYou(NeedsYouCode.TURNS_USED, "; ".join(_tried(kind, ledger) for kind in used))
-    message = "it waits for a person, and what a bot or a check says does not change that"
+    message = "it waits for a person; comments of bots and checks do not change that"
     return NeedsYou(ledger.needs_you, message)
 
 
@@ -457,7 +457,7 @@ _UNTOLD: Final = {
 def left_to_people(made: FeedbackTurn) -> Wait:
     """What feedback is once its issue has ended: nobody works on it any more."""
     words = ", ".join(_WORDS[kind] for kind in made.kinds)
-    return Wait(_UNTOLD[made.kinds[0]], f"its issue has ended, so the agent is not told: {words}")
+    return Wait(_UNTOLD[made.kinds[0]], f"its issue has ended, so the agent does not get this: {words}")
 
 
 def _tried(kind: FeedbackKind, ledger: PullLedger) -> str:
@@ -546,7 +546,7 @@ def _failed_checks(
         return _Part(trouble=Wait(WaitCode.CHECKS_FAILED, f"{words}; forge.feedback.ci is off"))
     told = _told_at_heads(ledger)
     if all((FeedbackKind.CI, pull.head_sha, check.id) in told for check in failed):
-        message = f"{words}; the agent was told, and changed nothing"
+        message = f"{words}; the agent got this, and changed nothing"
         return _Part(trouble=NeedsYou(NeedsYouCode.NO_CHANGE, message))
     return _Part(news=failed)
 
@@ -664,7 +664,7 @@ def _landing(
     if not is_stuck:
         return verdict
     head = _short(pull.head_sha)
-    message = f"the forge was asked to merge {head}, and a rule of its own may hold it back"
+    message = f"the forge was asked to merge {head}, and a rule of the forge may delay it"
     return NeedsYou(NeedsYouCode.LANDING_FAILED, message)
 
 
@@ -683,7 +683,7 @@ def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
     if pull.rules_met is False or not _is_approved(pull, policy):
         yield Wait(WaitCode.APPROVAL_MISSING, f"no person has approved {_short(pull.head_sha)}")
     if not pull.files or pull.changed_lines is None:
-        yield Wait(WaitCode.FILES_UNKNOWN, "the forge did not say what it changes")
+        yield Wait(WaitCode.FILES_UNKNOWN, "the forge did not list its changes")
     elif policy.land_max_lines is not None and pull.changed_lines > policy.land_max_lines:
         message = f"{pull.changed_lines} lines changed, and at most {policy.land_max_lines} are landed"
         yield Wait(WaitCode.TOO_LARGE, message)

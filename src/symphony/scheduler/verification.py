@@ -46,7 +46,7 @@ NOT_DONE: Final = Failure(
     category=Category.VERIFY_NOT_DONE,
     blame=Blame.HOST,
     message="its work could not be verified",
-    hint="`symphony logs` says why; it is tried again",
+    hint="`symphony logs` shows the reason; it is tried again",
 )
 """Why a run is tried again whose worker could not carry the verification out."""
 
@@ -183,7 +183,7 @@ def is_given_up(step: Step, run: Running, failure: Failure) -> bool:
         results.store(step, replace(result, not_reviewed=tries))
         return False
     results.store(step, replace(result, not_reviewed=0))
-    message = f"the commands passed, and nobody reviewed it in {plural(tries, 'attempt')}: {failure.message}"
+    message = f"the commands passed, but there was no review in {plural(tries, 'attempt')}: {failure.message}"
     blocks.block(step, run.issue, replace(failure, message=message, retryable=False), held=run)
     return True
 

@@ -188,7 +188,7 @@ class _Reader:
         """Read a file, or everything below a folder."""
         self._entries += 1
         if self._entries > MAX_FILES or path.count("/") > _MAX_DEPTH:
-            raise BundleError(f"it holds more than {MAX_FILES} files, or folders more than {_MAX_DEPTH} deep")
+            raise BundleError(f"it has more than {MAX_FILES} files, or folders more than {_MAX_DEPTH} deep")
         try:
             if self._leads_into_git(directory, parts):
                 raise BundleError(f"{model.clean(path)} is a link into {_GIT}")
@@ -239,7 +239,7 @@ def _reason(error: Exception, path: str) -> str:
 
 # --- Installing ---
 
-_DIFFERS: Final = "what is there differs; --force replaces it"
+_DIFFERS: Final = "the existing one differs; --force replaces it"
 
 
 class InstallOutcome(StrEnum):
@@ -270,7 +270,7 @@ def install(bundle: Bundle, root: Path, directory: str, *, force: bool, dry_run:
         if present is None:
             outcome = InstallOutcome.CREATED
         elif not stat.S_ISDIR(present):
-            return Installed(InstallOutcome.SKIPPED, "what is there is not a folder")
+            return Installed(InstallOutcome.SKIPPED, "the target is not a folder")
         elif _equals(root, directory, bundle):
             return Installed(InstallOutcome.UNCHANGED)
         elif not force:
@@ -510,7 +510,7 @@ class _Walk:
             if place.reason is not None or skills <= _MAX_SKILLS:
                 yield place
             elif skills == _MAX_SKILLS + 1:
-                reason = f"only {_MAX_SKILLS:,} skills are taken: narrow it with --from"
+                reason = f"only {_MAX_SKILLS:,} skills can be imported: use --from"
                 yield _Place(parts=place.parts[:-1], reason=reason)
 
     def _rank(self, place: _Place) -> tuple[int, int, bool, tuple[str, ...]]:

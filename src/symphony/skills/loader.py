@@ -249,8 +249,8 @@ _LIMITS: Final = {
 }
 _OUTSIDE: Final = "A link leads out of the skills directory."
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_UNREADABLE_POLICY: Final = parser.ForPeople("what cannot be read", (), clear=False)
-_UNCLEAR_POLICY: Final = "It does not say whether agents may use the skill: the skill is kept for people."
+_UNREADABLE_POLICY: Final = parser.ForPeople("something unreadable", (), clear=False)
+_UNCLEAR_POLICY: Final = "It does not say whether agents may use the skill. The skill is for people only."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

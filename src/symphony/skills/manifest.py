@@ -76,7 +76,7 @@ INSTRUCTION_MEANINGS: Final[Mapping[InstructionCode, tuple[Severity, str, str]]]
     InstructionCode.DUPLICATE_NAME: (
         Severity.ERROR,
         "Two modules have one name.",
-        "Give each module a name of its own.",
+        "Give each module a different name.",
     ),
     InstructionCode.OUTSIDE_DIRECTORY: (
         Severity.ERROR,
@@ -107,7 +107,7 @@ INSTRUCTION_MEANINGS: Final[Mapping[InstructionCode, tuple[Severity, str, str]]]
     ),
     InstructionCode.DIGEST_MISMATCH: (
         Severity.ERROR,
-        "The instructions differ from those that `agent.instructions.sha256` names.",
+        "The instructions do not match `agent.instructions.sha256`.",
         "Read the change, then write the new digest; `symphony instructions list` shows it.",
     ),
     InstructionCode.UNKNOWN_KEY: (Severity.WARNING, "A key has no meaning here.", "Correct or remove it."),

@@ -395,7 +395,7 @@ _ERRORS: Final = {
     ),
     Code.INVALID_YAML: (
         "The front matter is not valid YAML.",
-        "Quote values that hold a colon, indent with blanks, give each key once.",
+        "Quote values that contain a colon, indent with spaces, and write each key once.",
     ),
     Code.TOO_DEEP: ("The front matter is nested too deeply.", "Keep it under 20 levels."),
     Code.ALIAS_NOT_ALLOWED: ("The front matter uses a YAML alias.", "Write the value out."),
@@ -403,18 +403,21 @@ _ERRORS: Final = {
     Code.MISSING_NAME: ("`name` is missing.", _NAME_IT),
     Code.INVALID_NAME: ("`name` cannot be used as a name.", _RENAME),
     Code.INVALID_DIRECTORY: (
-        "The directory's name cannot be shown so that the file is found.",
+        "The directory's name cannot be shown in a way that leads to the file.",
         "Rename it to the skill's name.",
     ),
-    Code.MISSING_DESCRIPTION: ("`description` is missing or empty.", "Say in a line what the skill is for."),
+    Code.MISSING_DESCRIPTION: (
+        "`description` is missing or empty.",
+        "Write one line that says what the skill is for.",
+    ),
     Code.DUPLICATE_NAME: (
         "`name` is already taken by another directory.",
-        "Give each skill a name of its own.",
+        "Give each skill a different name.",
     ),
     Code.LIMIT_EXCEEDED: ("There are too many entries.", "Keep at most 2,000 skills in one directory."),
     Code.STRAY_FILE: (
-        "SKILL.md lies beside the directories of skills and is not loaded.",
-        "Move it into a directory of its own, or delete it.",
+        "SKILL.md is beside the directories of skills and is not loaded.",
+        "Move it into its own directory, or delete it.",
     ),
 }
 _WARNINGS: Final = {
@@ -433,13 +436,13 @@ _WARNINGS: Final = {
     Code.BAD_OPTIONAL_FIELD: ("An optional field has an unusual type or length.", "Correct or remove it."),
     Code.LOWERCASE_FILENAME: ("The file is not loaded because of its name.", "Rename it to SKILL.md."),
     Code.DANGLING_LINK: (
-        "A link leads to nothing here, so that no skill is loaded.",
-        "Correct or remove it; what it leads to must be committed as well.",
+        "A link leads to nothing here, so no skill is loaded.",
+        "Correct or remove it. Its target must be committed as well.",
     ),
     Code.MISSING_DIRECTORY: ("The configured skills path does not exist.", "Create it, or correct the path."),
     Code.NOT_A_DIRECTORY: ("The skills path is not a directory.", "Name a directory of skills."),
     Code.NO_SKILLS: (
-        "The configured skills path holds no skill.",
+        "The configured skills path has no skill.",
         "Put directories with a SKILL.md there, or correct the path.",
     ),
     Code.NESTED_TOO_DEEP: (
@@ -447,18 +450,21 @@ _WARNINGS: Final = {
         "Move its directory directly below the skills path, or name the one above it in `extra_paths`.",
     ),
     Code.FLAT_FILE: (
-        "A file that lies beside the directories of skills is not loaded.",
+        "A file beside the directories of skills is not loaded.",
         "Move it to SKILL.md in a directory of its name.",
     ),
     Code.UNFILLED: (
         "A text that `symphony skills new` wrote still has to be filled in.",
-        "Say in `description` what the skill does, and in `when_to_use` when it applies.",
+        "Describe in `description` what the skill does, and in `when_to_use` when it applies.",
     ),
-    Code.UNKNOWN_SKILL: ("The configuration names a skill that is not there.", "Correct or remove the name."),
+    Code.UNKNOWN_SKILL: (
+        "The configuration names a skill that does not exist.",
+        "Correct or remove the name.",
+    ),
 }
 _INFOS: Final = {
     Code.MISSING_WHEN_TO_USE: (
-        "`when_to_use` is missing; the description stands in.",
+        "`when_to_use` is missing; the description is used instead.",
         "Add one line that says when the skill applies.",
     ),
 }

@@ -56,11 +56,11 @@ class Advice(NamedTuple):
 
 
 _QUOTE_COLON: Final = Advice(
-    "A value holds a colon and has no quotes; it was read as one text.",
-    "Put quotes around the values that hold a colon.",
+    "A value has a colon but no quotes; it was read as one text.",
+    "Put quotes around values with a colon.",
 )
 _QUOTE_SIGN: Final = Advice(
-    "A value holds a character with a meaning in YAML and has no quotes; it was read as one text.",
+    "A value has a character with a meaning in YAML but no quotes; it was read as one text.",
     "Put quotes around the value.",
 )
 _LINES_ALONE: Final = Advice(
@@ -331,7 +331,7 @@ def _repaired(front: bytes) -> tuple[FrontMatterMap, Advice, bool] | None:
     return None
 
 
-_UNCLEAR: Final = "is neither true nor false, so the skill is kept for people"
+_UNCLEAR: Final = "is neither true nor false, so the skill is for people only"
 
 
 class _Reader:
@@ -420,8 +420,8 @@ class _Reader:
             elif key in _MISSPELT:
                 self._stray_key(key, "A key like `when_to_use` is not read.", "Write it as `when_to_use`.")
             elif " " in key:
-                message = "A line with a colon became a key of its own, which is not read."
-                self._stray_key(key, message, "If it goes on with the value above, indent it or use quotes.")
+                message = "A line with a colon became a separate key, which is not read."
+                self._stray_key(key, message, "If it continues the value above, indent it or use quotes.")
 
     def _stray_key(self, key: str, message: str, hint: str) -> None:
         place = self._document.position(key) or TOP

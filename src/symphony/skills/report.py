@@ -15,16 +15,16 @@ _MAX_BYTES: Final = 4_000
 _MAX_PATH: Final = 160
 _ERRORS: Final = (
     "**Some skills of this repository could not be loaded**\n\n"
-    "The work goes on with the others. Please correct:\n"
+    "The work continues with the others. Please correct:\n"
 )
 _WARNINGS: Final = (
-    "**There are warnings about skills of this repository**\n\nThe work goes on. Please correct:\n"
+    "**There are warnings about skills of this repository**\n\nThe work continues. Please correct:\n"
 )
 _ALSO_WARNINGS: Final = "\nThese are warnings:\n"
 _FIXED: Final = "**The skills that were named here are fixed**"
 _OVER: Final = "**No skill is reported here any more**"
 _NOT_REPORTED: Final = (
-    "No longer reported, as the file is gone, or switched off, or WORKFLOW.md asks for less to be reported:"
+    "No longer reported, because the file is gone, switched off, or below `comment_on` in WORKFLOW.md:"
 )
 _RANKS: Final = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 

@@ -307,7 +307,7 @@ class AsanaFlows(Flows[AsanaSettings]):
             answer = yield Request(endpoint="/users/me", path="/users/me")
             self._user_gid = gid_of(dig(answer.body, "data"))
         if self._user_gid is None:
-            raise self.service.malformed("does not tell whose credential this is")
+            raise self.service.malformed("does not show the account of this credential")
         return self._user_gid
 
     # --- dependencies ------------------------------------------------------------------------------------

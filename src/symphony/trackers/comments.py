@@ -19,7 +19,7 @@ from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
 MAX_BODY_CHARS = 32_000
 AGENT_MARK = "<!-- symphony:agent -->"
 """The first line of a comment that an agent writes by a raw tool, with the account of the daemon."""
-SUPERSEDED = "This note was posted twice; the other one is kept up to date."
+SUPERSEDED = "This note was posted twice. The other one is updated."
 PERSON = "person"
 """The kind of a comment that a person writes with Symphony; the account of the daemon posts it."""
 ON_BEHALF = "An operator writes, by Symphony:"

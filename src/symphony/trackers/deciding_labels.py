@@ -52,7 +52,7 @@ class DecidingLabels:
         """Why a GraphQL request may not write labels, or `None`; `names` are those of its ids."""
         if changed := self.among((*request.texts, *names)):
             return f"only people set or remove {min(changed)[:80]!r}"
-        return None if names or request.is_new else "what its labels are called cannot be told"
+        return None if names or request.is_new else "the names of its labels are unknown"
 
 
 def _folded(label: str) -> str:
@@ -228,7 +228,7 @@ def graphql_label_request(
     if not about:
         return None
     if any("template" in name.lower() for name in about):
-        return "it names a template, which may have labels of its own"
+        return "it names a template, which may have labels"
     called -= _READS
     if others := sorted(called - {*single_changes, create}):
         allowed = ", ".join((*single_changes, create))

@@ -308,7 +308,7 @@ class JiraFlows(Flows[JiraSettings]):
             answer = yield Request(endpoint=path, path=path)
             account = text(dig(answer.body, "accountId"))
             if account is None:
-                raise self.service.malformed("does not tell whose token this is")
+                raise self.service.malformed("does not show the account of this token")
             self._user = (account, text(dig(answer.body, "displayName")) or account)
         return self._user
 
@@ -490,7 +490,7 @@ class JiraFlows(Flows[JiraSettings]):
         if call.method == "GET" or not body:
             return call
         if "comment" in mapping(body.get("update")):
-            return "write a comment by a call of its own: POST /rest/api/3/issue/{id}/comment"
+            return "write a comment with a separate call: POST /rest/api/3/issue/{id}/comment"
         if "comment" not in call.steps:
             return call
         others = [each for each in items(body.get("properties")) if dig(each, "key") != PROPERTY]

@@ -457,7 +457,7 @@ class LinearFlows(Flows[LinearSettings]):
             data = yield from self._ask(VIEWER, {})
             self._viewer_id = text(dig(data, "viewer", "id"))
         if self._viewer_id is None:
-            raise self.service.malformed("does not tell whose credential this is")
+            raise self.service.malformed("does not show the account of this credential")
         return self._viewer_id
 
     def _ask(self, document: str, variables: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:

@@ -239,7 +239,7 @@ class ProviderSettings(BaseModel):
         if isinstance(raised, SettingError) and not inner:
             return raised
         if is_missing and key in _TRACKER_KEYS:
-            return SettingError("must be set", hint=f"{cls.kind} has no states of its own")
+            return SettingError("must be set", hint=f"{cls.kind} has no default states")
         if is_missing and setting.annotation is Secret:
             name = reference_name(value) or variable or "a variable"
             near = nearest_variable(name, environment)

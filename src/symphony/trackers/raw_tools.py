@@ -107,7 +107,7 @@ def rest_call(
     elif query is not None and not isinstance(query, Mapping):
         problem = "`query` must be an object or null"
     elif not _is_sound(path):
-        problem = "`path` must not hold `://`, `..`, blanks or control characters"
+        problem = "`path` must not contain `://`, `..`, blanks or control characters"
     if problem is not None:
         return problem
     pairs = tuple(

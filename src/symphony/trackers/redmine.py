@@ -37,7 +37,7 @@ class RedmineSettings(provider.ProviderSettings):
     project: Annotated[
         str,
         provider.StandInVariable("REDMINE_PROJECT"),
-        provider.matches(r"[a-z0-9_-]{1,100}", "be the identifier that stands in the project's address"),
+        provider.matches(r"[a-z0-9_-]{1,100}", "be the identifier in the project's address"),
     ]
     subprojects: bool = False
 
@@ -284,7 +284,7 @@ class RedmineFlows(Flows[RedmineSettings]):
         user = dig((yield Request(endpoint=path, path=path, conditional=True)).body, "user")
         number, login = number_of(user), text(dig(user, "login"))
         if number is None or login is None:
-            raise self.service.malformed("does not tell whose key this is")
+            raise self.service.malformed("does not show the account of this key")
         self._user = str(number), login
         return self._user
 

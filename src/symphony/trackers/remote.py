@@ -204,14 +204,14 @@ class Flows(ABC, Generic[S]):
         for label_id in dict.fromkeys(write.ids):
             found = yield from self.names_of_label(label_id)
             if found is None:
-                return f"what the label {label_id[:80]!r} is called cannot be told"
+                return f"the name of label {label_id[:80]!r} is unknown"
             names += found
         named, target = self.deciding_labels.among(names), self._target(call, issue)
         if write.replaces and target is not None:
             present = self.deciding_labels.among((yield from self.issue(target)).labels)
             changed = named ^ present  # what stays is neither set nor removed
         elif write.replaces and call.method != "POST":
-            return "the labels that it would remove cannot be told"
+            return "the labels that it would remove are unknown"
         else:
             changed = named
         return f"only people set or remove {min(changed)[:80]!r}" if changed else None

@@ -38,7 +38,7 @@ SPECS = (
         name=MOVE,
         description=(
             "Move the issue you are working on to another state. "
-            "The answer to a state that does not exist names those that do."
+            "If the state does not exist, the answer lists the states."
         ),
         input_schema=object_schema({"state": text_schema(MAX_STATE_CHARS)}),
     ),
@@ -72,5 +72,5 @@ def argument_problem(arguments: Mapping[str, Any], **limits: int) -> str | None:
         if not isinstance(value, str) or not value.strip():
             return f"{name!r} must be a text that is not empty"
         if len(value) > limit:
-            return f"{name!r} holds at most {limit} characters, this one has {len(value)}"
+            return f"{name!r} has at most {limit} characters, this one has {len(value)}"
     return None

@@ -131,7 +131,7 @@ def delivery_failure(message: str, *, hint: str | None = None) -> Failure:
     return Failure(
         category=Category.DELIVERY_FAILED,
         blame=Blame.WORKSPACE,
-        message=f"the work could not be delivered and is kept in the workspace: {message}",
+        message=f"the work could not be delivered and stays in the workspace: {message}",
         hint=hint,
     )
 
@@ -316,7 +316,7 @@ class Publisher:
             return None
         return (
             f"{', '.join(names[:_MAX_NAMED])}: a repository of its own, of which the branch has a link and no"
-            " file; have the agent delete its .git and commit the files"
+            " file; let the agent delete its .git and commit the files"
         )
 
     async def place(self, branch: str) -> Failure | None:
@@ -482,7 +482,7 @@ class Publisher:
             )
         commit = await to_thread.run_sync(git.read_ref, self._mirror.path, kept)
         if commit is None:
-            raise git.GitError(f"{branch} was fetched and is not there")
+            raise git.GitError(f"{branch} was fetched and is missing")
         return commit
 
     async def delete(self, branch: str, head: str) -> model.Removal:
@@ -576,7 +576,7 @@ class Publisher:
             return error.failure
         except (git.GitError, OSError) as error:
             hint = self._push_hint(f"{BRANCH_PREFIX}*", error)
-            return push_failure(f"origin does not take branches: {error}", hint=hint)
+            return push_failure(f"origin does not accept branches: {error}", hint=hint)
         return None
 
     async def _destinations(self) -> list[tuple[str, model.Login | None]]:

@@ -176,7 +176,7 @@ async def pin_files(
         raise WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
             "the skills or instructions of the base branch are too many or too large",
-            hint="let agent.skills and agent.instructions name directories that hold nothing else",
+            hint="let agent.skills and agent.instructions name directories with nothing else in them",
         ) from error
     except (GitError, OSError) as error:
         raise mirror.unreadable(error) from error

@@ -922,7 +922,7 @@ class WorkspaceManager:
                 Category.WORKSPACE_PREPARE_FAILED,
                 f"the work went on elsewhere, and the workspace {record.path} cannot be removed: "
                 f"{removal.kept_reason}",
-                hint="save what is in it, and remove it there",
+                hint="save its content, and remove it there",
             )
         _log.info("workspace_renewed", path=str(record.path), commit=delivered)
 

@@ -240,7 +240,7 @@ async def _move(git: Git, local: Path, base: _Base, commit: str) -> None:
         raise MergeRefusedError.of_code(
             MergeRefusal.IN_THE_WAY,
             f"{base.checkout}, where {base.name} is checked out, cannot take the change: {error}",
-            hint="move away what is in the way there, and approve again",
+            hint="move the files that are in the way, and approve again",
         ) from error
 
 

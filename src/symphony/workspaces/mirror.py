@@ -180,7 +180,7 @@ class Mirror:
             there = "run `git fetch --unshallow` there, or let it be a whole clone"
             raise WorkspaceError.of(
                 Category.WORKSPACE_REPOSITORY,
-                f"{self._shown} is shallow: git does not take over the newest commit of {name or 'HEAD'}",
+                f"{self._shown} is shallow: git does not fetch the newest commit of {name or 'HEAD'}",
                 hint=there if local_repository(self.repository) is None else where,
                 blame=Blame.CONFIG,
                 retryable=False,

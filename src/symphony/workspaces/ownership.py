@@ -38,7 +38,7 @@ from symphony.workspaces.model import WorkspaceError, local_repository, split_lo
 BRANCH_CLAIMS: Final = "symphony/branches"
 """Directory of the branch claims, below the common git directory of a local repository."""
 
-OWN_ROOT_HINT: Final = "set workspace.root to a place of its own, as with `$SYMPHONY_STATE_DIR/workspaces`"
+OWN_ROOT_HINT: Final = "set workspace.root to a separate directory, such as `$SYMPHONY_STATE_DIR/workspaces`"
 
 _MAX_RECORD_BYTES: Final = 16 * 1024 * 1024  # with the tags of a large repository
 _MAX_TENANT_BYTES: Final = 64 * 1024
@@ -274,7 +274,7 @@ def refuse_second_tenant(layout: Layout, tenant: Tenant) -> dict[Path, str]:
         if other is None:
             raise WorkspaceError.of(
                 Category.WORKSPACE_ROOT_TAKEN,
-                f"{path} is damaged, and it says which workflow file works in {layout.root}",
+                f"{path} is damaged; it names the workflow file that works in {layout.root}",
                 hint="delete it once no other daemon has this workspace.root: each writes its own at its next"
                 " start",
                 blame=Blame.CONFIG,

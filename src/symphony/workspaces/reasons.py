@@ -41,7 +41,7 @@ REASONS: Final[Sequence[GitReason]] = (
     GitReason(
         "ssh_modes",
         r"bad owner or permissions|unprotected private key|bad permissions",
-        "let only the user of the daemon read and write ~/.ssh and what is in it: `chmod -R go= ~/.ssh`",
+        "let only the user of the daemon read and write ~/.ssh and its files: `chmod -R go= ~/.ssh`",
     ),
     # what a clone needs
     GitReason(
@@ -210,7 +210,7 @@ REASONS: Final[Sequence[GitReason]] = (
     GitReason(
         "permissions",
         r"insufficient permission for adding an object|: permission denied",
-        "let the user of the daemon read and write what the message names: another user may have made it",
+        "let the user of the daemon read and write the named file: another user may have made it",
     ),
     GitReason(
         "read_only",

@@ -411,7 +411,7 @@ def copy_lfs_objects(own: Path, git_dir: Path) -> str | None:
                 failed += not _copy_lfs_object(directory, target)
     except OSError as error:
         return f"Git LFS objects could not be copied to {git_dir / _LFS_OBJECTS}: {error.strerror or error}"
-    return f"{failed} Git LFS objects are not what they are called" if failed else None
+    return f"{failed} Git LFS objects do not match their names" if failed else None
 
 
 def is_content_of(pointer: bytes, path: Path) -> bool:

@@ -129,7 +129,7 @@ def _find_repositories(top: Path) -> _Found:
             if target is not None and target.is_relative_to(top):
                 pointers[target] = directory
             else:
-                text = f"{_relative(top, directory)} belongs to a repository elsewhere"
+                text = f"{_relative(top, directory)} belongs to another repository"
                 found.hidden.append((text, directory))
     for common in sorted(git_dirs):
         own_tree = common.parent if common.name == ".git" else pointers.pop(common, None)

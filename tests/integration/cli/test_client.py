@@ -182,7 +182,7 @@ def test_a_daemon_that_was_killed_is_told_of_until_another_ends_in_order(
     note(state_dir, pid=pid, workflow=str(mine))
     notice = absence_notice(mine, environment)
     assert notice is not None
-    assert notice.startswith(f"The last daemon (pid {pid}) did not end in order")
+    assert notice.startswith(f"The last daemon (pid {pid}) had no normal end")
     assert absence_notice(tmp_path / "OTHER.md", environment) is None
     (state_dir / "control.json").unlink()
     assert absence_notice(mine, environment) is None

@@ -96,7 +96,7 @@ def test_every_daemon_of_the_user_is_listed_wherever_its_state_is(host: Host, as
         assert (found["app"]["status"], found["web"]["status"]) == ("silent", "dead")
         assert "did not answer within" in found["app"]["message"]
         command = f"symphony run {word((web.repo / 'WORKFLOW.md').resolve())}"
-        assert found["web"]["hint"] == f"{command} ends what it left running, and goes on"
+        assert found["web"]["hint"] == f"{command} ends its left-over processes, and continues its work"
         shown = asker.symphony("status", "--all").stdout
         assert "dead" in shown
         assert "healthy" in shown

@@ -88,7 +88,7 @@ def test_a_paused_daemon_starts_nothing_and_goes_on_when_it_is_resumed(project: 
 
         until(held, lambda: told(project, "status"))
         assert told(project, "status").splitlines()[3:5] == [
-            "Paused: nothing new starts, what runs goes on.",
+            "Paused: nothing new starts, and running sessions continue.",
             "  → symphony resume",
         ]
         assert "run: symphony resume" in told(project, "explain", "SYM-2")

@@ -212,7 +212,7 @@ def test_a_daemon_that_was_killed_is_odd_and_one_that_is_silent_is_an_error(proj
         process.wait()
         found = doctor()
     assert found["lock"]["status"] == "warning"
-    assert "did not end in order" in found["lock"]["message"]
+    assert "normal end" in found["lock"]["message"]
 
 
 def test_what_a_dead_daemon_left_running_is_counted(project: Project) -> None:
@@ -250,7 +250,7 @@ def test_workspaces_of_issues_that_are_over_go_and_others_stay(project: Project)
     assert (found["SYM-1"]["outcome"], found["SYM-1"]["reason"]) == ("kept", "its issue is not over (Todo)")
     assert (found["SYM-2"]["outcome"], found["SYM-2"]["reason"]) == (
         "would_remove",
-        "its issue is over (Done)",
+        "its issue is closed (Done)",
     )
     assert set(files(project.workspaces)) == set(before)
     assert clean(project, "--older-than", "1h")["SYM-2"]["outcome"] == "kept"
@@ -419,7 +419,7 @@ def test_a_journal_from_the_future_and_damaged_ones_aside_are_odd(project: Proje
     written(journal, event(1))
     assert doctor()["journal"]["status"] == "ok"
     written(journal, replace(event(1), at_wall_ms=round(time.time() * 1000) + 86_400_000))
-    assert doctor()["journal"]["message"] == "its newest record lies in the future"
+    assert doctor()["journal"]["message"] == "its newest record is in the future"
     journal.unlink()
     written(journal, event(1))
     (project.state_dir / "journal.db.damaged-20260101T000000Z").write_text("x")

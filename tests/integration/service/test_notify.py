@@ -41,7 +41,7 @@ def test_a_daemon_tells_its_manager_from_the_start_to_the_end(project: Project, 
         ready = manager.until_said("READY")
         assert all("EXTEND_TIMEOUT_USEC" in said for said in manager.heard[:-1])
         assert [said["STATUS"] for said in manager.heard[:-1]] == [
-            "starting: ending what a predecessor left",
+            "starting: ending processes of the last daemon",
             "starting: checking the workspace and the agent",
         ]
         assert ready["WATCHDOG"] == "1"

@@ -79,7 +79,7 @@ def test_without_a_script_it_says_so_and_does_nothing(scripted: Start, workspace
     ended = client.run_turn(client.open_thread(workspace), "Please fix it.")
     assert ended["status"] == "completed"
     assert ended["items"][0]["text"] == (
-        f"{NO_MODEL} The prompt holds no ```scripted block, so there is nothing to do."
+        f"{NO_MODEL} The prompt has no ```scripted block, so there is nothing to do."
     )
     assert client.items("commandExecution") == client.items("fileChange") == []
 

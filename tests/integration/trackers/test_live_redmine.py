@@ -1,4 +1,4 @@
-"""Redmine as it is: a real server, on the loopback interface in CI (rung C)."""
+"""Redmine as it is: a real server, on the loopback interface in CI (as C in docs/trackers/README.md)."""
 
 import json
 from collections.abc import Iterator

@@ -181,11 +181,11 @@ async def test_a_search_filters_what_ended_and_what_is_proposed(tmp_path: Path) 
     async with asking(DemoOperator(library_file=tmp_path / "library.db")) as client:
         whole, found = check(await client.get("/")), check(await client.get("/?q=cursor"))
         none = check(await client.get("/?q=no-such-issue"))
-    assert ("cursor-paging" in whole.text, "Ended lately" in whole.text) == (True, True)
+    assert ("cursor-paging" in whole.text, "Ended recently" in whole.text) == (True, True)
     links = [str(each["href"]) for each in found.all("a")]
     assert "/skills/proposals/2" in links
     assert "/skills/proposals/1" not in links
-    assert ("Proposed skills" in none.text, "Ended lately" in none.text) == (False, False)
+    assert ("Proposed skills" in none.text, "Ended recently" in none.text) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -786,9 +786,9 @@ async def test_the_history_shows_runs_sums_and_charts(
 
 
 async def test_the_board_shows_what_ended_lately(client: httpx.AsyncClient, operator: DemoOperator) -> None:
-    assert "Ended lately" in check(await client.get("/")).text
+    assert "Ended recently" in check(await client.get("/")).text
     assert "running" not in operator.queries[-1].outcomes
-    assert "Ended lately" not in check(await client.get("/?q=no-such")).text
+    assert "Ended recently" not in check(await client.get("/?q=no-such")).text
 
 
 async def test_feedback_is_asked_for_once_when_work_is_done(
@@ -869,7 +869,7 @@ async def test_the_system_page_says_what_is_sent_to_whom_and_whether_it_arrives(
 ) -> None:
     page = check(await client.get("/system"))
     assert "/metrics" in {link["href"] for link in page.all("a")}
-    assert "notify names no target" in page.text
+    assert "notify has no target" in page.text
     assert "Traces" not in page.text
     target = NotifyTarget(
         name="team", kind="slack", on=("question", "budget_used"), problem=None, delivered_at=HALF_PAST
@@ -886,7 +886,7 @@ async def test_the_system_page_says_what_is_sent_to_whom_and_whether_it_arrives(
     assert "tracing.endpoint is not set" in check(await client.get("/system")).text
     operator.settings = (Setting(key="tracing.endpoint", value="http://127.0.0.1:4318", given=True),)
     page = check(await client.get("/system"))
-    assert "notify names no target" not in page.text
+    assert "notify has no target" not in page.text
     for fact in (VISIBLE, "3 waiting", "no such program", "question, budget used", "http://127.0.0.1:4318"):
         assert fact in page.text
 

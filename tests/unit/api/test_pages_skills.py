@@ -202,7 +202,7 @@ async def test_forms_assign_decide_revert_and_remove(client: httpx.AsyncClient, 
     links = {link["href"] for link in page.all("a")}
     assert "/issues/WEB-131?run=run-131-2&after=6" in links
     learned = check(await client.get("/skills/proposals/2"))
-    assert "Read it twice: the check found: new address" in learned.text
+    assert "Read it carefully: the check found: new address" in learned.text
     await order("accept", id="1")
     await order("reject", id="2", reason="too vague")
     assert "too vague" in check(await client.get("/skills/proposals/2")).text

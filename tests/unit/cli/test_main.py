@@ -81,7 +81,7 @@ def test_a_command_in_a_directory_below_is_about_the_repository(repo: Path) -> N
 
 def test_it_works_in_another_directory_before_and_behind_the_command(repo: Path) -> None:
     (repo / ".symphony" / "issues").mkdir(parents=True)
-    (repo / "notes.md").write_text("What is to be done.")
+    (repo / "notes.md").write_text("What to do.")
     start = Path.cwd()
     for arguments in (
         ("-C", repo, "issue", "new", "a", "-F", "notes.md"),
@@ -178,7 +178,7 @@ SHARED = {
     "--workflow": "The WORKFLOW.md to use.  [default: the nearest one upwards in the repository]",
     "--dry-run": "Only show what would be done.",
     "--file": "Read the text from a file; - is standard input.",
-    "--force": "Replace what is there and differs.",
+    "--force": "Replace existing files that differ.",
     "--yes": "Do not ask for confirmation.",
 }
 """Options that mean the same to the letter wherever they are; docs/commands.md lists them too."""

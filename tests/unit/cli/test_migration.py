@@ -47,7 +47,7 @@ PEERS = Path(__file__).with_name("peers")
 REFERENCE = (PEERS / "reference.md").read_text(encoding="utf-8")
 SHAPES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(PEERS.glob("*.md"))}
 del SHAPES["reference"]
-NOT_COMPLETE = "own_section"  # GitHub has no states of its own, and the file names none
+NOT_COMPLETE = "own_section"  # GitHub has no default states, and the file names none
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -44,7 +44,7 @@ def test_a_name_means_the_exact_issue_or_the_only_one_that_differs_by_case() -> 
         (
             "nothing",
             [],
-            "the tracker lists no issue in an active state; `symphony status` shows what is known",
+            "the tracker lists no issue in an active state; `symphony status` shows the known ones",
         ),
     ],
 )

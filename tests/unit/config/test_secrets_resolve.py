@@ -126,7 +126,7 @@ def test_a_dollar_sign_that_is_no_reference_is_warned_about(parse: "Parse") -> N
     root, warnings = _root(parse, "$ROOT/ws", {"ROOT": "/x"})
 
     assert root == Path("/repo/$ROOT/ws")
-    assert warnings == ["workspace.root begins with a dollar sign that is taken literally"]
+    assert warnings == ["workspace.root begins with a dollar sign, which is used literally"]
 
 
 def test_the_root_may_lie_below_the_state_directory(parse: "Parse") -> None:

@@ -65,7 +65,7 @@ async def test_a_megabyte_is_cut_and_control_characters_are_gone(world: World) -
     assert len(answers) == 1, "the first one is more than there is room for"
     assert answers[0].author == "ann ann"
     assert answers[0].text.startswith("Bl ue\nx")
-    assert join_comments(answers).endswith("(cut: the rest stands on the issue)")
+    assert join_comments(answers).endswith("(cut: the rest is on the issue)")
     assert len(join_comments(answers)) < MAX_ANSWER_CHARS + 100
 
 

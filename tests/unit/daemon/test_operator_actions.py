@@ -124,7 +124,7 @@ async def test_a_retry_comes_due_and_a_block_ends(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     assert await desk.act("retry", "SYM-2") == "it is tried now, or as soon as a slot is free"
     assert await desk.act("unblock", "SYM-3") == (
-        "its budget counts anew, and it is tried now, or as soon as a slot is free"
+        "it has a new budget, and it is tried now, or as soon as a slot is free"
     )
     assert "3" not in desk.story.state.blocked
 

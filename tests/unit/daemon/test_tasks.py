@@ -14,7 +14,7 @@ from symphony.trackers.base import TrackerError
 from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio
-ISSUE = make_issue(description="What is to be done")
+ISSUE = make_issue(description="What to do")
 
 
 class Desk:

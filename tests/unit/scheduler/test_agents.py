@@ -250,7 +250,7 @@ def test_other_issues_wait_for_the_limited_agent_and_say_why() -> None:
     verdict = eligibility(story.board["2"], story.state)
     assert isinstance(verdict, Ineligible)
     assert verdict.code is ReasonCode.AGENT_LIMITED
-    assert verdict.message == "the agent codex is rate limited, and no other may take its place now"
+    assert verdict.message == "the agent codex is rate limited, and there is no fallback now"
     story.advance(4_999)
     assert _started(story) == []
     story.advance(1)
@@ -435,7 +435,7 @@ def test_a_conversation_stays_with_its_agent_although_the_rules_changed() -> Non
     assert start.resume is not None
     assert start.resume.thread is not None
     assert (start.resume.thread.thread_id, start.resume.thread.agent) == ("t1", "codex")
-    assert story.state.running["1"].agent.reason.startswith("it goes on with its conversation; claude ")
+    assert story.state.running["1"].agent.reason.startswith("it continues its conversation; claude ")
 
 
 def test_an_answer_reaches_another_agent_in_its_first_prompt() -> None:

@@ -172,7 +172,7 @@ def test_all_answers_are_joined_with_their_authors_and_bounded() -> None:
     assert join_comments([replace(BLUE, text=whole)]) == whole
     long = join_comments([replace(BLUE, text="x" * 1_000_000)])
     assert long.startswith("x" * MAX_ANSWER_CHARS)
-    assert long.endswith("(cut: the rest stands on the issue)")
+    assert long.endswith("(cut: the rest is on the issue)")
     assert len(long) < MAX_ANSWER_CHARS + 100
 
 

@@ -197,7 +197,7 @@ def test_stop_ends_the_run_and_blocks_the_issue_until_a_person_acts() -> None:
     (note,) = story.said(PostComment)
     assert note.body == (
         "Symphony stopped working on this issue:\n\n```text\nan operator stopped it\n```\n\n"
-        "To go on:\n\n```text\nrun `symphony retry SYM-1` or `symphony unblock SYM-1`\n```"
+        "To continue:\n\n```text\nrun `symphony retry SYM-1` or `symphony unblock SYM-1`\n```"
     )
     story.advance(FAR)
     assert not story.said(StartRun)

@@ -193,7 +193,8 @@ def test_a_claimed_issue_says_what_it_waits_for() -> None:
         "waiting for attempt 2 of 4 after: it broke",
     )
     assert (
-        _reason(issue, _state(retrying={"1": calm}))[1] == "the last attempt ended well; is there more to do?"
+        _reason(issue, _state(retrying={"1": calm}))[1]
+        == "the last attempt succeeded; the agent may have more to do"
     )
     assert _reason(issue, _state(blocked={"1": blocked})) == (
         ReasonCode.BLOCKED,

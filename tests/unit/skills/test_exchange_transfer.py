@@ -86,7 +86,7 @@ def test_a_link_to_its_own_folder_ends_at_the_limits(source: Path) -> None:
 def test_too_many_files_are_refused(source: Path) -> None:
     for number in range(MAX_FILES):
         (source / "a" / f"{number}.txt").touch()
-    assert refused(source).startswith(f"it holds more than {MAX_FILES} files")
+    assert refused(source).startswith(f"it has more than {MAX_FILES} files")
 
 
 def test_too_many_bytes_are_refused(source: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_differs_is_replaced_by_force_alone(source: Path, tmp_path: Path, c
     kept = install(read(source), tmp_path, "a", force=False)
     assert (kept.outcome, kept.reason) == (
         InstallOutcome.SKIPPED,
-        "what is there differs; --force replaces it",
+        "the existing one differs; --force replaces it",
     )
     assert sorted(path.name for path in there.rglob("*")) == names
     assert install(read(source), tmp_path, "a", force=True, dry_run=True) == Installed(InstallOutcome.UPDATED)
@@ -186,7 +186,7 @@ def test_nothing_is_written_through_a_link_or_over_a_file(source: Path, tmp_path
         case _:
             (tmp_path / "a").write_text("x")
     done = install(read(source), tmp_path, "a", force=True)
-    assert done == Installed(InstallOutcome.SKIPPED, "what is there is not a folder")
+    assert done == Installed(InstallOutcome.SKIPPED, "the target is not a folder")
     assert not other.exists() or not list(other.iterdir())
 
 

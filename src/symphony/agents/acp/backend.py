@@ -201,7 +201,7 @@ def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> base.Setting
     declined.
     """
     if settings.on_approval == "accept":
-        problem = "accept lets sessions do whatever they ask for, and no sandbox holds them"
+        problem = "accept lets sessions do everything that they ask for, and no sandbox confines them"
         return base.SettingIssue(
             key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}"
         )
@@ -210,10 +210,10 @@ def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> base.Setting
             problem = f"holds {bypass}: sessions do not ask, and no sandbox holds them"
             return base.SettingIssue(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
     if settings.mode in profile.open_modes:
-        problem = f"{settings.mode} lets sessions act without asking, and no sandbox holds them"
+        problem = f"{settings.mode} lets sessions act without asking, and no sandbox confines them"
         return base.SettingIssue(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
     if not profile.asks:
-        problem = f"{settings.profile} cannot tell whether the agent asks first, and no sandbox holds it"
+        problem = f"{settings.profile} does not say whether the agent asks first, and no sandbox confines it"
         return base.SettingIssue(key="profile", problem=problem, hint=_HINT)
     return None
 

@@ -130,9 +130,9 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         observed="Gemini CLI 0.61.0",
         broken=(
             "A session cannot be continued: `session/load` fails, so every run starts a new one.",
-            "It has no system-level text to add to: the envelope stands in front of the first prompt.",
-            "Starting it takes several seconds.",
-            "A rate limit is tried again in silence for minutes; `acp.stall_timeout_ms` ends that.",
+            "It has no system-level text: the envelope is in front of the first prompt.",
+            "Its start takes several seconds.",
+            "It retries a rate limit silently for minutes; `acp.stall_timeout_ms` ends that.",
         ),
     ),
     "opencode": AcpProfile(
@@ -162,10 +162,10 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         host_skills=(".config/opencode/skill", ".agents/skills", ".claude/skills"),
         observed="OpenCode 1.18.33",
         broken=(
-            "It tells the tokens of a turn's last call of the model alone, so a turn with tools counts low.",
-            "A permission that is declined ends the turn.",
+            "It reports only the tokens of the last model call of a turn, so turns with tools count too low.",
+            "A declined permission ends the turn.",
             "The agent retries a rate limit silently for more than a minute before it reports it.",
-            "Starting it takes from several seconds to half a minute.",
+            "Its start takes from several seconds to half a minute.",
         ),
     ),
     "claude-agent-acp": AcpProfile(
@@ -229,7 +229,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         host_skills=(".agents/skills", ".codex/skills"),
         observed="codex-acp 2.6.0",
         broken=(
-            "When a session goes on, a changed envelope stands in front of the prompt.",
+            "When a session continues, a changed envelope is in front of the prompt.",
             "Tokens of a cancelled turn are not reported.",
             "Rate limits are not reported; `kind: codex` reports them.",
         ),

@@ -202,10 +202,10 @@ def _missing_sandbox(settings: ClaudeSettings) -> base.SettingIssue | None:
             problem = f"holds {bypass}, which takes the guards away"
             return base.SettingIssue(key="command", problem=problem, hint=_HINT)
     if settings.permission_mode == "bypassPermissions":
-        problem = "is bypassPermissions: sessions run whatever they like"
+        problem = "is bypassPermissions: sessions run any command"
         return base.SettingIssue(key="permission_mode", problem=problem, hint=_HINT)
     if settings.on_approval == "accept":
-        problem = "is accept: sessions run whatever they ask for"
+        problem = "is accept: sessions run every command that they ask for"
         return base.SettingIssue(key="on_approval", problem=problem, hint=_HINT)
     return None
 

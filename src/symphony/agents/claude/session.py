@@ -241,7 +241,7 @@ class ClaudeSession(session.StreamSession[protocol.Message]):
 #
 # An unknown request is refused with an error, because silence would hang the turn.
 
-_UNATTENDED: Final = "this session runs unattended; nobody can approve it"
+_UNATTENDED: Final = "this session runs unattended, and no person can approve it"
 _APPROVAL_KEYS: Final = ("command", "file_path", "notebook_path", "url", "plan")
 
 
@@ -282,7 +282,7 @@ def _tool_permission(
         event = session.question_asked(
             [one["question"] for one in questions], [_with_options(one) for one in questions]
         )
-        return ControlAnswer(response=_deny("nobody is here to answer", interrupt=True), event=event)
+        return ControlAnswer(response=_deny("no person is here to answer", interrupt=True), event=event)
     kind = redact(name, 100)
     details = [text for key in _APPROVAL_KEYS if (text := text_in(arguments, key))]
     subject = "\n".join(details)

@@ -205,7 +205,7 @@ def _missing_sandbox(settings: CodexSettings) -> base.SettingIssue | None:
         key = "thread_sandbox" if settings.turn_sandbox_policy is None else "turn_sandbox_policy"
         return base.SettingIssue(key=key, problem="lets sessions run without a sandbox", hint=hint)
     if settings.on_approval == "accept" and settings.approval_policy != "never":
-        problem = "accept lets sessions leave the sandbox whenever they ask for it"
+        problem = "accept lets sessions leave the sandbox if they ask"
         return base.SettingIssue(key="on_approval", problem=problem, hint="decline is the default")
     return None
 

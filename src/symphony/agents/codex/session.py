@@ -430,7 +430,7 @@ def _current_approval(kind: str) -> "_Handler":
 
 def _legacy_approval(kind: str) -> "_Handler":
     def handle(params: Json, policy: Policy) -> wire.RequestAnswer:
-        denied = {"denied": {"rejection": "this session runs unattended; nobody can approve it"}}
+        denied = {"denied": {"rejection": "this session runs unattended, and no person can approve it"}}
         return _approval(
             kind,
             params,
@@ -512,7 +512,7 @@ def _user_input(params: Json, policy: Policy) -> wire.RequestAnswer:
         return wire.RequestAnswer(result={"answers": answers}, event=event)
     texts = [text for question in questions if isinstance(text := question.get("question"), str)]
     return wire.RequestAnswer(
-        error=(UNATTENDED, "nobody is here to answer"), event=session.question_asked(texts)
+        error=(UNATTENDED, "no person is here to answer"), event=session.question_asked(texts)
     )
 
 

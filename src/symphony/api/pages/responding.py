@@ -74,7 +74,7 @@ async def respond(request: Request, read: Callable[[Request], Awaitable[Content]
         content = _problem_page("The daemon cannot answer now", error.message)
     except UnknownError as error:
         status = HTTPStatus.NOT_FOUND
-        content = _problem_page("This is not there", error.message, error.hint)
+        content = _problem_page("Not found", error.message, error.hint)
     except RequestError as error:
         status = HTTPStatus(error.status_code)
         content = _problem_page("This page cannot be shown", error.message)

@@ -216,7 +216,7 @@ class Pages:
         """A file that a check left: a picture or a text as such, all else as a download; never a page."""
         found = await self._operator.artifact(identifier(request), str(request.path_params["file"]))
         if found is None:
-            raise RequestError(404, "not_found", "there is no such file, or it is not kept any more")
+            raise RequestError(404, "not_found", "there is no such file, or it was removed")
         name, data = found
         kind = _PICTURES.get(PurePosixPath(name).suffix.lower())
         if kind is None and PurePosixPath(name).suffix.lower() in _TEXTS and _is_text(data):

@@ -309,7 +309,7 @@ class Action:
 ACTIONS: Final = {
     "retry": Action(
         label="Retry",
-        effect="Tries it again now, with what is left of its budget: tokens, turns and attempts.",
+        effect="Tries it again now, with the rest of its budget: tokens, turns and attempts.",
     ),
     "unblock": Action(
         label="Unblock",
@@ -317,12 +317,12 @@ ACTIONS: Final = {
     ),
     "stop": Action(
         label="Stop",
-        effect="Ends the run and delivers what is committed. The issue stays blocked until it is retried.",
+        effect="Ends the run and delivers its commits. The issue stays blocked until it is retried.",
         danger=True,
     ),
     "move": Action(
         label="Move",
-        effect="Changes its state at the tracker. A run whose issue leaves the active states is stopped.",
+        effect="Changes its state at the tracker. If the issue leaves the active states, its run is stopped.",
     ),
 }
 """By verb."""

@@ -78,7 +78,7 @@ class KnownDaemons(DaemonsInUse):
     async def link(self, key: str) -> Link:
         path = next((path for path, facts in self._facts.items() if facts.key == key), None)
         if path is None:
-            raise CommandError.of("this daemon is gone", hint="the page lists those that are there")
+            raise CommandError.of("this daemon has ended", hint="the page lists the running daemons")
         return await to_thread.run_sync(_link, path)
 
     async def watch(self, is_watched: Callable[[], bool]) -> None:

@@ -335,7 +335,7 @@ def _repository_warnings(
             code=WarningCode.UNCOMMITTED_SKILLS,
             message=f"skills that are not committed on {missing.branch}: {', '.join(missing.names)}",
             where=source.where(("agent", "skills")),
-            hint="sessions see what is committed there: git add the skills and commit them",
+            hint="sessions see only commits: git add and commit the skills",
         )
     yield from _skill_problems(settings)
     yield from _instruction_problems(settings, source)

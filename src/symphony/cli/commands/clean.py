@@ -94,16 +94,16 @@ def is_ended(context: RuntimeContext, issue: Issue | None) -> bool:
 
 _EPILOG = """\b
 Examples:
-  symphony clean --dry-run             what would be removed, what stays, and why
+  symphony clean --dry-run             what it would remove, what stays, and why
   symphony clean
-  symphony clean --older-than 12h      not only what is older than retention.max_age_days
+  symphony clean --older-than 12h      a shorter time than retention.max_age_days
   symphony clean --older-than 0 --yes  the whole history of ended runs, without confirmation
 
 Removes workspaces of issues in a terminal state, on this machine and on the hosts of worker.ssh_hosts, ended
 runs in the journal, stderr logs of agents and damaged journals that were set aside. Keeps everything of an
-issue that is not over, and every workspace with uncommitted work or with commits that exist nowhere else. A
-running daemon looks after its workspaces and its journal by itself; they are left alone. Asks for
-confirmation if --older-than would leave no ended run in the journal.
+open issue, and every workspace with uncommitted work or with commits that exist nowhere else. Leaves
+workspaces and the journal to a running daemon, which cleans them itself. Asks for confirmation if
+--older-than would leave no ended run in the journal.
 
 Exit codes: 0 done, 1 something could not be removed, or the answer was no, 2 usage, or a confirmation is
 needed and there is no terminal and no --yes, 3 the workflow is invalid, 5 the daemon does not answer.
@@ -124,7 +124,7 @@ _KINDS = {
     "--older-than",
     metavar="AGE",
     callback=parse_age,
-    help="Only what is older than this: 90m, 12h, 30d, 4w. Replaces retention.max_age_days for history.",
+    help="Only leftovers older than this: 90m, 12h, 30d, 4w. Replaces retention.max_age_days for history.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
@@ -132,7 +132,7 @@ _KINDS = {
 def clean(*, dry_run: bool, older_than: float | None, yes: bool, as_json: bool, workflow: Path) -> int:
     """Remove the leftovers of ended runs and issues.
 
-    Work that would be lost is kept, and the reason is shown.
+    Work that exists nowhere else is kept, with a reason.
     """
     result = clean_up(
         workflow,
@@ -296,7 +296,7 @@ async def _clean_workspace(job: _Job, found: RemovableWorkspace) -> CleanedItem:
         if reason is None and not job.dry_run:
             removal = await job.context.workspaces.remove(record)
             if not removal.removed:
-                reason = removal.kept_reason or "it is gone already"
+                reason = removal.kept_reason or "it is already gone"
                 reason = f"{reason}; look at it: {removal.look}" if removal.look else reason
     except (SymphonyError, OSError) as error:
         message = error.failure.message if isinstance(error, SymphonyError) else str(error)
@@ -335,7 +335,7 @@ def _result(job: _Job, item: partial[CleanedItem], issue: Issue | None, reason: 
     if reason is not None:
         return item(outcome="kept", reason=reason)
     state = f" ({issue.state})" if issue is not None else ""
-    return item(outcome="would_remove" if job.dry_run else "removed", reason=f"its issue is over{state}")
+    return item(outcome="would_remove" if job.dry_run else "removed", reason=f"its issue is closed{state}")
 
 
 # --- workspaces on hosts ---------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ async def _clean_on_host(
             )
             removal = await hosts.clean(job.context, command)
             if not removal.removed:
-                reason = removal.kept_reason or "it is gone already"
+                reason = removal.kept_reason or "it is already gone"
     except SymphonyError as error:
         return item(outcome="failed", reason=error.failure.message)
     return _result(job, item, issue, reason)

@@ -67,8 +67,8 @@ Examples:
   symphony demo                     takes some seconds and costs nothing: no model is involved
   symphony demo --dir /var/tmp/d    keep the repository, the board and the log
   symphony demo --agent codex       use the Codex that is installed and logged in
-  symphony demo --page              watch it in a browser; the page stays until you press a key
-  symphony demo --learn             rate the work, and see a skill get better by it
+  symphony demo --page              watch it in a browser until you press a key
+  symphony demo --learn             rate the work, and see a skill improve
   symphony demo --json              print one JSON object at the end
 """
 
@@ -87,10 +87,8 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep everything in this new or empty directory.",
 )
-@click.option(
-    "--page", is_flag=True, help="Show the page in a browser, and keep it up until a key is pressed."
-)
-@click.option("--learn", is_flag=True, help="Give feedback on the work, and accept what is learned from it.")
+@click.option("--page", is_flag=True, help="Show the page in a browser until you press a key.")
+@click.option("--learn", is_flag=True, help="Rate the work, and accept the skill that is learned from it.")
 @json_option
 def demo(agent: str, directory: Path | None, *, page: bool, learn: bool, as_json: bool) -> int:
     """Demonstrate Symphony: four issues, three skills and one malformed skill become commits."""

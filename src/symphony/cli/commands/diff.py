@@ -68,15 +68,15 @@ Examples:
   symphony diff SYM-3 > sym-3.patch
   symphony diff SYM-3 --json | jq -r '.files[].path'
 
-Compares the branch with the commit on which it left the base branch, as `git diff main...symphony/SYM-3`
-does, in your repository or else in the daemon's mirror of it. Needs no daemon. Nothing that the branch
-names is run: no external diff program and no text conversion.
+Compares the branch with the commit where it left the base branch, as `git diff main...symphony/SYM-3` does,
+in your repository or else in the daemon's mirror of it. Needs no daemon. Runs no external diff program and
+no text conversion.
 
 Exit codes: 0 shown, 1 there is no such issue or nothing to compare, 3 the workflow is invalid.
 """
 )
 @issue_argument
-@click.option("--stat", is_flag=True, help="The changed files and how many lines, in place of the lines.")
+@click.option("--stat", is_flag=True, help="Show the changed files with line counts instead of the lines.")
 @json_option
 @workflow_option
 def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
@@ -173,7 +173,7 @@ def _find_branch(issue: str, settings: WorkspaceSettings, workflow: Path) -> _Br
         return branch
     raise CommandError.of(
         f"{identifier} has no branch yet",
-        hint="a run delivers its commits when it ends; `symphony explain` says how the issue is",
+        hint="a run delivers its commits when it ends; `symphony explain` shows the state of the issue",
     )
 
 
@@ -191,7 +191,7 @@ def _branch_of(identifier: str, settings: WorkspaceSettings) -> _Branch | None:
     if local is not None and _has_commit(local, ref):
         if delivered and git(local, "merge-base", "--is-ancestor", delivered, ref).returncode != 0:
             fetch = f"git fetch {shlex.quote(str(mirror))} {name}"
-            warn(f"{name} in {local} lacks what was delivered last; {fetch} brings it")
+            warn(f"{name} in {local} lacks the last delivered commits; {fetch} brings it")
         base = _base_in_repository(local, settings, name)
         return _Branch(repository=local, identifier=identifier, name=name, base=base)
     if delivered is None:
@@ -199,7 +199,7 @@ def _branch_of(identifier: str, settings: WorkspaceSettings) -> _Branch | None:
     pushed = read_ref(mirror, f"refs/symphony/pushed/{name}") == delivered
     location = locate_branch(settings, name, pushed=pushed)
     if location is not None and location.fetch is not None:
-        click.echo(f"hint: `{location.fetch}` brings the branch into a clone of yours", err=True)
+        click.echo(f"hint: `{location.fetch}` fetches the branch into your clone", err=True)
     base = _base_in_mirror(mirror, settings)
     return _Branch(repository=mirror, identifier=identifier, name=name, base=base)
 

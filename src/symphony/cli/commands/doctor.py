@@ -64,14 +64,14 @@ Examples:
   symphony doctor ../app/WORKFLOW.md
   symphony doctor --json | jq '.checks[] | select(.status != "ok")'
 
-Works with and without a running daemon, and changes nothing. Each check has 20 seconds. The agent is started
-once and asked for its login and one sandboxed command; no model is called.
+Works with and without a running daemon, and changes nothing. Each check may take 20 seconds. The agent
+starts once, to check its login and one sandboxed command. No model is called.
 
-With --verify the commands of `verify` run once on the base commit, in a checkout that is deleted again, each
-within its own time. A command that fails there can say nothing about the work of an agent.
+With --verify the commands of `verify` run once on the base commit, in a temporary checkout. A command that
+fails there says nothing about the work of an agent.
 
 Exit codes: 0 no error (there may be warnings), 1 errors, 3 the configuration, 4 a login, 5 the daemon does
-not answer; the highest that applies.
+not answer. The highest one counts.
 """
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 _CLEAR_LINE = "\r\x1b[2K"
@@ -246,7 +246,7 @@ def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
     if client is None:
         notice = absence_notice(workflow, environment)
         if notice is None:
-            return [ok("no daemon holds it")]
+            return [ok("no daemon has it")]
         return [warning(notice, "`symphony status` shows more")]
     return daemon_findings(client.state(Selection(limit=0)), client.endpoint.pid)
 
@@ -254,9 +254,9 @@ def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
 def daemon_findings(state: State, pid: int) -> list[Finding]:
     """What a daemon reports about itself."""
     if state.health.status == "ok":
-        findings = [ok(f"a daemon (pid {pid}) holds it, and answers")]
+        findings = [ok(f"a daemon (pid {pid}) has it, and answers")]
     else:
-        text = f"a daemon (pid {pid}) holds it, and reports: {state.health.status}"
+        text = f"a daemon (pid {pid}) has it, and reports: {state.health.status}"
         findings = [warning(text, "`symphony status` shows why")]
     if (theirs := other_version(state.version, state.commit)) is not None:
         text = f"the daemon (pid {pid}) runs symphony {theirs}, and {version_text()} is installed"
@@ -282,7 +282,7 @@ def check_journal(path: Path) -> list[Finding]:
     newest = journal.newest_wall_ms
     if newest is not None and newest > time.time() * 1000 + _CLOCK_TOLERANCE_MS:
         hint = "the clock was set back, or was wrong before; old times are shown as they were recorded"
-        findings.append(warning("its newest record lies in the future", hint))
+        findings.append(warning("its newest record is in the future", hint))
     if journal.aside:
         text = f"{len(journal.aside)} damaged before and set aside, such as {journal.aside[-1]}"
         findings.append(warning(text, "delete what you do not need; `symphony clean` does in time"))
@@ -368,7 +368,7 @@ async def check_push(context: RuntimeContext) -> list[Finding]:
     failure = await context.workspaces.check_push()
     if failure is None:
         return [ok("origin accepts branches in a dry run")]
-    return [warning(failure.message, failure.hint or "see what `git push` says")]
+    return [warning(failure.message, failure.hint or "read the output of `git push`")]
 
 
 async def check_signing(context: RuntimeContext) -> list[Finding]:
@@ -376,7 +376,7 @@ async def check_signing(context: RuntimeContext) -> list[Finding]:
     failure = await context.workspaces.check_signing()
     if failure is None:
         return []
-    return [warning(failure.message, failure.hint or "see what `git commit -S` says")]
+    return [warning(failure.message, failure.hint or "read the output of `git commit -S`")]
 
 
 async def check_agents(context: RuntimeContext) -> list[Finding]:
@@ -391,7 +391,7 @@ async def check_agents(context: RuntimeContext) -> list[Finding]:
             label = "" if len(context.agents) == 1 else f"{name}: "
             version = f"{result.agent} {result.version}"
             findings.append(ok(f"{label}{version} passes the check before the first dispatch"))
-            hint = "the agent works; see what it says"
+            hint = "the agent works; read its message"
             findings += [warning(f"{label}{notice}", hint) for notice in result.notices]
     finally:
         with anyio.CancelScope(shield=True):
@@ -431,7 +431,7 @@ async def run_checks_on_base(context: RuntimeContext) -> list[Finding]:
         )
         await verifier.check_base(tree)
     except SymphonyError as raised:
-        findings.append(failed(raised, "see what `git fetch` says in the repository"))
+        findings.append(failed(raised, "run `git fetch` in the repository and read its output"))
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
@@ -484,7 +484,8 @@ async def check_forge(context: RuntimeContext, *, environment: Mapping[str, str]
         return [warning(failure.message, failure.hint or "`symphony forge check` tells more")]
     if not found.ok:
         return [
-            warning(f"the token lacks {each}", "docs/forges.md lists what it needs") for each in found.missing
+            warning(f"the token lacks {each}", "docs/forges.md lists the rights that it needs")
+            for each in found.missing
         ]
     if context.settings.forge.opens and (elsewhere := await to_thread.run_sync(_other_origin, context)):
         return [
@@ -549,9 +550,9 @@ async def check_workspaces(context: RuntimeContext) -> list[Finding]:
     found = await find_workspaces(context)
     names = [workspace.record.identifier for workspace in found if workspace.ended]
     if not names:
-        return [ok(f"{len(found)} there, none of an issue that is over")]
+        return [ok(f"{len(found)} there, none of a closed issue")]
     text = f"{len(names)} of {len(found)} are of issues that are over: {', '.join(names[:_MAX_NAMES])}"
-    return [warning(text, "`symphony clean --dry-run` says which can go, and why others stay")]
+    return [warning(text, "`symphony clean --dry-run` shows which it would remove, and why others stay")]
 
 
 async def check_metrics(context: RuntimeContext) -> list[Finding]:
@@ -573,7 +574,7 @@ def check_notifications(
     if client is not None:
         targets = client.state(Selection(limit=0)).notifications
     if not targets:
-        return [ok("nobody is notified: WORKFLOW.md has no notify")]
+        return [ok("no one is notified: WORKFLOW.md has no notify")]
     findings = []
     for target in targets:
         problem = target.problem or target.failure

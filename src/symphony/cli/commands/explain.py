@@ -20,7 +20,7 @@ Examples:
   symphony explain SYM-3
   symphony explain SYM-3 --json | jq -r .explanation.code
 
-Works without a daemon too: it then reads the tracker and the journal, and judges them as a daemon would.
+Works without a daemon too: it then reads the tracker and the journal, and decides as a daemon would.
 
 Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 the daemon does not answer.
 """
@@ -31,7 +31,7 @@ Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 
 def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     """Show why an issue runs or waits.
 
-    And what happens next, and what you can do about it.
+    It also shows what happens next, and what you can do.
     """
     queries = Queries(workflow, os.environ)
     known = resolve_issue(issue, queries.issue, queries.identifiers)

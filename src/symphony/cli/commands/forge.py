@@ -18,13 +18,13 @@ from symphony.services.forges import connect_forge
 
 forge = LazyGroup(
     "forge",
-    help="Look at the pull requests' forge of WORKFLOW.md.",
+    help="Check the forge of WORKFLOW.md, which hosts the pull requests.",
     short_help="Check the access to pull requests.",
     epilog="""\b
 Examples:
   symphony forge check
 
-It uses `forge` of WORKFLOW.md, beside a running daemon and without one.
+It uses `forge` of WORKFLOW.md, with or without a running daemon.
 """,
 )
 
@@ -35,14 +35,14 @@ Examples:
   symphony forge check
   symphony forge check --json | jq '.missing[]'
 
-Nothing is changed. Exit codes: 0 fine, 1 the token lacks something or there is no answer, 3 the configuration
-is invalid, 4 the token is missing or refused.
+Changes nothing. Exit codes: 0 fine, 1 the token lacks a right or there is no answer, 3 the configuration is
+invalid, 4 the token is missing or refused.
 """
 )
 @json_option
 @workflow_option
 def check(*, as_json: bool, workflow: Path) -> int:
-    """Tell whose the token of the forge is, and what it lacks."""
+    """Show the account of the forge's token, and missing rights."""
     found = run_on_tracker(workflow, partial(check_forge, environment=os.environ))
     if as_json:
         print_json(found)
@@ -53,7 +53,7 @@ def check(*, as_json: bool, workflow: Path) -> int:
         for limit in found.limits:
             click.echo(f"note      {one_line(limit, 300)}")
         if found.missing:
-            click.echo("  hint: docs/forges.md lists what a token needs")
+            click.echo("  hint: docs/forges.md lists the rights that a token needs")
     return ExitCode.OK if found.ok else ExitCode.FAILURE
 
 

@@ -29,7 +29,7 @@ Examples:
   symphony health
   symphony health --json
 
-Exit codes: 0 the daemon answers, 5 it does not, or none is running.
+Exit codes: 0 the daemon answers, 5 it does not answer, or none is running.
 """
 )
 @json_option

@@ -49,7 +49,7 @@ Examples:
   symphony hosts check
   symphony hosts prepare build-1
 
-Without a subcommand it shows what the running daemon says of its hosts, and connects to none.
+Without a subcommand it shows the hosts of the running daemon, and connects to none.
 """,
     short_help="Show, check and prepare the machines that run sessions.",
 )
@@ -75,15 +75,14 @@ Examples:
   symphony hosts check
   symphony hosts check build-1 --json | jq '.hosts[].problem'
 
-It connects to each host. Exit codes: 0 all can be used, 1 at least one cannot, 3 the configuration is
-invalid.
+Exit codes: 0 all hosts can be used, 1 at least one cannot, 3 the configuration is invalid.
 """
 )
 @click.argument("host", nargs=-1)
 @json_option
 @workflow_option
 def check(host: tuple[str, ...], *, as_json: bool, workflow: Path) -> int:
-    """Connect to each host, and tell its release, its git, its free space and its clock."""
+    """Connect to each host, and show its release, git, free space and clock."""
     found = run_on_tracker(workflow, partial(check_hosts, names=host, environment=os.environ))
     if as_json:
         print_json(found)
@@ -99,8 +98,8 @@ Examples:
   symphony hosts prepare build-1
   symphony hosts prepare build-1 build-2
 
-It copies this release and what it needs over the connection into a virtual environment on the host. The host
-needs no network for that, but the same version of Python on the same platform, and git.
+It copies this release and its dependencies over the connection into a virtual environment on the host. The
+host needs no package index. It needs the same version of Python on the same platform, and git.
 """
 )
 @click.argument("host", nargs=-1, required=True)

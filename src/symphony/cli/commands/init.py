@@ -45,7 +45,7 @@ from symphony.trackers.markdown import DEFAULT_PREFIX
 
 _EPILOG = """\b
 Examples:
-  symphony init                                      asks on a terminal; else a Markdown board, and Codex
+  symphony init                                      asks on a terminal; else a Markdown board and Codex
   symphony init --tracker github --repo octo-team/website --agent claude
   symphony init --tracker jira --url https://team.atlassian.net --project PAY
   symphony init --acp gemini                         any agent of the Agent Client Protocol
@@ -53,9 +53,9 @@ Examples:
   symphony init --tracker linear --project billing-a1b2c3d4e5f6 --print
   symphony init --from ../app/SORTIE.md              convert a file of the reference or of another program
 
-Never overwrites a file, but for --from with --force; run it again to add what is missing. Writes no secrets:
-the file refers to variables, and the last lines of the output say which to set. Without --repo the remote
-`origin` is used.
+Overwrites no file, except with --from and --force. Run it again to add missing files. Writes no secrets:
+the file refers to variables, and the last lines of the output say which to set. Without --repo it uses the
+remote `origin`.
 """
 _GITIGNORE = ".symphony/.gitignore"
 _ISSUE = f"{BOARD_PATH}/SYM-1.md"
@@ -106,10 +106,12 @@ class _Choice:
 @click.option(
     "--tracker", type=click.Choice(list(TRACKERS)), help="Where issues come from (default: markdown)."
 )
-@click.option("--agent", "kind", type=click.Choice(list(AGENTS)), help="Who works on them (default: codex).")
+@click.option(
+    "--agent", "kind", type=click.Choice(list(AGENTS)), help="The agent that works on them (default: codex)."
+)
 @click.option("--repo", metavar="OWNER/NAME", help="The repository that has the issues.")
 @click.option("--project", metavar="KEY", help="The project of Linear, Jira, Asana or Redmine.")
-@click.option("--url", metavar="URL", help="The address of the tracker, if it is your own.")
+@click.option("--url", metavar="URL", help="The address of your own tracker.")
 @click.option(
     "--acp", "profile", metavar="PROFILE", help="The agent of --agent acp, such as gemini or opencode."
 )
@@ -120,7 +122,7 @@ class _Choice:
     metavar="FILE",
     help="Convert a WORKFLOW.md of the reference or of another program.",
 )
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @click.option("--print", "only_print", is_flag=True, help="Print WORKFLOW.md, and write nothing.")
 def init(
     *,
@@ -308,7 +310,7 @@ def _choose_agent(kind: str | None, profile: str | None, command: str | None, *,
         installed = next((name for name in ("codex", "claude") if shutil.which(name)), None)
         kind = _ask_choice(AGENTS, "Who works on them?", "Agent", installed) if ask else "codex"
     if profile is not None and kind != "acp":
-        raise _usage_error(f"--acp does not go with --agent {kind}", "leave one of them out")
+        raise _usage_error(f"--acp does not go with --agent {kind}", "remove one of them")
     if command is not None and kind not in {"acp", "command"}:
         hint = "it is for --agent command and --acp generic"
         raise _usage_error(f"--command does not go with --agent {kind}", hint)
@@ -473,9 +475,9 @@ def _print_next_steps(root: Path, agent: AgentTemplate | None, choice: _Choice |
     if agent is not None and agent.program is not None and shutil.which(agent.program) is None:
         steps.append(agent.install)
     if agent is not None and agent.needs_isolation and shutil.which("bwrap") is None:
-        steps.append("sudo apt install bubblewrap    # holds what the agent does inside its workspace")
+        steps.append("sudo apt install bubblewrap    # confines the agent to its workspace")
     symphony = program_name()
-    steps.append(f"{symphony} check             # what is still wrong, if anything")
+    steps.append(f"{symphony} check             # reports remaining mistakes")
     start: Iterable[str] = ()
     if choice is not None and choice.tracker != "markdown":
         unset = [variable for variable in choice.template.variables if not os.environ.get(variable.name)]

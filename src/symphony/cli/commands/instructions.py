@@ -126,7 +126,7 @@ Examples:
   symphony instructions init
   symphony instructions init --path prompts/skills
 
-Writes the embedded modules and their manifest, to be edited and committed. Overwrites nothing.
+Writes the embedded modules and their manifest. Edit and commit them. Overwrites nothing.
 
 Exit codes: 0 written, 1 the directory has files already.
 """
@@ -136,14 +136,14 @@ Examples:
   symphony instructions list --phase TEST
   symphony instructions list --json | jq -r .sha256      for agent.instructions.sha256
 
-Exit codes: 0 shown, 1 the source has an error (it stands below the table).
+Exit codes: 0 shown, 1 the source has an error (shown below the table).
 """
 _COMPOSE_EPILOG = """\b
 Examples:
   symphony instructions compose --phase TEST
   symphony instructions compose --json | jq .dropped
 
-Byte for byte what a session gets, with a line break after it; nothing if there is nothing.
+Prints exactly the text of a session, with a line break after it, or nothing if there are no instructions.
 
 Exit codes: 0 composed, 1 the source has an error.
 """
@@ -268,12 +268,12 @@ def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> 
     return ExitCode.FAILURE if _fails(selector.problems) else ExitCode.OK
 
 
-@click.command(epilog=_CHECK_EPILOG, short_help="Tell what is wrong with the instructions.")
-@click.option("--strict", is_flag=True, help="A warning is a failure, too.")
+@click.command(epilog=_CHECK_EPILOG, short_help="Report mistakes in the instructions.")
+@click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 @json_option
 @_instructions_options
 def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
-    """Tell everything that is wrong with the manifest, the modules, and their phases."""
+    """Report all mistakes in the manifest, the modules and their phases."""
     has_source = place.settings.source != "remote" or place.settings.url is not None
     selector = place.load() if has_source else Selector()
     manifest = f"{place.place}/{MANIFEST_FILE}" if place.settings.source != "remote" else place.place
@@ -307,10 +307,10 @@ def _refusal(failure: Failure) -> Problem:
 
 _EPILOG = """\b
 Examples:
-  symphony instructions init                  write modules into .symphony/instructions, to be edited
+  symphony instructions init                  write modules into .symphony/instructions to edit them
   symphony instructions list --phase TEST     which modules a session of the phase gets
   symphony instructions compose --phase TEST  exactly its text
-  symphony instructions check                 what is wrong with them, as a linter tells it
+  symphony instructions check                 reports mistakes, like a linter
 
 Needs no daemon and no tracker. The settings are those of `agent.instructions` in WORKFLOW.md.
 """
@@ -318,7 +318,7 @@ _COMMANDS = {
     "init": ("instructions:init", "Write modules of instructions to edit."),
     "list": ("instructions:list_", "List the modules, and those of a phase."),
     "compose": ("instructions:compose", "Print the instructions of a phase."),
-    "check": ("instructions:check", "Tell what is wrong with the instructions."),
+    "check": ("instructions:check", "Report mistakes in the instructions."),
 }
 
 

@@ -94,15 +94,15 @@ Examples:
   symphony issue new "Add a test" -F notes.md --blocked-by SYM-1
   symphony issue new --title "Update the dependencies" --label chore --json
 
-On another tracker than a Markdown board the issue is created by the running daemon, or by the command itself;
+On trackers other than a Markdown board the running daemon creates the issue, or else the command itself.
 --priority and --blocked-by are for boards only.
 """
 )
 @click.argument("title", required=False)
 @click.option("--title", "title_option", metavar="TEXT", help="The title, instead of the argument.")
-@click.option("-d", "--body", "--description", "description", help="What is to be done, in Markdown.")
+@click.option("-d", "--body", "--description", "description", help="The description, in Markdown.")
 @text_file_option
-@click.option("-s", "--state", help="The state to begin in.  [default: the first active state]")
+@click.option("-s", "--state", help="The first state.  [default: the first active state]")
 @click.option("-l", "--label", "labels", multiple=True, help="A label; may be repeated.")
 @click.option("-p", "--priority", type=click.IntRange(1, 4), help="1 is first.")
 @click.option("-b", "--blocked-by", multiple=True, metavar="ID", help="An issue that must end first.")
@@ -123,7 +123,7 @@ def new(
 ) -> None:
     """Create an issue; print its identifier, and its file or address.
 
-    On a Markdown board no number is given twice, even after its issue was deleted.
+    A Markdown board never uses a number twice, even after an issue was deleted.
     """
     if (title is None) is (title_option is None):
         raise click.UsageError("give the title: as an argument, or by --title")
@@ -174,7 +174,7 @@ Examples:
 @json_option
 @_board_option
 def list_(*, states: tuple[str, ...], as_json: bool, workflow: Path | None) -> None:
-    """List issues, with what they wait for. Files that are no usable issues are reported on stderr."""
+    """List issues, and show what they wait for. Unusable files are reported on stderr."""
     board = open_board(workflow)
     wanted = {normalise_state(board.known_state(state)) for state in states}
     snapshot = board.all()
@@ -248,7 +248,7 @@ Example:
 @json_option
 @_board_option
 def move(*, issue_id: str, state: str, as_json: bool, workflow: Path | None) -> None:
-    """Put an issue into another state; nothing else in its file changes."""
+    """Move an issue to another state. Nothing else in its file changes."""
     moved = open_board(workflow).move(issue_id, state)
     if as_json:
         print_json(IssueMoved(issue_identifier=moved.issue_id, before=moved.before, state=moved.after))
@@ -266,7 +266,7 @@ Examples:
 @click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
 @click.argument("text", required=False)
 @text_file_option
-@click.option("--author", help="Who says it.  [default: your login name]")
+@click.option("--author", help="The author.  [default: your login name]")
 @json_option
 @_board_option
 def comment(
@@ -278,7 +278,7 @@ def comment(
     as_json: bool,
     workflow: Path | None,
 ) -> None:
-    """Add a comment to an issue, as a file of its own.
+    """Add a comment to an issue, as a separate file.
 
     TEXT is the comment, or - for standard input.
     """

@@ -149,7 +149,9 @@ def reason_option(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.BadParameter(f"at most {MAX_REASON_CHARS} characters", param=option)
         return value
 
-    return click.option("--reason", metavar="TEXT", callback=check, help="Why; it is kept.")(command)
+    return click.option("--reason", metavar="TEXT", callback=check, help="The reason, which is stored.")(
+        command
+    )
 
 
 def change_library(library: OpenLibrary, edit: Edit, by: str, *, as_json: bool, name: str = "") -> None:
@@ -268,7 +270,7 @@ def list_(*, words: tuple[str, ...], learned: bool, library: OpenLibrary, as_jso
 @click.argument("version", type=click.IntRange(min=1), required=False)
 @library_options
 def show(*, name: str, version: int | None, library: OpenLibrary, as_json: bool) -> None:
-    """Show what is known of a skill, and its file; VERSION is an earlier one."""
+    """Show a skill and its file. VERSION is an earlier version."""
     page = api_library.skill(library.in_use, name, version)
     if as_json:
         print_json(page)
@@ -325,8 +327,8 @@ Examples:
   EDITOR="code --wait" symphony library edit release-notes --reason "Name the tag"
   symphony library edit release-notes --file new.md
 
-Opens $VISUAL, else $EDITOR, and makes a new version of what was written. If another person changed the skill
-meanwhile, both changes are shown, nothing is changed, and your text stays in a file.
+Opens $VISUAL, else $EDITOR, and stores your text as a new version. If another person changed the skill
+meanwhile, the command shows both changes, changes nothing, and keeps your text in a file.
 
 Exit codes: 0 changed, or nothing to change, 1 refused, 2 usage, 3 the workflow is invalid.
 """
@@ -396,7 +398,7 @@ def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibra
         _save(library, present, _read(draft), by, reason, as_json=as_json)
     except (SymphonyError, ConflictError, click.ClickException):
         if Path(draft).read_bytes() != before:
-            warn(f"your text is kept; symphony library edit {name} --file {shlex.quote(draft)} takes it")
+            warn(f"your text is stored; symphony library edit {name} --file {shlex.quote(draft)} takes it")
             raise
         Path(draft).unlink()
         raise
@@ -449,10 +451,10 @@ Examples:
   symphony library import ../shared-skills --reason "The team's"
   symphony library import ../shared-skills --json | jq '.failed[]'
 
-Every folder with a SKILL.md below DIR is taken, and becomes a new skill or the newest version of the one of
-its name. A file that is not valid does not stop the others. The library keeps the SKILL.md and no other file.
+Each folder with a SKILL.md below DIR becomes a new skill, or the newest version of the skill with its name.
+An invalid file does not stop the others. The library keeps only the SKILL.md.
 
-Exit codes: 0 done, 1 a file could not be taken, or there is none, 2 usage, 3 the workflow is invalid.
+Exit codes: 0 done, 1 a file could not be added, or there is none, 2 usage, 3 the workflow is invalid.
 """
 _EXPORT_EPILOG = """\b
 Examples:
@@ -469,9 +471,9 @@ Examples:
   symphony library promote release-notes --branch skills/release-notes
 
 Commits the newest version as .symphony/skills/NAME/SKILL.md on a new branch of the repository. The branch
-begins at workspace.base_branch, else at the commit that is checked out. Your files, your index and the branch
-that is checked out stay as they are. Once it is merged, the repository's skill counts and that of the library
-is shadowed.
+begins at workspace.base_branch, else at the commit that is checked out. Your files, your index and the
+checked-out branch do not change. Once the branch is merged, the repository's skill counts, and the
+library's skill is shadowed.
 
 Exit codes: 0 done, or it is there already, 1 the branch or another text is there, or git refuses, 2 usage,
 3 the workflow is invalid.
@@ -480,7 +482,7 @@ _BACKUP_EPILOG = """\b
 Examples:
   symphony library backup ~/backups/library-2026-11-26.db
 
-Copies the whole library into a new file, while others use it. To restore it, stop the daemon and copy the
+Works while other programs use the library. To restore it, stop the daemon and copy the
 file back over library.db, without library.db-wal and library.db-shm.
 
 Exit codes: 0 done, 1 the file exists or cannot be written, or there is no library yet, 2 usage, 3 the
@@ -491,12 +493,12 @@ workflow is invalid.
 # --- files -----------------------------------------------------------------------------------------------
 
 
-@click.command(name="import", epilog=_IMPORT_EPILOG, short_help="Take the skills of a folder.")
+@click.command(name="import", epilog=_IMPORT_EPILOG, short_help="Add the skills of a folder.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @reason_option
 @library_options
 def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_json: bool) -> int:
-    """Take all skills below a folder into the library."""
+    """Add all skills below a folder to the library."""
     change = Authorship(author=author(), reason=reason or f"imported from {directory.resolve().name}")
     options = skill_options(library.settings.skills)
     found = find_importable(directory.absolute(), ((),), options)
@@ -584,7 +586,7 @@ def _imported(store: Library, text: SkillText, change: Authorship) -> str:
 @click.command(epilog=_EXPORT_EPILOG, short_help="Write skills into a folder.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=complete_skill)
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @dry_run_option
 @library_options
 def export(
@@ -596,7 +598,7 @@ def export(
     library: OpenLibrary,
     as_json: bool,
 ) -> int:
-    """Write all skills, or those that are named, as DIR/NAME/SKILL.md."""
+    """Write all skills, or the named ones, as DIR/NAME/SKILL.md."""
     store, target = library.in_use.store, directory.absolute()
     wanted = names or tuple(one.name for one in store.skills())
     moves = []
@@ -642,10 +644,10 @@ def backup(*, file: Path, library: OpenLibrary, as_json: bool) -> None:
 @click.command(epilog=_PROMOTE_EPILOG, short_help="Commit a skill on a branch, for review.")
 @skill_argument
 @click.option("--branch", metavar="NAME", help="The new branch.  [default: skill/NAME-vVERSION]")
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @library_options
 def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary, as_json: bool) -> None:
-    """Commit a skill on a new branch of the repository, so that it can be reviewed there."""
+    """Commit a skill on a new branch of the repository, for review."""
     author()
     skill = library.in_use.store.skill(name)
     _refuse_secrets(skill, library)
@@ -674,7 +676,7 @@ def _repository(library: OpenLibrary) -> tuple[Path, str | None]:
 
 def _refuse_secrets(skill: LibrarySkill, library: OpenLibrary) -> None:
     if any(one.code == "secret" for one in gate(None, skill.text, library.in_use.mask)):
-        hint = f"take it out: symphony library edit {skill.name}"
+        hint = f"remove it: symphony library edit {skill.name}"
         raise CommandError.of(f"{skill.name} has a secret, and a commit would show it", hint=hint)
 
 
@@ -771,8 +773,8 @@ Examples:
   symphony library assign --agent codex style
   symphony library assign --issue SYM-8 --none          no skill of the library at all
 
-What is assigned to an issue decides, with its labels `skill:<name>`; else what is assigned to the agent; else
-`agents.<name>.library` of WORKFLOW.md; else sessions get all skills. It holds for sessions that start later.
+Sessions get the skills of the issue (assignments and labels `skill:<name>`), else those of the agent, else
+`agents.<name>.library` of WORKFLOW.md, else all skills. An assignment applies to sessions that start later.
 
 Exit codes: 0 assigned, 1 the library has no such skill, 2 usage, 3 the workflow is invalid.
 """
@@ -780,7 +782,7 @@ _UNASSIGN_EPILOG = """\b
 Examples:
   symphony library unassign --issue SYM-7
 
-The next rule decides then: see `symphony library assign --help`.
+Then the next rule applies: see `symphony library assign --help`.
 
 Exit codes: 0 done, or there was no assignment, 1 the library cannot be written, 2 usage, 3 the workflow is
 invalid.
@@ -861,7 +863,7 @@ def _assign(
     kind: Literal["issue", "agent"] = "agent" if issue is None else "issue"
     target = issue or agent
     if target is None or (issue and agent):
-        raise click.UsageError("give --issue or --agent, one of them")
+        raise click.UsageError("give either --issue or --agent")
     if agent and library.agents and agent not in library.agents:
         warn(f"WORKFLOW.md has no agent {one_line(agent)}: its agents are {', '.join(library.agents)}")
     if issue is not None and len(meant := issues_named(issue, known_issues(library.workflow))) == 1:
@@ -874,7 +876,7 @@ def _assign(
 _PROPOSALS_EPILOG = """\b
 Examples:
   symphony library proposals                    those that wait for a person
-  symphony library proposals 3                  what it changes, why, and what is dangerous in it
+  symphony library proposals 3                  its change, reason and dangerous lines
   symphony library proposals --rejected --json | jq -r '.proposals[].reason'
 
 Exit codes: 0 done, 1 there is no such proposal, 2 usage, 3 the workflow is invalid.
@@ -882,13 +884,13 @@ Exit codes: 0 done, 1 there is no such proposal, 2 usage, 3 the workflow is inva
 _ACCEPT_EPILOG = """\b
 Examples:
   symphony library accept 3
-  symphony library accept 3 --yes          also what is dangerous, without confirmation
+  symphony library accept 3 --yes          also dangerous lines, without confirmation
 
-The proposal becomes the newest version of its skill; sessions that start later get it. A proposal with
+Sessions that start later get the new version. A proposal with
 dangerous lines needs a confirmation: `symphony library proposals 3` shows them.
 
-Exit codes: 0 accepted, 1 the skill has changed since, it is decided already, or the answer was no, 2 usage,
-or a confirmation is needed and there is no terminal and no --yes, 3 the workflow is invalid.
+Exit codes: 0 accepted, 1 the skill has changed since, the proposal is decided already, or the answer was
+no, 2 usage, or a confirmation is needed without a terminal and --yes, 3 the workflow is invalid.
 """
 _REJECT_EPILOG = """\b
 Examples:
@@ -904,11 +906,11 @@ Examples:
   symphony library sync SYM-7
   symphony library sync SYM-7 --json | jq -r '.proposals[]'
 
-Compares the workspace with what was written into it, as the daemon does after a session. It makes proposals,
-whatever agent.library.sync says; what was proposed before is not proposed again.
+Finds changes since the skills were written into the workspace, as the daemon does after a session. It
+always makes proposals, with any setting of agent.library.sync, and proposes nothing twice.
 
-Exit codes: 0 compared, 1 there is no workspace, or no skill of the library was written into it, 2 usage,
-3 the workflow is invalid.
+Exit codes: 0 compared, 1 there is no workspace, or it has no skill of the library, 2 usage, 3 the workflow
+is invalid.
 """
 _number = click.argument("number", metavar="N", type=click.IntRange(min=1), shell_complete=complete_proposal)
 
@@ -941,12 +943,12 @@ def proposals(*, number: int | None, state: str | None, library: OpenLibrary, as
     tell_count(found.total, f"{state or 'open'} proposal")
 
 
-@click.command(epilog=_ACCEPT_EPILOG, short_help="Make a version of a proposal.")
+@click.command(epilog=_ACCEPT_EPILOG, short_help="Accept a proposal as a new version.")
 @_number
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @library_options
 def accept(*, number: int, yes: bool, library: OpenLibrary, as_json: bool) -> None:
-    """Make the newest version of a skill of a proposal."""
+    """Accept a proposal as the newest version of its skill."""
     by = author()
     if not yes:
         _confirm_dangers(number, library)
@@ -986,7 +988,7 @@ def _confirm_dangers(number: int, library: OpenLibrary) -> None:
 @issue_argument
 @library_options
 def sync(*, issue: str, library: OpenLibrary, as_json: bool) -> None:
-    """Compare the skills in the workspace of an issue with the library, and propose what is new."""
+    """Compare the skills in the workspace of an issue with the library, and propose the changes."""
     author()
     done = anyio.run(_sync, issue, library)
     if as_json:
@@ -1040,7 +1042,7 @@ async def _sync(issue: str, library: OpenLibrary) -> LibrarySynced:
         )
     )
     if synced is None:
-        hint = "a run with skills of the library writes them; agent.library.directory says where"
+        hint = "a run with skills of the library writes them to agent.library.directory"
         raise CommandError.of(f"the workspace of {found.identifier} got no skill of the library", hint=hint)
     document = LibrarySynced.of(synced, issue_identifier=found.identifier)
     shown: LibrarySynced = masked(document, library.in_use.mask)
@@ -1054,10 +1056,10 @@ Examples:
   symphony library purge --learned-since 2026-08-01 --dry-run
   symphony library purge --learned-since 2026-08-01T14:30:00 --yes
 
-A skill goes back to its newest text that has nothing in it of what agents wrote since then, as a new version.
-A skill without such a text is removed. Proposals that were made since then and wait are rejected. The history
-stays: `symphony library history NAME` shows it. A version counts from when it was accepted. What is in
-workspaces now changes when their next session starts.
+The newest text of a skill without any text of agents since then becomes a new version. A skill without such
+a text is removed. Waiting proposals since then are rejected. The history stays: `symphony library history
+NAME` shows it. The time of a version is when it was accepted. Workspaces change when their next session
+starts.
 
 Exit codes: 0 done, 1 the library cannot be changed, or the answer was no, 2 usage, or a confirmation is
 needed and there is no terminal and no --yes, 3 the workflow is invalid.
@@ -1065,7 +1067,7 @@ needed and there is no terminal and no --yes, 3 the workflow is invalid.
 _FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z")
 
 
-@click.command(epilog=_PURGE_EPILOG, short_help="Take out what agents wrote since a date.")
+@click.command(epilog=_PURGE_EPILOG, short_help="Remove texts that agents wrote since a date.")
 @click.option(
     "--learned-since",
     "since",
@@ -1078,7 +1080,7 @@ _FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @library_options
 def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as_json: bool) -> None:
-    """Take all texts out of the library that agents wrote since a date, at once."""
+    """Remove all texts from the library that agents wrote since a date."""
     store, since_ms = library.in_use.store, max(round(since.timestamp() * 1_000), 0)
     reason = f"purge of what was learned since {since.isoformat()}"
     change = Authorship(author="" if dry_run else author(), reason=reason)
@@ -1128,7 +1130,7 @@ Examples:
   symphony library accept 3
   symphony library promote release-notes       on a branch of the repository, for review
 
-Works on the library of WORKFLOW.md, beside a running daemon or without one.
+Works on the library of WORKFLOW.md, with or without a running daemon.
 """
 _SECTIONS = {
     "Skills": {
@@ -1144,7 +1146,7 @@ _SECTIONS = {
         "revert": ("library:revert", "Make an earlier version the newest one."),
     },
     "In and out": {
-        "import": ("library:import_", "Take the skills of a folder."),
+        "import": ("library:import_", "Add the skills of a folder."),
         "export": ("library:export", "Write skills into a folder."),
         "promote": ("library:promote", "Commit a skill on a branch, for review."),
         "backup": ("library:backup", "Copy the library into a new file."),
@@ -1156,13 +1158,13 @@ _SECTIONS = {
     },
     "Proposals": {
         "proposals": ("library:proposals", "List the proposals, or show one."),
-        "accept": ("library:accept", "Make a version of a proposal."),
+        "accept": ("library:accept", "Accept a proposal as a new version."),
         "reject": ("library:reject", "Reject a proposal."),
-        "evaluate": ("library_evaluate:evaluate", "Judge a proposal by past issues."),
+        "evaluate": ("library_evaluate:evaluate", "Test a proposal on past issues."),
         "sync": ("library:sync", "Propose what an agent changed in a workspace."),
     },
     "Undo": {
-        "purge": ("library:purge", "Take out what agents wrote since a date."),
+        "purge": ("library:purge", "Remove texts that agents wrote since a date."),
     },
 }
 
@@ -1170,7 +1172,7 @@ _SECTIONS = {
 library = LazyGroup(
     "library",
     sections=_SECTIONS,
-    help="Work with the library: skills that are kept beside the repository, with their versions.",
+    help="Work with the library: skills outside the repository, with their versions.",
     short_help="Manage the library of skills.",
     epilog=_EPILOG,
 )

@@ -32,9 +32,9 @@ Examples:
   symphony library evaluate 7 --issues 1
   symphony library evaluate 7 --json | jq .evaluation.recommended
 
-Each of the newest past issues is worked on twice by its agent, from the commit where its branch began:
-without the change and with it. `agent.library.check` in WORKFLOW.md judges. The table is stored with the
-proposal. Tokens are used as by runs; nothing is delivered, commented or moved.
+The agent works on each of the newest past issues twice, from the commit where the branch began: without the
+change and with it. `agent.library.check` in WORKFLOW.md judges. The table is stored with the proposal. This
+uses tokens like runs, but delivers, comments and moves nothing.
 
 Exit codes: 0 recommended, 1 not recommended or not possible, 2 wrong usage, 3 the configuration is invalid,
 4 a credential is missing or refused, 130 interrupted; nothing is left of it.
@@ -53,7 +53,7 @@ Exit codes: 0 recommended, 1 not recommended or not possible, 2 wrong usage, 3 t
 @json_option
 @workflow_option
 def evaluate(*, proposal: int, count: int, as_json: bool, workflow: Path) -> int:
-    """Judge a proposal by past issues."""
+    """Test a proposal on past issues."""
     page = evaluate_proposal(
         workflow, proposal, count, say=lambda line: click.echo(printable(line), err=True)
     )

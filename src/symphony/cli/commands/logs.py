@@ -163,21 +163,21 @@ _MAX_LINE_CHARS: Final = 4_000
     epilog="""\b
 Examples:
   symphony logs SYM-3                 the last 200 events, run by run
-  symphony logs SYM-3 -f              and those to come, until the daemon ends or Ctrl-C; waits for the first
-  symphony logs SYM-3 -n 0            everything that is remembered
-  symphony logs SYM-3 --run 4f2a      one run, by the begin of its id
-  symphony logs SYM-3 --stderr        what the agent of the latest run wrote to stderr
+  symphony logs SYM-3 -f              follow until the daemon ends or Ctrl-C
+  symphony logs SYM-3 -n 0            all events
+  symphony logs SYM-3 --run 4f2a      one run, by the beginning of its id
+  symphony logs SYM-3 --stderr        the stderr of the latest run's agent
   symphony logs SYM-3 --json | jq -r '.message // empty'
 
-Works with a daemon and without one. Secrets were masked when it was written.
+Works with a daemon and without one. Secrets are masked.
 
-Exit codes: 0 shown, 1 nothing is known of the issue, or the journal cannot be read, 130 Ctrl-C before
-there was anything to show.
+Exit codes: 0 shown, 1 the issue is unknown, or the journal cannot be read, 130 Ctrl-C before the first
+line.
 """
 )
 @issue_argument
-@click.option("-f", "--follow", "follows", is_flag=True, help="Go on as more happens.")
-@click.option("--run", "run_prefix", metavar="RUN", help="One run only, named by its id or the begin of it.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Continue with new entries.")
+@click.option("--run", "run_prefix", metavar="RUN", help="Only one run, by its id or the beginning of it.")
 @click.option(
     "-n",
     "--lines",
@@ -185,9 +185,9 @@ there was anything to show.
     default=200,
     show_default=True,
     metavar="N",
-    help="Begin with the last N events, or lines of stderr; 0 for all.",
+    help="Start with the last N events, or lines of stderr; 0 for all.",
 )
-@click.option("--stderr", is_flag=True, help="Show what the agent of a run wrote to stderr instead.")
+@click.option("--stderr", is_flag=True, help="Show the stderr of a run's agent instead.")
 @json_option
 @workflow_option
 def logs(
@@ -202,7 +202,7 @@ def logs(
 ) -> None:
     """Show what happened to an issue, and what its agent said."""
     if stderr and (follows or as_json):
-        raise click.UsageError("--stderr goes with neither --follow nor --json")
+        raise click.UsageError("--stderr cannot be used with --follow or --json")
 
     def show(line: LoggedLine) -> None:
         if as_json:

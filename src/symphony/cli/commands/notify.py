@@ -41,7 +41,7 @@ The targets are those of `notify` in WORKFLOW.md.
     "list",
     epilog="""\b
 Examples:
-  symphony notify list                 the targets, what they get, and how the last delivery went
+  symphony notify list                 the targets, their events and their last deliveries
   symphony notify list --json | jq '.targets[] | select(.problem or .failure)'
 
 Exit codes: 0 shown, 3 the configuration is invalid, 5 the daemon does not answer.
@@ -50,7 +50,7 @@ Exit codes: 0 shown, 3 the configuration is invalid, 5 the daemon does not answe
 @json_option
 @workflow_option
 def list_(*, as_json: bool, workflow: Path) -> None:
-    """List the targets, and whether they get what is sent."""
+    """List the targets and their last deliveries."""
     found = list_targets(workflow, dict(os.environ))
     if as_json:
         print_json(found)
@@ -75,7 +75,7 @@ Examples:
   symphony notify test team-chat       to one
   symphony notify test --json | jq '.tests[] | select(.delivered | not)'
 
-It is sent from here, with the environment of this command, and once. Exit codes: 0 delivered, 1 not, 3 the
+This command sends it once, with its own environment. Exit codes: 0 delivered, 1 not delivered, 3 the
 configuration is invalid or has no such target.
 """,
 )
@@ -85,7 +85,7 @@ configuration is invalid or has no such target.
 def test_(*, name: str | None, as_json: bool, workflow: Path) -> int:
     """Send a test notification.
 
-    NAME is a target of `notify`; without it, all of them get the test.
+    NAME is a target of `notify`. Without it, all targets get the test.
     """
     done = send_test(workflow, name, dict(os.environ))
     if as_json:

@@ -18,31 +18,31 @@ from symphony.files import write_new
 
 _EPILOG = """\b
 Examples:
-  symphony open                     sign the browser of this machine in, and show the page
+  symphony open                     open the page in the browser of this machine
   symphony open --print             print the link, for a browser of your choice
   symphony open --json | jq -r .url
-  symphony open --all               every daemon of yours on this machine, until Ctrl-C
+  symphony open --all               all your daemons on this machine, until Ctrl-C
 
 The link works once, within two minutes. The browser then stays signed in until the daemon ends, for two weeks
 at most. Without server.port the daemon opens a free port on the loopback interface, until it ends;
 `server.on_demand: false` forbids that.
 
-The browser gets a private file that leads to the link. Open the printed link in a browser that cannot read
-the file, such as a snap.
+The browser opens a private file that leads to the link. If your browser cannot read it, for example as a
+snap, open the printed link.
 
 From another machine, forward the port (ssh -L PORT:127.0.0.1:PORT HOST) and open the printed link there. The
 browser has to find names that end in .localhost, as Chromium and Firefox do.
 
---all serves one page over all daemons of this user from a process of its own. It asks them over their
-control sockets, reads only, and ends on Ctrl-C or half an hour after the page was last looked at. Each daemon
-keeps its own sign-in: the page makes a link that works once when you follow it.
+--all serves one page with all daemons of this user, from this command. It only reads, over their control
+sockets. It ends on Ctrl-C, or half an hour after the last look at the page. Each daemon keeps its own
+sign-in: a link to a daemon signs you in there.
 
 Exit codes: 0 done, 1 refused, 5 no daemon is running, or it does not answer.
 """
 
 
 @click.command("open", epilog=_EPILOG)
-@click.option("--all", "all_daemons", is_flag=True, help="One page over every daemon of this user.")
+@click.option("--all", "all_daemons", is_flag=True, help="Open one page with all daemons of this user.")
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open nothing.")
 @json_option
 @workflow_option

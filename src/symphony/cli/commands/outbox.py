@@ -15,18 +15,18 @@ from symphony.journal.reader import open_reader
 
 outbox = LazyGroup(
     "outbox",
-    help="Show what did not arrive at trackers, forges, targets and origin yet, and try it again.",
-    short_help="Show what the daemon owes to the tracker, and try it again.",
+    help="Show writes that have not arrived yet at trackers, forges, targets and origin, and try them again.",
+    short_help="Show writes that have not arrived yet, and try them again.",
     epilog="""\b
 Examples:
   symphony outbox list
   symphony outbox retry SYM-1
 
-The daemon tries again by itself: within a minute after the tracker is back.
+The daemon also tries again by itself, within a minute after the receiver is back.
 """,
 )
 _KEY = click.argument("key", metavar="KEY|ISSUE")
-_CODES = "Exit codes: 0 done, 1 nothing like that is owed, 5 no daemon is running, or it does not answer."
+_CODES = "Exit codes: 0 done, 1 there is no such job, 5 no daemon is running, or it does not answer."
 
 
 @outbox.command(
@@ -36,13 +36,13 @@ Examples:
   symphony outbox list
   symphony outbox list --json | jq '.jobs[] | select(.state == "given_up")'
 
-Without a daemon it shows what the last one left. Exit codes: 0 shown, 5 the daemon does not answer.
+Without a daemon it shows the jobs of the last one. Exit codes: 0 shown, 5 the daemon does not answer.
 """,
 )
 @json_option
 @workflow_option
 def list_(*, as_json: bool, workflow: Path) -> None:
-    """List what is owed, and what was given up."""
+    """List waiting jobs, and those that were given up."""
     client = connect(workflow, os.environ)
     if client is not None:
         shown = OutboxShown(source="daemon", jobs=client.outbox().jobs)
@@ -79,9 +79,9 @@ Examples:
 @json_option
 @workflow_option
 def retry(*, key: str, as_json: bool, workflow: Path) -> None:
-    """Try at once what is owed, also if it was given up.
+    """Try jobs now, also those that were given up.
 
-    KEY is shown by `symphony outbox list`; ISSUE means everything that is owed for it.
+    `symphony outbox list` shows the KEY. ISSUE means all jobs of an issue.
     """
     _change("retry", key, workflow, as_json=as_json)
 
@@ -98,15 +98,15 @@ Examples:
 @json_option
 @workflow_option
 def drop(*, key: str, as_json: bool, workflow: Path) -> None:
-    """Forget what is owed: it will not arrive.
+    """Delete jobs: they will not arrive.
 
-    KEY is shown by `symphony outbox list`; ISSUE means everything that is owed for it.
+    `symphony outbox list` shows the KEY. ISSUE means all jobs of an issue.
     """
     _change("drop", key, workflow, as_json=as_json)
 
 
 def _change(verb: str, key: str, workflow: Path, *, as_json: bool) -> None:
-    client = require_daemon(workflow, os.environ, hint="start one, symphony run: it tries what is owed")
+    client = require_daemon(workflow, os.environ, hint="start one with symphony run: it tries the jobs")
     changed = client.change_outbox(verb, key)
     if changed is None:
         raise CommandError.of(f"nothing is owed under {key!r}", hint="symphony outbox list shows the keys")

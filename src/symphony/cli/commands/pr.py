@@ -29,22 +29,21 @@ _MAX_CHARS: Final = 300
 Examples:
   symphony pr SYM-3
   symphony pr SYM-3 --json | jq -r '.checks[] | select(.state == "failed") | .name'
+  symphony pr SYM-3 --open
 
-  symphony pr SYM-3 --open          show its page in the browser of this machine
-
-Asks the forge of WORKFLOW.md for the pull request of the issue's branch, beside a running daemon and without
-one. Nothing is changed. Exit codes: 0 shown, 1 there is none or no answer, 3 the configuration is invalid,
+Asks the forge of WORKFLOW.md for the pull request of the issue's branch, with or without a running daemon.
+Changes nothing. Exit codes: 0 shown, 1 there is none or no answer, 3 the configuration is invalid,
 4 the token is missing or refused.
 """
 )
 @issue_argument
-@click.option("--open", "open_page", is_flag=True, help="Show its page in a browser, or print its address.")
+@click.option("--open", "open_page", is_flag=True, help="Open its page in a browser, or print its address.")
 @json_option
 @workflow_option
 def pr(*, issue: str, open_page: bool, as_json: bool, workflow: Path) -> None:
     """Show the pull request of an issue.
 
-    Its checks, its reviews, the threads that nobody has resolved, and what the daemon waits for.
+    It shows the checks, the reviews, the unresolved threads, and what the daemon waits for.
     """
     shown = run_on_tracker(
         workflow, partial(show_pull_request, identifier=issue.strip(), environment=os.environ)
@@ -81,7 +80,7 @@ def _print(shown: PullRequestShown) -> None:
     if shown.message is not None:
         _line("symphony", f"{shown.message} ({shown.code})")
     if not shown.complete:
-        _line("note", "a list is too long to be read: look at the page")
+        _line("note", "a list is too long to read: look at the page")
 
 
 def _line(name: str, text: str) -> None:

@@ -21,22 +21,22 @@ SEPARATOR: Final = "----- prompt -----"
 
 
 @click.command(
-    epilog=f"""\b
+    epilog="""\b
 Examples:
   symphony prompt SYM-3
   symphony prompt SYM-3 --envelope-only    the system-level text: which skills are listed
-  symphony prompt SYM-3 --phase REVIEW     as if its work were in this phase
+  symphony prompt SYM-3 --phase REVIEW     for this phase of the work
   symphony prompt SYM-3 --prompt-only | wc -c
   symphony prompt SYM-3 --json | jq .skills.dropped
 
-Nothing is started, made or fetched. On a terminal both texts have a heading. Into a pipe they go byte for
-byte: the envelope, if there is one, then a line `{SEPARATOR}`, then the prompt, with a line break added
-after each. With --envelope-only or --prompt-only there is that text and nothing else, not even a line break.
+Starts, creates and fetches nothing. On a terminal both texts have a heading. A pipe gets the exact texts:
+the envelope, if there is one, then a line `{SEPARATOR}`, then the prompt, each with a line break after
+it. With --envelope-only or --prompt-only there is only that text, without a line break.
 """
 )
 @issue_argument
-@click.option("--envelope-only", "only", flag_value="envelope", help="The system-level text alone.")
-@click.option("--prompt-only", "only", flag_value="prompt", help="The prompt alone.")
+@click.option("--envelope-only", "only", flag_value="envelope", help="Print only the system-level text.")
+@click.option("--prompt-only", "only", flag_value="prompt", help="Print only the prompt.")
 @phase_option
 @json_option
 @workflow_option

@@ -29,27 +29,28 @@ Examples:
   symphony rehearse --verify
   symphony rehearse --json | jq -r '.branches[] | select(.outcome == "conflicts").issue_identifier'
 
-Merges the branches onto the present base branch, one after the other in the order of the board, as git
-would, and changes no branch and no checkout. A branch that conflicts is left out, and the next one is merged.
-Without ISSUE it takes all that are ready for review. Needs git 2.39 or newer. Without a daemon it asks the
-tracker.
+Merges the branches onto the present base branch, in the order of the board, and changes no branch and no
+checkout. It skips a branch that conflicts, and goes on with the next one. Without ISSUE it uses all
+branches that are ready for review. Needs git 2.39 or newer. Without a daemon it asks the tracker.
 
-With --verify this command runs verify.commands on what merges, in a checkout of its own, as an agent runs
-commands. If they fail and pass on the base, it looks for the first branch with which they fail: it runs them
-again on half of the branches, and so on, for at most rehearse.timeout_ms.
+With --verify this command also runs verify.commands on the merged branches, in a separate checkout, like
+commands of an agent. If they fail and pass on the base, it searches for the first branch that makes them
+fail: it runs them again on half of the branches, and so on, for at most rehearse.timeout_ms.
 
-Exit codes: 0 all go together, 1 some conflict, --verify has no complete pass, or there is nothing to merge,
-3 the workflow is invalid, 5 the daemon does not answer.
+Exit codes: 0 all merge, 1 some conflict, --verify has no complete pass, or there is nothing to merge, 3 the
+workflow is invalid, 5 the daemon does not answer.
 """
 )
 @click.argument("issues", metavar="[ISSUE]...", nargs=-1, shell_complete=complete_issue)
 @click.option(
-    "--verify", is_flag=True, help="Run verify.commands on what merges, and find the branch that breaks them."
+    "--verify",
+    is_flag=True,
+    help="Run verify.commands on the merged branches, and find the branch that breaks them.",
 )
 @json_option
 @workflow_option
 def rehearse(*, issues: tuple[str, ...], verify: bool, as_json: bool, workflow: Path) -> None:
-    """Show which finished branches merge together, and which conflict."""
+    """Show which finished branches merge, and which conflict."""
     queries = Queries(workflow, os.environ)
     found = queries.rehearse(issues)
     if verify and found.verified is None:

@@ -28,16 +28,16 @@ Examples:
   symphony replay night.jsonl --until 500  only the first 500
   symphony replay night.jsonl --json | jq '.differences'
 
-Starts, asks and changes nothing: the scheduler is a pure function. Reads recordings of the simulator as well.
+Starts nothing, sends no request and changes nothing. Reads recordings of the simulator as well.
 
-Exit codes: 0 the same decisions (or none are recorded), 1 other decisions, or not a recording.
+Exit codes: 0 the same decisions (or none are recorded), 1 other decisions, or the file is not a recording.
 """
 _MAX_BYTES: Final = 1024 * 1024 * 1024
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--until", type=click.IntRange(min=0), metavar="N", help="Take only the first N inputs.")
+@click.option("--until", type=click.IntRange(min=0), metavar="N", help="Replay only the first N inputs.")
 @json_option
 def replay(*, file: Path, until: int | None, as_json: bool) -> int:
     """Repeat the decisions of a recorded daemon."""
@@ -85,7 +85,7 @@ def _print_text(recording: Recording, steps: Iterable[ReplayedStep]) -> int:
     elif compared:
         click.echo(f"{inputs}, the same decisions as recorded")
     else:
-        click.echo(f"{inputs}; the recording holds no decisions to compare with")
+        click.echo(f"{inputs}; the recording has no decisions to compare")
     return differences
 
 

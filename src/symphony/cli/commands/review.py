@@ -37,18 +37,17 @@ _SHORT: Final = 12
 @click.command(
     epilog="""\b
 Examples:
-  symphony review SYM-7                                what there is to review
-  symphony diff SYM-7                                  its lines
+  symphony review SYM-7                                commits, files, verification
+  symphony diff SYM-7                                  the changed lines
   symphony review SYM-7 --comment src/app.py:12 "Say why" --message "Almost" --send-back
   symphony review SYM-7 --approve
 
 A decision is about the commit that `symphony review ISSUE` showed you last. If the branch has moved since,
-it is refused, and nothing is done. --comment can be given several times; FILE:-12 is line 12 of the file as
-it was before the change.
+the decision is refused. --comment may be repeated. FILE:-12 is line 12 of the file before the change.
 
---send-back writes one comment on the issue, and moves it to the first active state: the next session is told.
---approve merges by the rules of forge.land, opens the pull request, or merges into your branch with
-review.merge: true; then it moves the issue to its first terminal state.
+--send-back writes one comment on the issue, and moves it to the first active state. The next session gets
+the comment. --approve merges by the rules of forge.land, opens the pull request, or merges into your branch
+with review.merge: true. Then it moves the issue to the first terminal state.
 
 Exit codes: 0 shown or done, 1 refused or no such issue, 2 wrong options, 5 no daemon is running, or it does
 not answer.
@@ -61,14 +60,14 @@ not answer.
     nargs=2,
     multiple=True,
     metavar="FILE:LINE TEXT",
-    help="A comment on a line, which is quoted.",
+    help="Comment on a line; the comment quotes it.",
 )
 @click.option("--message", metavar="TEXT", help="Comment on the whole change.")
 @text_file_option
-@click.option("--send-back", "decision", flag_value="send_back", help="Have it changed.")
-@click.option("--approve", "decision", flag_value="approve", help="Have it merged.")
-@click.option("--head", metavar="COMMIT", help="The commit that was seen, in place of the one shown last.")
-@click.option("--since", metavar="COMMIT", help="Show what is new since this commit.")
+@click.option("--send-back", "decision", flag_value="send_back", help="Send it back to the agent.")
+@click.option("--approve", "decision", flag_value="approve", help="Approve it, which merges it.")
+@click.option("--head", metavar="COMMIT", help="The commit that you saw, if not the one shown last.")
+@click.option("--since", metavar="COMMIT", help="Show only changes since this commit.")
 @click.option("--unverified", is_flag=True, help="Approve it although it did not pass its verification.")
 @json_option
 @workflow_option
@@ -85,7 +84,7 @@ def review(
     as_json: bool,
     workflow: Path,
 ) -> None:
-    """Look at finished work, send it back, or approve it."""
+    """Review finished work: send it back, or approve it."""
     for commit in filter(None, (head, since)):
         if not _COMMIT.fullmatch(commit):
             raise click.UsageError("--head and --since take the whole id of a commit")
@@ -146,7 +145,7 @@ def _without_branch(client: Client, identifier: str) -> CommandError | None:
         return None
     return CommandError.of(
         f"{one_line(identifier)} has no delivered branch, or not with that commit",
-        hint="a run delivers its commits when it ends; `symphony explain` says how the issue is",
+        hint="a run delivers its commits when it ends; `symphony explain` shows the state of the issue",
     )
 
 
@@ -165,7 +164,7 @@ def _view(shown: Review) -> Iterator[RenderableType]:
     yield cell(f"verification: {verified}", "green" if shown.verified and shown.verified.passed else "yellow")
     if shown.looked_at is not None and shown.since == shown.start:
         look = f"symphony review {shown.issue_identifier} --since {shown.looked_at}"
-        yield arrow(f"what is new since you last looked: {look}")
+        yield arrow(f"changes since your last look: {look}")
     if shown.decided is not None:
         yield cell(f"decided: {shown.decided.decision.replace('_', ' ')} at {shown.decided.at}", "bold")
     if shown.others:
@@ -182,7 +181,7 @@ def _view(shown: Review) -> Iterator[RenderableType]:
         )
     if shown.files:
         yield files
-    yield arrow(f"its lines: symphony diff {shown.issue_identifier}")
+    yield arrow(f"the changed lines: symphony diff {shown.issue_identifier}")
     yield from _choice("--send-back", shown.send_back)
     yield from _choice("--approve", shown.approve)
     if shown.approval == "by_hand" and shown.command:

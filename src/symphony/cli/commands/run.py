@@ -26,8 +26,8 @@ Examples:
 
 SIGTERM lets running turns end. Ctrl-C, or a second SIGTERM, stops them at once. SIGHUP reloads.
 
-Exit codes: 0 done, 1 failure (with --once: an issue is left, such as one that waits for a person), 2 usage,
-3 configuration, 4 authentication, 6 (with --once) an agent is at a limit or in an outage for over a minute.
+Exit codes: 0 done, 1 failure (with --once: an issue is left, such as a blocked one), 2 usage,
+3 configuration, 4 authentication, 6 (with --once) an agent was at a limit or in an outage for over a minute.
 """
 
 
@@ -77,7 +77,7 @@ def _absolute(_context: click.Context, _option: click.Parameter, text: str | Non
     "--i-understand-that-this-will-be-running-without-the-usual-guardrails",
     "acknowledged",
     is_flag=True,
-    help="Accept settings under which sessions run without a sandbox. Needed for such settings only.",
+    help="Accept settings that let sessions run without a sandbox. Needed only for such settings.",
 )
 def run(
     workflow: Path,

@@ -31,7 +31,7 @@ _ALL: Final = 1_000_000
     epilog="""\b
 Examples:
   symphony runs                          the last 50 runs, the newest first
-  symphony runs --since 12h              what was done last night
+  symphony runs --since 12h              the work of last night
   symphony runs --since 30d --by day     what each day cost
   symphony runs --by issue               the most expensive issues first
   symphony runs --issue SYM-3 --issue SYM-4
@@ -39,7 +39,7 @@ Examples:
   symphony runs --json | jq .total.cost_usd
 
 Works with a daemon and without one. Days are in UTC, and a run counts for the day on which it started.
-Tokens without a price are shown as such and are in no sum of money: see docs/costs.md.
+Tokens without a price are marked, and no cost includes them: see docs/costs.md.
 
 Exit codes: 0 shown, 1 the journal cannot be read.
 """
@@ -59,7 +59,7 @@ Exit codes: 0 shown, 1 the journal cannot be read.
     type=click.Choice(RUN_OUTCOMES),
     multiple=True,
     metavar="OUTCOME",
-    help="Only runs that ended so, such as failed; may be repeated.",
+    help="Only runs with this outcome, such as failed; may be repeated.",
 )
 @click.option(
     "-n",

@@ -31,13 +31,13 @@ Examples:
 Without a daemon it asks the tracker for the state of the last issues. Exit codes: 0 shown, 3 the
 configuration is invalid, 5 the daemon does not answer.
 """,
-    short_help="Show when recurring issues are filed, and file one.",
+    short_help="Show recurring issues, and create one now.",
 )
 @json_option
 @workflow_option
 @click.pass_context
 def schedules(ctx: click.Context, *, as_json: bool, workflow: Path) -> int:
-    """Show the schedules of WORKFLOW.md: when the next issue is filed, and the last one with its state."""
+    """Show the schedules of WORKFLOW.md: the time of the next issue, and the last issue with its state."""
     if ctx.invoked_subcommand is not None:
         return ExitCode.OK
     client = connect(workflow, os.environ)
@@ -60,10 +60,10 @@ Examples:
   symphony schedules run dependencies
   symphony schedules run dependencies --json | jq -r .issue_identifier
 
-The issue is filed also while the former one is open. The times of the schedule stay as they are. Without a
-daemon the command files it itself.
+It creates the issue even if the previous one is open. The times of the schedule do not change. Without a
+daemon the command creates the issue itself.
 
-Exit codes: 0 filed, 1 no such schedule, or the tracker refuses, 3 the configuration is invalid, 4 the
+Exit codes: 0 created, 1 no such schedule, or the tracker refuses, 3 the configuration is invalid, 4 the
 credential is missing or refused, 5 the daemon does not answer.
 """
 )
@@ -71,7 +71,7 @@ credential is missing or refused, 5 the daemon does not answer.
 @json_option
 @workflow_option
 def run(*, name: str, as_json: bool, workflow: Path) -> None:
-    """File an issue of a schedule now."""
+    """Create an issue of a schedule now."""
     require_person("file issues", hint="say in your last message which issue is missing")
     client = connect(workflow, os.environ)
     created = _file_here(workflow, name) if client is None else client.run_schedule(name)

@@ -211,7 +211,7 @@ def plan_instance(
         notes += _account_notes(account or DEFAULT_ACCOUNT)
         notes += _weak_entries(environment.get("PATH", os.defpath), (file.path, *writable))
         notes += [
-            f"{what} lies in the temp directory, but a service has its own, which is emptied when it stops"
+            f"{what} is in the temp directory, but a service has its own, which is emptied when it stops"
             for what, path in (("workspace.root", workspace.root), (str(file.path), file.path))
             if any(path.is_relative_to(place) for place in _TEMPORARY)
         ]
@@ -332,7 +332,7 @@ def _quote(text: str) -> str:
 
 def _require_printable(text: str) -> str:
     if not text.isprintable():
-        what = f"a unit file cannot hold such characters: {text!r}"
+        what = f"a unit file cannot contain such characters: {text!r}"
         raise CommandError.of(what, hint="move it to a path of plain characters")
     return text
 
@@ -440,33 +440,33 @@ _PROPERTIES: Final = (
 )
 _GROUP_EXAMPLES: Final = """\b
 Examples:
-  symphony service install --user --now            one of your own, with your logins
-  symphony service install --now | sudo sh         a service of the machine, as the user symphony
+  symphony service install --user --now            a service for your account, with your logins
+  symphony service install --now | sudo sh         a service for the machine, as the user symphony
   symphony service status
 
-Needs systemd. docs/systemd.md tells what the unit does, and how it is shut off.
+Needs systemd. docs/systemd.md describes the unit and its restrictions.
 """
 _INSTALL_EXAMPLES: Final = """\b
 Examples:
   symphony service install --user --now
-  symphony service install                          the unit and the commands, to be read
-  symphony service install --as alice | sudo sh     with the rights of the repository's owner
+  symphony service install                          prints the unit and the commands
+  symphony service install --as alice | sudo sh     as the owner of the repository
 
-Again after an upgrade. Exit codes: 0 done, 1 it cannot be done, 2 usage, 3 the workflow is invalid.
+Run it again after an upgrade. Exit codes: 0 done, 1 failed, 2 usage, 3 the workflow is invalid.
 """
 _STATUS_EXAMPLES: Final = """\b
 Examples:
   symphony service status
   symphony service status --user --json | jq .active
 
-Exit codes: 0 it is active, 1 it is not, or is not installed.
+Exit codes: 0 it is active, 1 it is not active, or not installed.
 """
 _UNINSTALL_EXAMPLES: Final = """\b
 Examples:
   symphony service uninstall --user --name app
   symphony service uninstall | sudo sh
 
-Running turns are ended as by any stop. Secrets, state and workspaces stay.
+Running turns end as with any stop. Secrets, state and workspaces stay.
 """
 
 
@@ -479,23 +479,26 @@ service = LazyGroup(
 
 
 _of_user = click.option(
-    "--user", "of_user", is_flag=True, help="Your own: a service of yours, and not of the machine."
+    "--user", "of_user", is_flag=True, help="A service for your account, not for the machine."
 )
 _named = click.option(
-    "--name", metavar="NAME", help="Of the instance (default: the directory of the repository)."
+    "--name", metavar="NAME", help="The name of the instance (default: the directory of the repository)."
 )
 
 
-@service.command(epilog=_INSTALL_EXAMPLES, short_help="Make a service of a repository.")
+@service.command(epilog=_INSTALL_EXAMPLES, short_help="Install a service for a repository.")
 @workflow_argument
 @_of_user
 @_named
-@click.option("--as", "account", metavar="USER", help=f"Whose rights it has (default: {DEFAULT_ACCOUNT}).")
+@click.option(
+    "--as", "account", metavar="USER", help=f"The user of the service (default: {DEFAULT_ACCOUNT})."
+)
 @click.option("--now", is_flag=True, help="Start it as well.")
 def install(workflow: Path, *, of_user: bool, name: str | None, account: str | None, now: bool) -> None:
-    """Make a service of a repository.
+    """Install a service for a repository.
 
-    With --user the unit is written and enabled. Without it the unit and the commands are printed for root.
+    With --user the command writes and enables the unit. Without it, it prints the unit and the commands
+    for root.
     """
     if of_user and account is not None:
         raise click.UsageError("--as is of services of the machine; with --user it is you")
@@ -511,13 +514,13 @@ def install(workflow: Path, *, of_user: bool, name: str | None, account: str | N
     _print_next_steps(instance, locations, started=now)
 
 
-@service.command(epilog=_STATUS_EXAMPLES, short_help="Tell how a service is.")
+@service.command(epilog=_STATUS_EXAMPLES, short_help="Show the state of a service.")
 @workflow_argument
 @_of_user
 @_named
 @json_option
 def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) -> int:
-    """Tell how the service of a repository is, as systemd sees it."""
+    """Show the service of a repository, as systemd sees it."""
     locations = _locations(of_user=of_user)
     _require_systemd(locations)
     state = _read_state(_installed_name(workflow, name, locations), locations)
@@ -528,14 +531,14 @@ def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) ->
     return ExitCode.OK if state.active == "active" else ExitCode.FAILURE
 
 
-@service.command(epilog=_UNINSTALL_EXAMPLES, short_help="Take a service away again.")
+@service.command(epilog=_UNINSTALL_EXAMPLES, short_help="Remove a service.")
 @workflow_argument
 @_of_user
 @_named
 def uninstall(workflow: Path, *, of_user: bool, name: str | None) -> None:
-    """Stop the service of a repository, and take its unit away.
+    """Stop the service of a repository, and remove its unit.
 
-    Without --user the commands are printed for root.
+    Without --user it prints the commands for root.
     """
     locations = _locations(of_user=of_user)
     name = _installed_name(workflow, name, locations)

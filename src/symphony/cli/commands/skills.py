@@ -118,8 +118,8 @@ Examples:
   symphony skills new migrations --when "A database migration is added or changed."
   symphony skills new house-style --user
 
-With --description and --when the skill passes `symphony skills check --strict` as it is; without them `check`
-tells what is left to be filled in. Nothing that exists is overwritten.
+With --description and --when the skill passes `symphony skills check --strict`. Without them `check`
+reports what you must fill in. Overwrites nothing.
 """
 
 
@@ -127,7 +127,7 @@ tells what is left to be filled in. Nothing that exists is overwritten.
 @click.argument("name")
 @click.option("--description", metavar="TEXT", help="What the skill does, in a line.")
 @click.option("--when", metavar="TEXT", help="When it applies, in a line.")
-@click.option("--user", is_flag=True, help="Your own: in agent.skills.user_path, and not in the repository.")
+@click.option("--user", is_flag=True, help="Use agent.skills.user_path instead of the repository.")
 @json_option
 @skills_options
 def new(
@@ -143,7 +143,10 @@ def new(
         return
     click.echo(f"{name}  {path}")
     if not user:
-        click.echo("hint: write down what an agent should do, then commit it: sessions see commits", err=True)
+        click.echo(
+            "hint: describe what an agent should do, then commit the file: sessions see only commits",
+            err=True,
+        )
 
 
 def _refuse_bad_name(name: str) -> None:
@@ -190,7 +193,7 @@ Examples:
   symphony skills list
   symphony skills list --json | jq -r '.skills[] | select(.listed) | .name'
 
-Exit codes: 0 done, 1 a skill is malformed (it stands below the table), 2 usage.
+Exit codes: 0 done, 1 a skill is malformed (shown below the table), 2 usage.
 """
 _CHECK_EXAMPLES = """\b
 Examples:
@@ -212,7 +215,7 @@ Examples:
   symphony skills prompt --format xml
   symphony skills prompt --json | jq .dropped
 
-Byte for byte what a session gets, with a line break after it; nothing if nothing is listed.
+Prints exactly the text of a session, with a line break after it, or nothing if no skill is listed.
 """
 _SEARCH_EXAMPLES = """\b
 Examples:
@@ -252,14 +255,14 @@ def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
     return ExitCode.FAILURE if is_failure(found.problems, strict=False) else ExitCode.OK
 
 
-@click.command(epilog=_CHECK_EXAMPLES, short_help="Tell what is wrong with the skills.")
-@click.option("--strict", is_flag=True, help="The strict profile; a warning is a failure, too.")
+@click.command(epilog=_CHECK_EXAMPLES, short_help="Report mistakes in the skills.")
+@click.option("--strict", is_flag=True, help="Use the strict profile, and fail on warnings, too.")
 @click.option("--github", is_flag=True, help="Print the annotations of a GitHub workflow.")
-@click.option("--info", is_flag=True, help="Also what is merely worth knowing.")
+@click.option("--info", is_flag=True, help="Show advice, too.")
 @json_option
 @skills_options
 def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_json: bool) -> int:
-    """Tell everything that is wrong with the skills."""
+    """Report all mistakes in the skills."""
     if as_json and github:
         raise click.UsageError("--json and --github exclude each other")
     if strict:
@@ -282,7 +285,7 @@ def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_js
 @json_option
 @skills_options
 def show(*, name: str, place: SkillsContext, as_json: bool) -> None:
-    """Show one skill: what is known of it, what is wrong with it, and its text."""
+    """Show one skill: its fields, its problems, and its text."""
     found = place.load()
     document = detail(place.workspace, found, name, place.block(found), place.options)
     if document is None:
@@ -325,7 +328,7 @@ def prompt(*, place: SkillsContext, form: str | None, phase: str | None, as_json
     default=10,
     show_default=True,
     metavar="N",
-    help="So many at most.",
+    help="Show at most N skills.",
 )
 @json_option
 @skills_options
@@ -363,8 +366,8 @@ Examples:
   symphony skills report --since 7d
   symphony skills report --json | jq '.skills[] | select(.seen == 0) | .name'
 
-From the journal of the daemon of WORKFLOW.md; it works with and without one running. Runs that a skill was
-dropped from do not count for it.
+Reads the journal of WORKFLOW.md, with or without a running daemon. A run that dropped a skill does not
+count for it.
 
 Exit codes: 0 shown, 1 there is no journal yet, or it cannot be read.
 """
@@ -387,7 +390,7 @@ _NUMBERS: Final = (
 @json_option
 @workflow_option
 def report(*, since: float, as_json: bool, workflow: Path) -> None:
-    """Show how often skills were listed and read, how those runs ended, and what became of their work."""
+    """Show how often skills were listed and read, and the results of those runs."""
     since_ms = max(time.time_ns() // 1_000_000 - round(since * 1000), 0)
     journal = journal_to_read(workflow, os.environ)
     with open_reader(journal) as reader:
@@ -463,7 +466,7 @@ def _otherwise(outcomes: Mapping[str, int]) -> str:
 _EPILOG = """\b
 Examples:
   symphony skills list                    which skills a session would see
-  symphony skills check --strict          what is wrong with them, as a linter tells it
+  symphony skills check --strict          reports mistakes, like a linter
   symphony skills new release-notes --when "A version is being prepared."
   symphony skills import ../other-repo
 
@@ -473,12 +476,12 @@ _COMMANDS = {
     "list": ("skills:list_", "List the skills, and which of them sessions see."),
     "show": ("skills:show", "Show one skill."),
     "search": ("skills:search", "Find skills by words."),
-    "check": ("skills:check", "Tell what is wrong with the skills."),
+    "check": ("skills:check", "Report mistakes in the skills."),
     "prompt": ("skills:prompt", "Print the block that a session gets."),
     "report": ("skills:report", "Show how often skills were used."),
     "new": ("skills:new", "Write a new skill."),
-    "import": ("skills:import_", "Copy skills from somewhere else."),
-    "export": ("skills:export", "Copy skills to somewhere else."),
+    "import": ("skills:import_", "Copy skills from another place."),
+    "export": ("skills:export", "Copy skills to another place."),
 }
 
 
@@ -655,16 +658,16 @@ Exit codes: 0 done, 1 something was skipped, 2 usage.
 _TARGETS = {"plain": "", "agents": ".agents/skills", "claude": ".claude/skills"}
 
 
-@click.command(epilog=_EXPORT_EPILOG, short_help="Copy skills to somewhere else.")
+@click.command(epilog=_EXPORT_EPILOG, short_help="Copy skills to another place.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--to",
     type=click.Choice([*_TARGETS]),
     default="plain",
     show_default=True,
-    help="Directly in DIR, or where these agents look below it.",
+    help="Directly in DIR, or in the folder of these agents below it.",
 )
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @dry_run_option
 @json_option
 @skills_options
@@ -710,14 +713,14 @@ def _copied(place: SkillsContext, skill: Skill, target: Path, *, force: bool, dr
 
 _IMPORT_EPILOG = """\b
 Examples:
-  symphony skills import ../other-repo --dry-run            what is there, by folder
+  symphony skills import ../other-repo --dry-run            list the skills by folder
   symphony skills import ~/.claude/skills --name pdf-tools --name release-notes
   symphony skills import ../collection --from skills/writing --from plugins/review
   symphony skills import https://github.com/example/skills --ref v1.2
 
-The source is a folder or a repository with skills up to five levels deep, or one skill. Every folder with a
-SKILL.md is taken unless --from or --name say otherwise. Files come over unchanged. Nothing of the source is
-run, and each skill is checked before it is written.
+The source is a folder or a repository with skills up to five levels deep, or one skill. It copies every
+folder with a SKILL.md, or those that --from and --name select. It changes no file, runs nothing of the
+source, and checks each skill before it writes it.
 
 Exit codes: 0 done, 1 something was skipped, or nothing was found, 2 usage.
 """
@@ -740,13 +743,13 @@ class _Source:
     commit: str | None = None
 
 
-@click.command(name="import", epilog=_IMPORT_EPILOG, short_help="Copy skills from somewhere else.")
+@click.command(name="import", epilog=_IMPORT_EPILOG, short_help="Copy skills from another place.")
 @click.argument("source", metavar="PATH-OR-GIT-URL")
 @click.option("--ref", metavar="REF", help="A branch, tag or commit of the repository.  [default: its HEAD]")
 @click.option("--from", "folders", multiple=True, metavar="DIR", help="Only below this folder; repeatable.")
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only this skill; repeatable.")
-@click.option("--user", is_flag=True, help="Your own: in agent.skills.user_path, and not in the repository.")
-@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@click.option("--user", is_flag=True, help="Use agent.skills.user_path instead of the repository.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @dry_run_option
 @json_option
 @skills_options
@@ -762,7 +765,7 @@ def import_(
     place: SkillsContext,
     as_json: bool,
 ) -> int:
-    """Copy skills from elsewhere, unchanged, into this repository."""
+    """Copy skills into this repository, unchanged."""
     root = place.home(user=user)
     with _opened(source, ref, folders) as opened:
         found = _found(opened, place)
@@ -798,7 +801,7 @@ def _opened(source: str, ref: str | None, folders: tuple[str, ...]) -> Iterator[
             yield _Source(anchor=fetched.tree, starts=starts, shown=fetched.address, commit=fetched.commit)
         return
     if ref is not None:
-        raise click.UsageError("--ref goes with the address of a repository; file:///... is one as well")
+        raise click.UsageError("--ref needs the address of a repository, such as file:///...")
     path = Path(os.path.normpath(Path(source).expanduser().absolute()))
     if not path.exists():
         hint = "name a folder, or an address such as https://host/repository"

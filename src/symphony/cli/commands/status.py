@@ -221,15 +221,15 @@ def _with_status(
         command = shlex.join(("symphony", "run", *filter(None, [record.workflow])))
         dead = structs.replace(
             row,
-            message=f"The process (pid {record.pid}) is gone, and it did not end in order",
-            hint=f"{command} ends what it left running, and goes on",
+            message=f"The process (pid {record.pid}) is gone without a normal end",
+            hint=f"{command} ends its left-over processes, and continues its work",
         )
         return dead, None
     endpoint = record.endpoint
     if endpoint is None:
         closed = structs.replace(
             row,
-            message=f"A daemon (pid {record.pid}) is there, and offers no control socket",
+            message=f"A daemon (pid {record.pid}) is running, but has no control socket",
             hint="it may be starting or ending; if it stays so, restart it",
         )
         return closed, None
@@ -749,7 +749,7 @@ _PROMPT_LINES: Final = 2
     epilog="""\b
 Examples:
   symphony status
-  symphony status --all-issues      every issue, however many
+  symphony status --all-issues      every issue, on more than one screen
   symphony status --state Todo --reason no_slot
   symphony status --watch --interval 5
   symphony status --json | jq '.blocked[].issue_identifier'
@@ -757,12 +757,12 @@ Examples:
   symphony status --all             every daemon of this user; for root of this host
   symphony status --all --json | jq -r '.daemons[] | select(.status != "running") | .name'
 
-Without a daemon it says so, and shows what the tracker and the files say. --watch goes on over a restart of
-the daemon and ends with q or Ctrl-C; ? lists its keys. A terminal gets one screen; elsewhere 20 waiting
-issues are shown. What is left out is counted. --json has every issue, unless --state or --reason is given.
+Without a daemon it says so, and reads the tracker and the files. --watch continues over a restart of the
+daemon and ends with q or Ctrl-C; ? lists its keys. A terminal gets one screen, and a pipe 20 waiting
+issues. The output counts what it leaves out. --json has every issue, unless --state or --reason is given.
 """
 )
-@click.option("--watch", is_flag=True, help="Show it again and again; with --json one object per line.")
+@click.option("--watch", is_flag=True, help="Update it continuously; with --json one object per line.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=3600),
@@ -773,7 +773,7 @@ issues are shown. What is left out is counted. --json has every issue, unless --
 )
 @click.option("--render-interval", type=click.FloatRange(min=0), default=0.016, hidden=True)
 @click.option("--parent", type=int, hidden=True, help="End with this process, whose terminal the view uses.")
-@click.option("--all-issues", is_flag=True, help="Show every issue, even if they fill more than a screen.")
+@click.option("--all-issues", is_flag=True, help="Show every issue, on more than one screen.")
 @click.option("--state", "states", multiple=True, help="Only issues in this state; may be repeated.")
 @click.option(
     "--reason",
@@ -803,7 +803,7 @@ def status(
 ) -> None:
     """Show what runs and what waits, and why."""
     if all_daemons and ctx.get_parameter_source("workflow") is not ParameterSource.DEFAULT:
-        raise click.UsageError("--all is about every workflow, and --workflow about one; give one of them")
+        raise click.UsageError("--all is for every workflow, and --workflow for one: give one of them")
     if all_daemons and (all_issues or states or reasons):
         raise click.UsageError("--all lists daemons; --all-issues, --state and --reason are about issues")
     source: _Source

@@ -40,13 +40,11 @@ _MOMENT_S: Final = 1.0
 _JOURNAL_TRIES: Final = 20
 """How often a run that is over is looked for: the journal is written beside everything."""
 _ISSUE_CODES: Final = """\
-Of several issues, each has a result of its own: one that is refused does not keep the others from it.
+Each issue has its own result: a refused one does not stop the others.
 
 Exit codes: 0 done, 1 refused or no such issue, also if it is one of several, 5 no daemon is running, or it
 does not answer."""
-_DAEMON_CODES: Final = (
-    "Exit codes: 0 done, or it is so already, 5 no daemon is running, or it does not answer."
-)
+_DAEMON_CODES: Final = "Exit codes: 0 done, or nothing to do, 5 no daemon is running, or it does not answer."
 
 
 @click.command(
@@ -55,8 +53,8 @@ Examples:
   symphony stop SYM-7
   symphony stop SYM-7 SYM-8 --json | jq -r '.orders[].message'
 
-What the run committed is delivered. The issue stays blocked until `symphony retry` or `unblock`, or until a
-person moves it to another state. A restart and a change of the settings do not start it.
+The commits of the run are delivered. The issue stays blocked until `symphony retry` or `unblock`, or until
+a person moves it to another state. A restart or other settings do not start it.
 
 {_ISSUE_CODES}
 """
@@ -72,10 +70,10 @@ def stop(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
 @click.command(
     epilog=f"""\b
 Examples:
-  symphony retry SYM-7          a retry that waits, or a blocked issue: try it now
+  symphony retry SYM-7          try a waiting or blocked issue now
   symphony retry SYM-7 SYM-8
 
-Budgets stay as they are; `symphony unblock` gives the issue a new one.
+Budgets do not change. `symphony unblock` gives the issue a new budget.
 
 {_ISSUE_CODES}
 """
@@ -91,7 +89,7 @@ def retry(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
 @click.command(
     epilog=f"""\b
 Examples:
-  symphony unblock SYM-7        its budget counts anew, and it is tried
+  symphony unblock SYM-7        give it a new budget, and try it
   symphony unblock SYM-7 SYM-8
 
 {_ISSUE_CODES}
@@ -110,14 +108,14 @@ def unblock(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
 Examples:
   symphony move SYM-7 SYM-8 --to "Human Review"
 
-The daemon moves them in its tracker, whatever tracker that is. A run whose issue leaves the active states is
-stopped. Without a daemon: `symphony tracker move`, or `symphony issue move` on a Markdown board.
+The daemon moves them in its tracker. If an issue leaves the active states, its run is stopped. Without a
+daemon, use `symphony tracker move`, or `symphony issue move` on a Markdown board.
 
 {_ISSUE_CODES}
 """
 )
 @issues_argument
-@click.option("--to", "state", required=True, metavar="STATE", help="The state to move them to.")
+@click.option("--to", "state", required=True, metavar="STATE", help="The new state.")
 @json_option
 @workflow_option
 def move(*, issues: tuple[str, ...], state: str, as_json: bool, workflow: Path) -> int:
@@ -131,11 +129,11 @@ Examples:
   symphony verify SYM-7
   symphony verify SYM-7 --json | jq -r '.verified.checks[] | select(.passed | not).output_tail'
 
-The daemon runs `verify.commands` on what was delivered, on the host of the workspace, as after a run. Only
-the result changes: a failure moves no issue and tells no agent. Ctrl-C ends the waiting, not the commands.
+The daemon runs `verify.commands` on the delivered commit, on the host of the workspace. A failure moves no
+issue and starts no agent. Ctrl-C ends the wait, not the commands.
 
-Exit codes: 0 all checks passed, 1 they did not, or it is refused, or there is no such issue, 5 no daemon is
-running, or it does not answer.
+Exit codes: 0 all checks passed, 1 a check failed, refused, or no such issue, 5 no daemon is running, or it
+does not answer.
 """
 )
 @issue_argument
@@ -184,7 +182,7 @@ def _verification(client: Client, before: Issue) -> VerificationShown:
         reason = "no run verified it" if run is None or run.reason is None else run.reason
         made, message = None, f"not verified: {reason}; `symphony logs` tells more"
     elif made is None:
-        message = "not verified: the branch has no longer what was delivered"
+        message = "not verified: the branch no longer has the delivered commit"
     else:
         message = f"{'verified' if made.passed else 'not verified'} at {made.head[:12]}: {made.message}"
     passed = made is not None and made.passed
@@ -197,15 +195,15 @@ Examples:
   symphony answer SYM-7 "Take the blue one"
   symphony answer SYM-7 - < answer.md
   symphony answer SYM-7 --file answer.md
-  symphony answer SYM-7 --approve              exactly the request that is open, for this session
+  symphony answer SYM-7 --approve              exactly the open request, for this session
   symphony explain SYM-7                       shows the question
 
-The answer goes to the agent only; it does not become a comment on the issue. A comment that a person writes
-on the issue is an answer, too.
+The answer goes to the agent only; it does not become a comment on the issue. A person's comment on the
+issue is an answer, too.
 
 Without a daemon the answer is stored, and the next daemon gives it to the agent.
 
-Exit codes: 0 done, 1 refused or no such issue, 2 no text, or too much of it, 5 the daemon does not answer.
+Exit codes: 0 done, 1 refused or no such issue, 2 no text or too much text, 5 the daemon does not answer.
 """
 )
 @issue_argument
@@ -247,8 +245,8 @@ Examples:
   symphony feedback SYM-7 --stars 5 --no-learn
   symphony explain SYM-7                       shows the feedback and what was learned from it
 
-A learning run beside the work improves skills by it. `symphony library proposals` lists what it proposes, and
-a person accepts or rejects it.
+A learning run uses the feedback to improve skills. `symphony library proposals` lists its proposals, and a
+person accepts or rejects them.
 
 Exit codes: 0 stored, 1 no such issue, or the library cannot be written, 2 usage, 5 no daemon is running,
 or it does not answer.
@@ -256,12 +254,12 @@ or it does not answer.
 )
 @issue_argument
 @click.option("--stars", type=click.IntRange(1, 5), required=True, help="5 is best.")
-@click.option("--comment", default="", help="What was good, and what should be done otherwise.")
-@click.option("--no-learn", is_flag=True, help="Store it only.")
+@click.option("--comment", default="", help="What was good, and what should change.")
+@click.option("--no-learn", is_flag=True, help="Only store it, and start no learning run.")
 @json_option
 @workflow_option
 def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: bool, workflow: Path) -> None:
-    """Rate the work on an issue, so that skills get better."""
+    """Rate the work on an issue to improve skills."""
     require_person("rate work", hint="write what you learned into the skills directory of the workspace")
     if len(comment) > MAX_ANSWER_CHARS:
         message = f"a comment has at most {MAX_ANSWER_CHARS:,} characters"
@@ -283,10 +281,10 @@ def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: b
 @click.command(
     epilog=f"""\b
 Examples:
-  symphony pause                what runs goes on; `symphony resume` ends the pause
+  symphony pause                running sessions continue; `symphony resume` ends the pause
   symphony pause --json | jq -r .message
 
-A pause outlasts a restart of the daemon.
+The pause survives a restart of the daemon.
 
 {_DAEMON_CODES}
 """
@@ -319,10 +317,9 @@ Examples:
   symphony drain
   symphony drain --wait && pip install --upgrade ./symphony && symphony run
 
-The next daemon takes up what is left. Ctrl-C ends the waiting, not the drain.
+The next daemon continues the remaining work. Ctrl-C ends the wait, not the drain.
 
-Exit codes: 0 asked for, or it drains already (with --wait: it has ended), 5 no daemon is running, or it does
-not answer.
+Exit codes: 0 the daemon drains (with --wait: it has ended), 5 no daemon is running, or it does not answer.
 """
 )
 @click.option("--wait", is_flag=True, help="Return when the daemon has ended.")
@@ -331,7 +328,7 @@ not answer.
 def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     """Let running turns end, then end the daemon.
 
-    It starts nothing new. A daemon that drains already can be waited for.
+    The daemon starts nothing new. With --wait the command also waits for a daemon that is already draining.
     """
     client = require_daemon(workflow, os.environ, hint=_NOTHING_TO_DRAIN)
     with _process_end(client.endpoint.pid) as end:
@@ -354,7 +351,7 @@ Examples:
   symphony refresh
   symphony refresh --json | jq .coalesced
 
-Exit codes: 0 asked for, 5 no daemon is running, or it does not answer.
+Exit codes: 0 accepted, 5 no daemon is running, or it does not answer.
 """
 )
 @json_option
@@ -365,22 +362,23 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
     if as_json:
         print_json(answer)
     elif answer.coalesced:
-        click.echo("A poll is under way or due already; this refresh goes with it.")
+        click.echo("A poll is running or due already; this refresh joins it.")
     else:
         click.echo("The tracker is polled now.")
 
 
 @click.command(
-    epilog=f"""\b
+    epilog="""\b
 Examples:
   symphony comment SYM-7 "Please keep the old name."
   symphony comment SYM-7 - < review.md
   symphony comment SYM-7 --file review.md
 
-The daemon posts it on the issue in the tracker, also after an outage, and says that an operator wrote it. The
-next session of the issue is told it. If an agent waits for an answer there, it is the answer.
+The daemon posts the comment in the tracker, also after an outage, with a line that an operator wrote it.
+The next session of the issue gets it. If an agent waits for an answer, the comment is the answer.
 
-{_ISSUE_CODES}
+Exit codes: 0 done, 1 refused or no such issue, 2 no text or too much text, 5 no daemon is running, or it does
+not answer.
 """
 )
 @issue_argument

@@ -52,7 +52,7 @@ _MAX_LINE_CHARS: Final = 300
 
 tracker = LazyGroup(
     "tracker",
-    help="Look at the tracker of WORKFLOW.md, and write to it from scripts.",
+    help="Check the tracker of WORKFLOW.md, and write to it from scripts.",
     short_help="Check the tracker, and write to it from scripts.",
     epilog="""\b
 Examples:
@@ -60,7 +60,7 @@ Examples:
   symphony tracker move GH-12 "In Progress"
   symphony tracker comment GH-12 "Deployed to staging."
 
-They use the credential of WORKFLOW.md, beside a running daemon and without one.
+These commands use the credential of WORKFLOW.md, with or without a running daemon.
 """,
 )
 
@@ -71,14 +71,14 @@ Examples:
   symphony tracker check                       the account, states, limits and a sample issue
   symphony tracker check --json | jq '.problems[]'
 
-Nothing is changed. Exit codes: 0 fine (also with warnings), 1 a state is missing or there is no answer,
-3 the configuration is invalid, 4 the credential is missing or refused.
+Changes nothing. Exit codes: 0 fine (also with warnings), 1 a state is missing or there is no answer, 3 the
+configuration is invalid, 4 the credential is missing or refused.
 """
 )
 @json_option
 @workflow_option
 def check(*, as_json: bool, workflow: Path) -> int:
-    """Tell whether the tracker answers, and whether it has the states that the settings name."""
+    """Check that the tracker answers, and that it has the states of the settings."""
     result = run_on_tracker(workflow, check_tracker)
     if as_json:
         print_json(result)
@@ -93,8 +93,9 @@ Examples:
   symphony tracker move GH-12 "In Progress"
   symphony tracker move 12 Done --json
 
-ISSUE is an identifier or an id. The state is read back: a move that is accepted and not made is a failure.
-Exit codes: 0 moved, 1 refused or no such issue or state, 3 the configuration, 4 the credential.
+ISSUE is an identifier or an id. The command reads the state back: a move that the tracker accepts but does
+not make is a failure. Exit codes: 0 moved, 1 refused or no such issue or state, 3 the configuration, 4 the
+credential.
 """
 )
 @issue_argument
@@ -102,7 +103,7 @@ Exit codes: 0 moved, 1 refused or no such issue or state, 3 the configuration, 4
 @json_option
 @workflow_option
 def move(*, issue: str, state: str, as_json: bool, workflow: Path) -> None:
-    """Give an issue another state."""
+    """Move an issue to another state."""
     moved = run_on_tracker(workflow, partial(move_issue, name=issue, state=state))
     if as_json:
         print_json(moved)
@@ -341,7 +342,7 @@ def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> 
     if "active" not in keys and not any(state.found and "active" in state.roles for state in states):
         yield TrackerProblem(
             severity="error",
-            message=f"{tracker.kind} has none of the states that are active by default",
+            message=f"{tracker.kind} has none of the default active states",
             hint=f"set tracker.active_states; {listed}",
         )
 

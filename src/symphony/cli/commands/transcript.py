@@ -48,22 +48,21 @@ _NO_RUN: Final = "it has not been worked on yet; `symphony explain` shows why"
     epilog="""\b
 Examples:
   symphony transcript SYM-3             the latest run
-  symphony transcript SYM-3 -f          and what follows, until the daemon ends or Ctrl-C
-  symphony transcript SYM-3 --run 4f2a  one run, by the begin of its id
+  symphony transcript SYM-3 -f          follow until the daemon ends or Ctrl-C
+  symphony transcript SYM-3 --run 4f2a  one run, by the beginning of its id
   symphony transcript SYM-3 --search "no such file"
   symphony transcript SYM-3 --run learn-  the learning run from the only feedback
   symphony transcript SYM-3 --json | jq -r 'select(.entry.kind == "message").entry.text'
 
-Works with a daemon and without one. Secrets were masked when it was written. What is missing is stated on
-stderr.
+Works with a daemon and without one. Secrets are masked. Missing parts are reported on stderr.
 
-Exit codes: 0 shown, 1 the issue is unknown, has no such run, or the journal cannot be read, 130 Ctrl-C before
-there was anything to show.
+Exit codes: 0 shown, 1 the issue is unknown, has no such run, or the journal cannot be read, 130 Ctrl-C
+before the first line.
 """
 )
 @issue_argument
-@click.option("-f", "--follow", "follows", is_flag=True, help="Go on as more happens.")
-@click.option("--run", "run_prefix", metavar="RUN", help="Another run, named by its id or the begin of it.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Continue with new entries.")
+@click.option("--run", "run_prefix", metavar="RUN", help="Another run, by its id or the beginning of it.")
 @click.option(
     "--search",
     "text",
@@ -76,7 +75,7 @@ there was anything to show.
 def transcript(
     *, issue: str, follows: bool, run_prefix: str | None, text: str, as_json: bool, workflow: Path
 ) -> None:
-    """Show what an agent was sent, said and did."""
+    """Show what an agent got, said and did."""
     console = console_for()
 
     def show(run_id: str, entry: TranscriptEntry) -> None:
@@ -294,7 +293,7 @@ def _short(text: str, style: str = "") -> Text:
 
 def _row(entry: transcripts.TranscriptEntry, label: str, text: Text, style: str = "") -> Table:
     if entry.left_out:
-        text.append(f" (and {entry.left_out:,} characters that were not kept)", style="dim")
+        text.append(f" (and {entry.left_out:,} characters that were not stored)", style="dim")
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(width=8)
     row.add_column(width=8)

@@ -61,7 +61,7 @@ def explain_view(
         blocks.append(unbroken(Text.assemble(("You can: ", "bold"), cell(explanation.advice))))
     blocks += map(unbroken, condition_lines(issue))
     if issue.daemon is None:
-        text = "No daemon is running; this is what the tracker and the files say."
+        text = "No daemon is running. This is read from the tracker and the files."
         blocks.append(Text(text, style="dim"))
     details = [(name, value) for name, value in _details(issue, explanation, state_dir).items() if value]
     details += [("is told", f"{one.author}: {one_line(one.body, _COMMENT_CHARS)}") for one in new_comments]
@@ -133,7 +133,7 @@ def _details(
         details["comments"] = block.answers_failure.message if block.answers_failure else None
     if run is not None:
         if (resumed := run.resumed_from) is not None:
-            how = "anew, with the question and the answer"
+            how = "a new conversation, with the question and the answer"
             if resumed.thread_id is not None:
                 how = f"the conversation {resumed.thread_id} goes on"
             details["resumed"] = f"after it was {resumed.reason}: {how}"

@@ -176,7 +176,7 @@ def _head(status: Status, workflow: str) -> Iterator[Text]:
         yield Text.assemble(("No daemon is running", "bold yellow"), " for ", cell(workflow), ".")
         if status.notice:
             yield cell(status.notice, "yellow")
-        yield Text("This is what the files say; `symphony run` starts one.", style="dim")
+        yield Text("This is read from the files. `symphony run` starts a daemon.", style="dim")
     else:
         health, style = _HEALTH.get(status.health.status, ("in trouble", "bold red"))
         up = duration(seconds_between(status.daemon.started_at, status.generated_at))
@@ -401,7 +401,7 @@ def _retrying(status: Status, limit: int | None) -> _Section:
         wait_s, error = seconds_between(status.generated_at, row.due_at), failure_before(row, row.last_error)
         due = "now" if wait_s is not None and wait_s <= 0 else duration(wait_s)
         values = [*_agent(status, row), Text(attempt_of(row)), Text(due)]
-        why = f"after: {without_codes(error)}" if error else "it goes on, if it is still active"
+        why = f"after: {without_codes(error)}" if error else "it continues if the issue is still active"
         lines.append(_Line(row=row, values=values, texts=[cell(why, "dim")]))
     columns: list[_Column] = [*_agent_column(status), _ATTEMPT, ("DUE IN", "right")]
     return _Section(title="RETRYING", style="yellow", columns=columns, heading="WHY", rows=lines)

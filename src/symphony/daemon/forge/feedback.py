@@ -127,7 +127,7 @@ def _sections(
 def _check_sections(check: Check, log: str | None) -> Iterator[str]:
     yield _data(check=check.name, step=check.summary)
     if log is None:
-        yield "Its log is not shown here. Run what the check runs to see how it fails."
+        yield "Its log is not shown here. Run the commands of the check to see how it fails."
     else:
         cut = plain_text(log)[-_MAX_LOG_CHARS:]
         yield f"The end of its log:\n\n{fence(cut)}"
@@ -140,7 +140,7 @@ def _remark_section(remark: PullRequestRemark) -> str:
     place = remark.path if remark.line is None else f"{remark.path}:{remark.line}"
     body = plain_text(remark.body)
     if len(body) > _MAX_REMARK_CHARS:
-        body = f"{body[:_MAX_REMARK_CHARS]}\n(cut: the rest stands in the pull request)"
+        body = f"{body[:_MAX_REMARK_CHARS]}\n(cut: the rest is in the pull request)"
     return _data(
         author=f"{author.login} ({kind}, {access})",
         thread=remark.thread_id,
@@ -166,13 +166,13 @@ REPLY_TOOL: Final = "reply_to_review"
 _SPEC: Final = ToolSpec(
     name=REPLY_TOOL,
     description=(
-        "Answer a review thread of the pull request that you were told of. The answer is posted in your name "
+        "Answer a review thread of the pull request that you got. The answer is posted in your name "
         "once your work is pushed. A second answer to the same thread replaces the first."
     ),
     input_schema={
         "type": "object",
         "properties": {
-            "thread": {"type": "string", "description": "the thread, as it was told to you"},
+            "thread": {"type": "string", "description": "the thread, as you got it"},
             "text": {"type": "string", "description": "what you did, or why you did nothing"},
             "resolve": {"type": "boolean", "description": "whether nothing is left to say about it"},
         },
@@ -218,7 +218,7 @@ class ReviewTools:
         if not isinstance(thread, str) or not isinstance(text, str) or not text.strip():
             return ToolResult.error("thread and text must be texts, and text not blank")
         if thread not in self._threads():
-            return ToolResult.error("you were not told of this thread", threads=list(self._threads()))
+            return ToolResult.error("you did not get this thread", threads=list(self._threads()))
         if len(text) > _MAX_REPLY_CHARS:
             return ToolResult.error(f"the text may have {_MAX_REPLY_CHARS} characters")
         self._on_reply(ThreadReply(thread_id=thread, text=text, resolve=resolve is True))

@@ -77,9 +77,7 @@ def _artifacts(result: IssueResult) -> list[str]:
     if made is None or delivered is None or made.head != delivered.head or not made.artifacts:
         return []
     names = (without_mentions(one_line(each.name).replace("`", "'")) for each in made.artifacts)
-    return [
-        "Files that its checks left, kept where Symphony runs: " + ", ".join(f"`{name}`" for name in names)
-    ]
+    return ["Files of its checks, stored where Symphony runs: " + ", ".join(f"`{name}`" for name in names)]
 
 
 def _link(issue: Issue) -> str:

@@ -103,7 +103,7 @@ T = TypeVar("T")
 
 def refused(reason: str) -> FrameError:
     """The error for a frame that no honest worker sends."""
-    return FrameError(FrameProblem.MALFORMED, f"the worker reports what cannot be: {reason}")
+    return FrameError(FrameProblem.MALFORMED, f"the worker reports something impossible: {reason}")
 
 
 def checked(value: T, text: Callable[[str], str]) -> T:

@@ -170,7 +170,7 @@ class StdioWorker:
             self._send(self._ended)
 
     async def _converse(self, child: HostProcess) -> RunOutcome:
-        hint = f"see {self._stderr_path}, if it is there"
+        hint = f"see {self._stderr_path}, if it exists"
         failed = _lost("the worker ended without a result", hint=hint)
         try:
             async with anyio.create_task_group() as tasks:

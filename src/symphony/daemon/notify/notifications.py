@@ -144,7 +144,7 @@ def of_skill_problems(problems: Iterable[SkillProblem], at_wall_ms: int) -> Noti
     more = f" and {len(paths) - _MAX_NAMES} more" if len(paths) > _MAX_NAMES else ""
     message = f"skills that cannot be used: {', '.join(paths[:_MAX_NAMES])}{more}"
     found = _new("skills", at_wall_ms, message)
-    return replace(found, hint="`symphony skills check` shows what is wrong")
+    return replace(found, hint="`symphony skills check` shows the problems")
 
 
 def of_pull_request(record: PullRequestRecord, at_wall_ms: int) -> Notification:

@@ -99,7 +99,7 @@ def resolve_target(settings: NotifySettings, environment: Mapping[str, str]) -> 
     except ValueError:
         usable = False
     if not usable or not url.isprintable() or " " in url:
-        raise TargetError("url", _NO_ADDRESS, "write https://…, or the name of a variable that holds it")
+        raise TargetError("url", _NO_ADDRESS, "write https://…, or the name of a variable with it")
     if settings.secret is None:
         return Target(settings, url=url)
     try:

@@ -38,10 +38,10 @@ from symphony.scheduler import (
 )
 
 _RESUMES = (
-    "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
-    "whole prompt is sent instead"
+    "the session continues its thread; if the agent has lost it, or the workspace is gone, it gets the whole "
+    "prompt instead"
 )
-_ENVELOPE_IN_PROMPT = "{agent} takes no system-level text: the envelope stands in front of its first prompt"
+_ENVELOPE_IN_PROMPT = "{agent} has no system-level text: the envelope is in front of its first prompt"
 _MAX_OVERLAPS: Final = 40
 _MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
 

@@ -124,7 +124,7 @@ class Verifier:
             found,
             checks=tuple(checks),
             artifacts=artifacts,
-            problem=None if problem is None else f"the commands changed what they check: {problem}",
+            problem=None if problem is None else f"the commands changed the files that they check: {problem}",
         )
 
     async def _keep_artifacts(self, tree: Path) -> tuple[KeptFile, ...]:

@@ -260,7 +260,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
             answer = yield Request(endpoint="/user", path="/user")
             self._login = text(dig(answer.body, "login"))
         if self._login is None:
-            raise self.service.malformed("does not tell whose token this is")
+            raise self.service.malformed("does not show the account of this token")
         return self._login
 
     # --- dependencies ------------------------------------------------------------------------------------

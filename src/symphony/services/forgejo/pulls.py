@@ -33,7 +33,7 @@ from symphony.services.pulls import ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import FORGEJO
 
 _LIMITS = (
-    "its API shows no logs of checks: agents are told what a check says of itself",
+    "its API has no logs of checks: agents get only the description of a check",
     "its API cannot resolve a thread: a person does, on the page",
     "it has no merge queue",
 )

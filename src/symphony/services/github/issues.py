@@ -349,7 +349,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             data = yield from self._graphql("query SymphonyViewer { viewer { login } }", {})
             self._login = text(dig(data, "viewer", "login"))
         if self._login is None:
-            raise self.service.malformed("does not tell whose token this is")
+            raise self.service.malformed("does not show the account of this token")
         return self._login
 
     # --- states in a project -----------------------------------------------------------------------------
@@ -553,7 +553,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             request = operation(LABEL_NAMES, {"ids": batch}, path=self.settings.graphql)
             nodes = dig((yield request).body, "data", "nodes")  # with errors for what is no id
             if not isinstance(nodes, list):
-                return "what its labels are called cannot be told"
+                return "the names of its labels are unknown"
             names += texts(dig(node, "name") for node in nodes)
         return self.deciding_labels.problem(found, names)
 

@@ -256,7 +256,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
             body = (yield Request(endpoint="/user", path="/user", conditional=True)).body
             user_id, name = fields.whole(fields.dig(body, "id")), fields.text(fields.dig(body, "username"))
             if user_id is None or name is None:
-                raise self.service.malformed("does not tell whose token this is")
+                raise self.service.malformed("does not show the account of this token")
             self._user = (user_id, name)
         return self._user
 

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--slow-start", type=int, default=0, metavar="MS", help="read nothing for this long")
     add("--own-session-child", action=flag, help="leave a child in its own session that ignores SIGTERM")
     add("--pid-file", type=Path, metavar="DIR", help="write <pid>.json there for the agent and its child")
-    add("--threads", type=Path, metavar="DIR", help="remember threads there, so that they can be resumed")
+    add("--threads", type=Path, metavar="DIR", help="store threads there to resume them later")
     add(
         "--refuses",
         metavar="NAME",

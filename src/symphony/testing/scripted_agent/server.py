@@ -255,7 +255,7 @@ class Server:
             thread.script, thread.turns_done = turn.prompt, 0
         turns = script.parse(thread.script or "")
         if turns is None:
-            return (), "The prompt holds no ```scripted block, so there is nothing to do."
+            return (), "The prompt has no ```scripted block, so there is nothing to do."
         if thread.turns_done >= len(turns):
             return (), "The script has no further turn, so there is nothing left to do."
         left = len(turns) - thread.turns_done - 1

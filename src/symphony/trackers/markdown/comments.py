@@ -232,7 +232,7 @@ def _check(body: str) -> None:
     if not body.strip():
         raise refused("a comment needs some text")
     if len(body) > MAX_BODY_CHARS:
-        raise refused(f"a comment holds at most {MAX_BODY_CHARS} characters, this one has {len(body)}")
+        raise refused(f"a comment has at most {MAX_BODY_CHARS} characters, this one has {len(body)}")
     if any("\ud800" <= char <= "\udfff" for char in body):
         raise refused("the comment is not valid Unicode")
 

@@ -150,7 +150,7 @@ class _Reader:
             raise TrackerConfigError([config_problem("tracker.provider.path", problem)]) from error
         except OSError as error:
             problem = f"leads to no board of Backlog.md: {file}: {error.strerror or type(error).__name__}"
-            hint = "`backlog init` makes a board; `tracker.provider.path` says where it is"
+            hint = "`backlog init` makes a board; `tracker.provider.path` is its folder"
             raise TrackerConfigError([config_problem("tracker.provider.path", problem, hint=hint)]) from error
         states = known.statuses
         config = BoardConfig(
@@ -181,7 +181,7 @@ class _Reader:
         value = self._provider.get("prefix", DEFAULT_PREFIX)
         if isinstance(value, str) and _PREFIX.fullmatch(value):
             return value
-        self.wrong("prefix", "must begin with a letter and hold at most 32 letters, digits, `_` and `-`")
+        self.wrong("prefix", "must begin with a letter and have at most 32 letters, digits, `_` and `-`")
         return DEFAULT_PREFIX
 
     def states(self, default: tuple[str, ...]) -> tuple[str, ...]:

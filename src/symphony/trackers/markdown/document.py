@@ -142,7 +142,7 @@ def replace_scalar(data: bytes, key: str, value: str) -> bytes:
     changed = b"".join(lines)
     after = parse_parts(changed)
     if after.values != {**before.values, key: value} or after.body != before.body:
-        raise MalformedError(line, f"`{key}` cannot be changed safely; write it on one line of its own")
+        raise MalformedError(line, f"`{key}` cannot be changed safely; write it on a separate line")
     return changed
 
 

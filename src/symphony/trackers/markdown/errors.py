@@ -29,7 +29,7 @@ def malformed(
 
 def missing(message: str) -> TrackerError:
     """Something that is addressed by name is not on the board."""
-    hint = "`symphony issue list` shows what is there"
+    hint = "`symphony issue list` shows the issues"
     return _error(Category.TRACKER_STATUS, message, retryable=False, hint=hint)
 
 
@@ -51,7 +51,7 @@ def busy(path: Path, attempts: int) -> TrackerError:
 def unreachable(path: Path, error: OSError) -> TrackerError:
     """The file system failed."""
     if isinstance(error, FileNotFoundError):
-        hint = "`symphony init` makes a board; `tracker.provider.path` says where it is"
+        hint = "`symphony init` makes a board; `tracker.provider.path` is its folder"
     elif is_disk_full(error):
         hint = disk_full_hint(printable(path))
     else:

@@ -38,7 +38,7 @@ def id_problem(stem: str) -> str | None:
     if stem != stem.strip() or not stem:
         return "the file name begins or ends with a space"
     if not stem.isprintable():
-        return "the file name holds control or undecodable characters"
+        return "the file name has control or undecodable characters"
     try:
         workspace_key(stem)
     except UnsafeKeyError as error:

@@ -94,15 +94,15 @@ def test_a_failure_tells_its_place_and_keeps_its_own_hint() -> None:
 @pytest.mark.parametrize(
     ("state", "told"),
     [
-        ({"health": {"status": "ok"}}, [("ok", "a daemon (pid 7) holds it, and answers")]),
+        ({"health": {"status": "ok"}}, [("ok", "a daemon (pid 7) has it, and answers")]),
         (
             {"health": {"status": "draining"}},
-            [("warning", "a daemon (pid 7) holds it, and reports: draining")],
+            [("warning", "a daemon (pid 7) has it, and reports: draining")],
         ),
         (
             {"health": {"status": "ok"}, "journal": {"state": "memory", "reason": "full", "hint": None}},
             [
-                ("ok", "a daemon (pid 7) holds it, and answers"),
+                ("ok", "a daemon (pid 7) has it, and answers"),
                 ("warning", "the daemon (pid 7) keeps its journal only in memory: full"),
             ],
         ),

@@ -215,7 +215,7 @@ def test_a_workflow_that_is_not_valid_is_a_warning(project: Project, text: str |
     done = skills("list")
     assert done.exit_code == 0
     assert done.stderr.startswith(f"warning: {file}:")
-    assert "the defaults of agent hold" in done.stderr
+    assert "the defaults of agent are used" in done.stderr
     assert "a     project" in done.stdout
 
 
@@ -231,7 +231,7 @@ def test_a_mistake_elsewhere_in_the_workflow_is_no_matter_here(project: Project)
 
 def test_a_workflow_that_cannot_be_read_is_a_warning_or_if_it_was_named_an_error(project: Project) -> None:
     (project.repo / "WORKFLOW.md").mkdir()
-    assert "the defaults of agent hold" in skills("list").stderr
+    assert "the defaults of agent are used" in skills("list").stderr
     done = skills("list", "--workflow", project.repo / "none.md")
     assert (done.exit_code, done.stderr.split(" /")[0]) == (3, "error: cannot read")
 

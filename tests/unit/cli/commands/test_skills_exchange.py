@@ -176,7 +176,7 @@ def test_what_was_edited_here_is_kept_unless_forced(project: Project, other: Pat
     done = skills("import", other, "--name", "one")
     assert done.exit_code == 1
     assert done.stdout.splitlines()[2:] == [
-        "skipped   one  .claude/skills/one: what is there differs; --force replaces it"
+        "skipped   one  .claude/skills/one: the existing one differs; --force replaces it"
     ]
     assert file.read_text() == "edited"
     assert names(as_json("import", other, "--name", "one", "--force", "--dry-run")["updated"]) == ["one"]

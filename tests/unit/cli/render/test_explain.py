@@ -68,7 +68,7 @@ def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
     """After a clean end, an answer, an operator's order or a restart."""
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
     told = explain_issue(issue("SYM-2", retry=retry))
-    assert told.answer == "It goes on, if it is still active."
+    assert told.answer == "It continues if the issue is still active."
     assert told.next.startswith("It is looked at once more now")
 
 
@@ -93,7 +93,7 @@ def test_a_run_that_begins_or_ends_says_so(changes: dict[str, Any], answer: str)
 def test_without_a_daemon_nothing_happens_before_there_is_one() -> None:
     told = explain_issue(issue("SYM-4", daemon=None, source="files"))
     assert told.next == "Nothing before a daemon runs."
-    assert told.advice == "settle what it waits for, in the tracker; start a daemon: symphony run"
+    assert told.advice == "resolve in the tracker what it waits for; start a daemon: symphony run"
     over = {"reason": {"code": "terminal", "message": "state 'Done' is terminal"}}
     ended = explain_issue(issue("SYM-4", daemon=None, status="inactive", waiting=over))
     assert (ended.code, ended.next) == ("terminal", "Nothing, as long as it stays like this.")
@@ -152,7 +152,7 @@ def test_the_source_is_told_and_foreign_text_stays_text() -> None:
     hostile = "[x] \x1b[2J two\nlines"
     found = issue("SYM-1", daemon=None, title=hostile, issue_identifier=hostile, last_error=hostile)
     text = shown(found)
-    assert "No daemon is running; this is what the tracker and the files say." in text
+    assert "No daemon is running. This is read from the tracker and the files." in text
     assert "\x1b" not in text
     assert text.startswith("[x] two lines  [x] two lines\n")
 
@@ -217,7 +217,7 @@ def test_a_retry_under_a_pause_does_not_say_when_it_begins() -> None:
     document = busy_issue(status="retrying", retry=retry, blocked=None, paused=True)
     told = explain_issue(document)
     assert (told.next, told.advice) == (
-        "It starts once the daemon is resumed; what runs goes on.",
+        "It starts when the daemon is resumed. Running sessions continue.",
         "run: symphony resume",
     )
     assert "Paused: nothing new starts" in shown(document)

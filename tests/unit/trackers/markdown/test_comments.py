@@ -1,4 +1,4 @@
-"""Comments as files: whose they are, how they are written, and what cannot be read."""
+"""Comments as files: whose they are, how they are written, and something unreadable."""
 
 import os
 import shutil

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from kit.simulator import Forgetting, Parts
 from symphony.journal.model import ClaimRecord, ClaimReleased, IssueSpent, Record, RecoveredState
 from symphony.journal.recorder import DaemonStart, recovered_event
@@ -101,7 +103,7 @@ BROKEN_PARTS: Mapping[str, tuple[Callable[[], Parts], str]] = {
     "counts tokens twice": (
         _keeps(
             lambda record: (
-                replace(record, spent=replace(record.spent, tokens=2 * record.spent.tokens))
+                replace(record, spent=structs.replace(record.spent, tokens=2 * record.spent.tokens))
                 if isinstance(record, IssueSpent)
                 else record
             )

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from symphony.domain import Spent
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import (
     ClaimRecord,
@@ -27,7 +28,6 @@ from symphony.journal.model import (
     ToldComments,
 )
 from symphony.journal.recorder import StepRecorder
-from symphony.scheduler import Spent
 
 __all__ = ["Ledger", "check_present"]
 

@@ -21,7 +21,7 @@ from symphony import to_thread
 from symphony.api import models
 from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
-from symphony.domain import ALL_ISSUES, Selection, Tokens, WorkSize
+from symphony.domain import ALL_ISSUES, AgentChoice, Phase, Selection, Spent, Tokens, WorkSize
 from symphony.journal.transcripts import (
     CommandEntry,
     EditedFile,
@@ -42,10 +42,10 @@ from symphony.problem import Problem, Severity
 __all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
 
 NOW = datetime(2026, 3, 4, 9, 41, tzinfo=UTC)
-CODEX = models.Agent(
+CODEX = AgentChoice(
     name="codex", kind="codex", model="gpt-5.2-codex", reason="the default (agent.kind)", instead_of=None
 )
-CLAUDE = models.Agent(
+CLAUDE = AgentChoice(
     name="claude", kind="claude", model="opus", reason="the label docs (agent.rules)", instead_of=None
 )
 
@@ -105,7 +105,7 @@ def running_row(
     turn: int = 1,
     total: int = 0,
     silent_s: int = 4,
-    agent: models.Agent = CODEX,
+    agent: AgentChoice = CODEX,
     stage: str = "streaming_turn",
 ) -> models.RunningRow:
     return models.RunningRow(
@@ -146,7 +146,7 @@ def blocked_row(
         issue_url=f"https://tracker.example/WEB-{number}",
         title=title,
         agent=CLAUDE if question else CODEX,
-        spent=models.Spent(tokens=212_400, turns=3),
+        spent=Spent(tokens=212_400, turns=3),
         worker_host=None,
         workspace_path=f"/srv/work/WEB-{number}",
         state="In Progress",
@@ -504,13 +504,13 @@ def demo_issue() -> models.Issue:
                 ),
             ),
         ),
-        spent=models.Spent(tokens=636_400, turns=3),
+        spent=Spent(tokens=636_400, turns=3),
         tracked={},
         paused=False,
         budgets=state.budgets,
         tracker=state.tracker,
         journal=state.journal,
-        phase=models.Phase(name="IMPLEMENT", reason="the state is In Progress"),
+        phase=Phase(name="IMPLEMENT", reason="the state is In Progress"),
         instructions=models.Instructions(
             phase="IMPLEMENT",
             origin="last_good",

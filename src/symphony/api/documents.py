@@ -24,32 +24,33 @@ from symphony.config import WorkspaceSettings
 from symphony.domain import (
     ALL_ISSUES,
     NO_COST,
+    AgentChoice,
     CheckRun,
     Cost,
     DeliveredBranch,
     Failure,
     Issue,
+    Phase,
     ReviewerVerdict,
     Selection,
+    Spent,
     Verification,
     one_line,
 )
 from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
-from symphony.library.model import StoredFeedback
+from symphony.library.model import Learned, StoredFeedback
 from symphony.scheduler import (
     Blocked,
     Cycle,
     Drain,
     Ineligible,
     IssueResult,
-    Phase,
     ReasonCode,
     ResultStatus,
     Resume,
     Retry,
     Running,
-    Spent,
     State,
     Timer,
     TimerKind,
@@ -271,29 +272,19 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
 
 def feedback_document(feedback: StoredFeedback) -> models.Feedback:
     """Feedback, and what becomes of it."""
-    learned = feedback.learned
+    learned = feedback.learned or Learned(run_id="")
     return models.Feedback.of(
         feedback.rating,
         id=feedback.id,
         at=models.wall_text(feedback.at_ms),
-        learning=models.Learning(
+        learning=models.Learning.of(
+            learned,
             state=feedback.learning.value,
             reason=feedback.reason,
             attempts=feedback.attempts,
-            run_id=None if learned is None else learned.run_id,
-            created=() if learned is None else learned.created,
-            updated=() if learned is None else learned.updated,
-            unchanged=() if learned is None else learned.unchanged,
-            proposals=() if learned is None else learned.proposals,
-            total_tokens=0 if learned is None else learned.total_tokens,
-            cost_usd=None if learned is None else learned.cost_usd,
+            run_id=learned.run_id or None,
         ),
     )
-
-
-def phase_document(phase: Phase | None) -> models.Phase | None:
-    """The phase of an issue, and why."""
-    return None if phase is None else models.Phase(name=phase.name, reason=phase.reason)
 
 
 # --- the daemon ------------------------------------------------------------------------------------------
@@ -314,7 +305,7 @@ def _health(state: State, history: History, journal: JournalStatus | None) -> mo
         last_poll_at=_text(history.last_poll_at),
         poll_failure=_failure(state.last_poll_failure),
         workflow_failure=_failure(state.config_error),
-        skipped_records=tuple(models.SkippedRecord.of(each) for each in state.skipped_records),
+        skipped_records=tuple(_failure_document(each) for each in state.skipped_records),
     )
 
 
@@ -447,13 +438,13 @@ class _View:
             last_error=None if breaker.failure is None else breaker.failure.message,
         )
 
-    def _agent_of(self, issue: Issue, resume: Resume | None = None) -> models.Agent:
+    def _agent_of(self, issue: Issue, resume: Resume | None = None) -> AgentChoice:
         """The agent that an issue would get if its run began now."""
-        return models.Agent.of(choose_agent(self.state, issue, thread_agent(resume)))
+        return choose_agent(self.state, issue, thread_agent(resume))
 
-    def _phase_of(self, issue: Issue) -> models.Phase | None:
+    def _phase_of(self, issue: Issue) -> Phase | None:
         """The phase of a turn that started now."""
-        return phase_document(phase_of(issue, self.state.settings))
+        return phase_of(issue, self.state.settings)
 
     def _moment(self, moment_ms: int) -> str:
         return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
@@ -466,7 +457,7 @@ class _View:
             issue_identifier=issue.identifier,
             issue_url=issue.url,
             title=issue.title,
-            agent=models.Agent.of(run.agent),
+            agent=run.agent,
             worker_host=run.machine,
             skills=None if skills is None else _names(skills),
             instructions=self._history_of(run.issue).instructions,
@@ -645,7 +636,7 @@ class _View:
             title=issue.title,
             state=issue.state,
             status=status,
-            agent=models.Agent.of(run.agent) if run else self._agent_of(issue, resume),
+            agent=run.agent if run else self._agent_of(issue, resume),
             workspace=models.WorkspacePlace(
                 path=run.report.facts.workspace_path if run else path,
                 host=run.machine if run else self._host_of(issue),
@@ -674,7 +665,7 @@ class _View:
             ),
             last_error=blocked.failure.line if blocked else history.last_error,
             skills=history.skills,
-            phase=phase_document(run.phase) if run else self._phase_of(issue),
+            phase=run.phase if run else self._phase_of(issue),
             instructions=history.instructions,
             spent=self._spent(issue),
             tracked={},
@@ -687,10 +678,9 @@ class _View:
     def _history_of(self, issue: Issue) -> IssueHistory:
         return self.history.of(issue.id) or _NO_HISTORY
 
-    def _spent(self, issue: Issue) -> models.Spent:
+    def _spent(self, issue: Issue) -> Spent:
         """What an issue has used of its budget."""
-        used = self.state.spent.get(issue.id) or Spent()
-        return models.Spent(tokens=used.tokens, turns=used.turns)
+        return self.state.spent.get(issue.id) or Spent()
 
     def _run(self, run: Running) -> models.Run:
         report, history = run.report, self._history_of(run.issue)
@@ -714,7 +704,7 @@ class _View:
             if run.last_activity_ms is None
             else self._noted(history.last_event_at, run.last_activity_ms),
             resumed_from=_resumed_from(run.resume),
-            phase=phase_document(run.phase),
+            phase=run.phase,
             overlaps=tuple(
                 models.Overlap(
                     issue_identifier=one.identifier,
@@ -824,10 +814,7 @@ def _reviewer(verdict: ReviewerVerdict) -> models.VerifiedReviewer:
     return models.VerifiedReviewer(
         agent=verdict.reviewer,
         verdict="approve" if verdict.approves else "request_changes",
-        remarks=tuple(
-            models.VerifiedRemark(file=remark.file, line=remark.line, text=remark.text)
-            for remark in verdict.remarks
-        ),
+        remarks=verdict.remarks,
     )
 
 

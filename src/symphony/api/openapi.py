@@ -33,6 +33,7 @@ def schemas(*kinds: type[models.Document], ref: str = IN_DEFS) -> dict[str, Any]
         if "description" in shape:  # Python 3.13 takes the indentation from docstrings, earlier ones do not
             shape["description"] = cleandoc(shape["description"])
     own: tuple[type[Struct], ...] = (
+        *(kind for kind in _all_kinds(Struct) if kind.__module__.startswith("symphony.domain.")),
         *_all_kinds(models.Document),
         *_all_kinds(Entry),
         EditedFile,

@@ -9,31 +9,27 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from symphony.api.models import (
-    Agent,
     ClosedDocument,
     CreatedIssue,
     DoctorCheck,
     Document,
     Explanation,
     HostInUse,
-    Instructions,
     Issue,
     LibraryVersion,
     Moment,
     NotifyTarget,
     OwedJob,
-    Phase,
     Positive,
     PromptComment,
     Rehearsal,
     Schedule,
     SkillOutcomes,
-    Skills,
     SkillUses,
     State,
     Verified,
 )
-from symphony.domain import Count, FileChange, RunFacts, WorkSize
+from symphony.domain import Count, FileChange, RunFacts, SkillChanges, WorkSize
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
 
@@ -81,20 +77,6 @@ class Explained(KnownIssue, frozen=True, kw_only=True):
     new_comments: Annotated[
         tuple[PromptComment, ...], _is("Comments of people that the next run is told.")
     ] = ()
-
-
-class PrintedPrompt(ClosedDocument, frozen=True, kw_only=True):
-    """`symphony prompt --json`."""
-
-    issue_identifier: str
-    source: Annotated[str, Meta(description="Who answered.", extra_json_schema={"enum": ["daemon", "files"]})]
-    envelope: Annotated[str | None, _is("The system-level text; null where nothing at all is sent.")]
-    prompt: str
-    skills: Skills
-    agent: Annotated[Agent, _is("Who would get it.")]
-    phase: Annotated[Phase | None, _is("Null without phases.")] = None
-    instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
-    new_comments: Annotated[tuple[PromptComment, ...], _is("Comments of people that it is told.")] = ()
 
 
 # --- status --watch and status --all ---------------------------------------------------------------------
@@ -926,14 +908,10 @@ class LibraryBackup(ClosedDocument, frozen=True, kw_only=True):
     bytes: Count
 
 
-class LibrarySynced(ClosedDocument, frozen=True, kw_only=True):
+class LibrarySynced(SkillChanges, ClosedDocument, frozen=True, kw_only=True):
     """`symphony library sync --json`: names of skills, compared with the library."""
 
     issue_identifier: str
-    created: tuple[str, ...]
-    updated: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    proposals: Annotated[tuple[int, ...], _is("Ids of the proposals that the sync made.")]
     problems: Annotated[tuple[str, ...], _is("Why other files are no skills.")]
 
 

@@ -60,6 +60,7 @@ from symphony.daemon.state_dir import library_key
 from symphony.daemon.tasks import TaskReader
 from symphony.domain import (
     ALL_ISSUES,
+    AgentChoice,
     Blocker,
     FileChange,
     Issue,
@@ -75,7 +76,6 @@ from symphony.journal.model import JournalStatus, PullRequestRecord, UnusableErr
 from symphony.library.model import Rating
 from symphony.observability.redaction import masked
 from symphony.scheduler import (
-    AgentChoice,
     Blocked,
     CircuitState,
     Command,

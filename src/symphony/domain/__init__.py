@@ -66,7 +66,11 @@ from symphony.domain.redaction import mask_credentials as mask_credentials
 from symphony.domain.redaction import one_line as one_line
 from symphony.domain.redaction import plain_text as plain_text
 from symphony.domain.run import NO_FACTS as NO_FACTS
+from symphony.domain.run import AgentChoice as AgentChoice
+from symphony.domain.run import Phase as Phase
 from symphony.domain.run import RunFacts as RunFacts
+from symphony.domain.run import SkillChanges as SkillChanges
+from symphony.domain.run import Spent as Spent
 from symphony.domain.secrecy import secret_parts as secret_parts
 from symphony.domain.text import MAX_COUNT as MAX_COUNT
 from symphony.domain.text import add_counts as add_counts

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import TypeVar, assert_never
 
 from symphony import sqlite
-from symphony.domain import Failure, Tokens
+from symphony.domain import Failure, Spent, Tokens
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
-from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
 Row = tuple[str | int | float | None, ...]

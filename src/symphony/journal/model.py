@@ -25,12 +25,13 @@ from symphony.domain import (
     PullRequest,
     PullState,
     RunFacts,
+    Spent,
     SymphonyError,
     VerificationStatus,
 )
 from symphony.journal.jobs import Job, JobDone
 from symphony.processes.base import Identity
-from symphony.scheduler import IssueResult, NeedsYouCode, PullLedger, Spent, StoredClaim
+from symphony.scheduler import IssueResult, NeedsYouCode, PullLedger, StoredClaim
 
 _T = TypeVar("_T")
 

@@ -21,9 +21,11 @@ from msgspec import structs
 from symphony.domain import (
     GIVEN_UP_STATES,
     NO_COST,
+    AgentChoice,
     Cost,
     DeliveredBranch,
     Issue,
+    Spent,
     add_counts,
     normalise_state,
     one_line,
@@ -32,7 +34,6 @@ from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     NOT_IN_HISTORY,
-    AgentChoice,
     AgentReported,
     Blocked,
     ClaimEntry,
@@ -51,7 +52,6 @@ from symphony.scheduler import (
     RunReport,
     RunStage,
     SchedulerSettings,
-    Spent,
     State,
     StopReason,
     StoredClaim,

@@ -64,7 +64,6 @@ from symphony.scheduler.messages import OperatorAsked as OperatorAsked
 from symphony.scheduler.messages import Outcome as Outcome
 from symphony.scheduler.messages import OutcomeKind as OutcomeKind
 from symphony.scheduler.messages import Overlap as Overlap
-from symphony.scheduler.messages import Phase as Phase
 from symphony.scheduler.messages import PhaseRule as PhaseRule
 from symphony.scheduler.messages import Polled as Polled
 from symphony.scheduler.messages import PollFailed as PollFailed
@@ -89,7 +88,6 @@ from symphony.scheduler.messages import RunStage as RunStage
 from symphony.scheduler.messages import SchedulerSettings as SchedulerSettings
 from symphony.scheduler.messages import SetTimer as SetTimer
 from symphony.scheduler.messages import SettingsChanged as SettingsChanged
-from symphony.scheduler.messages import Spent as Spent
 from symphony.scheduler.messages import StartRun as StartRun
 from symphony.scheduler.messages import StopAsked as StopAsked
 from symphony.scheduler.messages import StopReason as StopReason
@@ -168,7 +166,6 @@ from symphony.scheduler.schedules import ScheduleVerdict as ScheduleVerdict
 from symphony.scheduler.schedules import decide_schedule as decide_schedule
 from symphony.scheduler.schedules import present_schedule as present_schedule
 from symphony.scheduler.state import TRANSITIONS as TRANSITIONS
-from symphony.scheduler.state import AgentChoice as AgentChoice
 from symphony.scheduler.state import Blocked as Blocked
 from symphony.scheduler.state import CircuitBreaker as CircuitBreaker
 from symphony.scheduler.state import Claim as Claim

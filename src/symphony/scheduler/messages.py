@@ -18,7 +18,9 @@ from symphony.domain import (
     DeliveredBranch,
     Failure,
     Issue,
+    Phase,
     RunFacts,
+    Spent,
     Tokens,
     Usage,
     Verification,
@@ -82,14 +84,6 @@ class PhaseRule(IssueRule):
     """One of `agent.phases.rules`: the phase of matching issues."""
 
     phase: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """The phase of the work on an issue, and why, for people: `the label 'tests'`."""
-
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,14 +234,6 @@ class Resume:
     handed_over_to: str | None = None
     back_to: str | None = None
     by_hand: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """What an issue has used of its budget since its first start or its last unblocking."""
-
-    tokens: int = 0
-    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The phase of the work on an issue, judged at the start of every turn."""
 
-from symphony.domain import Issue
-from symphony.scheduler.messages import Phase, SchedulerSettings
+from symphony.domain import Issue, Phase
+from symphony.scheduler.messages import SchedulerSettings
 
 
 def phase_of(issue: Issue, settings: SchedulerSettings) -> Phase | None:

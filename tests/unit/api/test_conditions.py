@@ -8,7 +8,7 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api import models
 from symphony.api.conditions import conditions
 from symphony.api.documents import issue_document, state_document
-from symphony.domain import Category, Tokens
+from symphony.domain import Category, Spent, Tokens
 from symphony.journal.model import HealthState, JournalStatus
 from symphony.scheduler import (
     ClaimKind,
@@ -21,7 +21,6 @@ from symphony.scheduler import (
     Resume,
     ResumeReason,
     RunEnded,
-    Spent,
     StoredClaim,
     Thread,
 )

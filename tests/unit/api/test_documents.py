@@ -182,7 +182,12 @@ def test_health_names_the_records_that_cannot_be_read() -> None:
     document = story.document()
     conforms(document, "State")
     assert document["health"]["skipped_records"] == [
-        {"where": "SYM-9.md:2", "message": "bad YAML", "hint": "correct the file"}
+        {
+            "code": bad.category.value,
+            "where": "SYM-9.md:2",
+            "message": "bad YAML",
+            "hint": "correct the file",
+        }
     ]
     assert document["health"]["status"] == "ok"
 

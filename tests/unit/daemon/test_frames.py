@@ -40,7 +40,7 @@ from symphony.daemon.frames import (
     TurnFinished,
     Withdraw,
 )
-from symphony.domain import DeliveredBranch, RunFacts, ToolResult, WorkSize
+from symphony.domain import DeliveredBranch, Phase, RunFacts, ToolResult, WorkSize
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.library.workspace import WrittenSkill, WrittenSkills
 from symphony.processes.base import Identity
@@ -50,7 +50,6 @@ from symphony.scheduler import (
     FinishRun,
     Outcome,
     OutcomeKind,
-    Phase,
     Resume,
     ResumeReason,
     RunReport,

@@ -9,7 +9,7 @@ from typing_extensions import override
 from harness.ledger import Ledger, check_present
 from harness.scheduling import Story, make_failure, make_issue
 from kit.facts import changed
-from symphony.domain import Cost, DeliveredBranch, Tokens, Usage, WorkSize
+from symphony.domain import Cost, DeliveredBranch, Spent, Tokens, Usage, WorkSize
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -49,7 +49,6 @@ from symphony.scheduler import (
     RunEnded,
     RunReport,
     RunStage,
-    Spent,
     State,
     StoredClaim,
     WakeAsked,

@@ -11,7 +11,7 @@ from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
 from kit.facts import changed
 from kit.simulator import run_schedule
-from symphony.domain import Cost, RunFacts, Tokens, Usage
+from symphony.domain import Cost, RunFacts, Spent, Tokens, Usage
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
 from symphony.journal.recorder import (
     BUDGET_WAIVERS,
@@ -31,7 +31,6 @@ from symphony.scheduler import (
     ResumeReason,
     Retry,
     Running,
-    Spent,
     State,
     StopReason,
     StoredClaim,

@@ -7,7 +7,17 @@ import pytest
 
 from harness.journalling import NOW, claim, event, full_claim, opened, run
 from kit.facts import changed
-from symphony.domain import Blame, Category, DeliveredBranch, Failure, RunFacts, Tokens, Usage, WorkSize
+from symphony.domain import (
+    Blame,
+    Category,
+    DeliveredBranch,
+    Failure,
+    RunFacts,
+    Spent,
+    Tokens,
+    Usage,
+    WorkSize,
+)
 from symphony.journal.model import (
     HealthState,
     IssueSpent,
@@ -18,7 +28,7 @@ from symphony.journal.model import (
     SkillsRecord,
 )
 from symphony.journal.store import Journal
-from symphony.scheduler import IssueResult, Spent, Thread
+from symphony.scheduler import IssueResult, Thread
 
 FLAT_CLAIMS = "UPDATE claims SET record = json_patch(record -> '$.claim', json_remove(record, '$.claim'))"
 """Claims as versions before the fifth have them."""

@@ -24,6 +24,7 @@ from harness.journalling import (
     skills_note,
 )
 from harness.nightly import NIGHTLY
+from symphony.domain import Spent
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import (
     ClaimRecord,
@@ -40,7 +41,6 @@ from symphony.journal.model import (
     SkillsComment,
 )
 from symphony.journal.store import Backlog, Journal, record_key
-from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
 FEW = st.integers(1, 3)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain import Category, Tokens
+from symphony.domain import Category, Spent, Tokens
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
@@ -14,7 +14,6 @@ from symphony.scheduler import (
     Recovered,
     Resume,
     ResumeReason,
-    Spent,
     StartRun,
     Step,
     StoredClaim,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import Category, Tokens
+from symphony.domain import Category, Spent, Tokens
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
@@ -30,7 +30,6 @@ from symphony.scheduler import (
     RunEnded,
     RunStage,
     SettingsChanged,
-    Spent,
     StartRun,
     StopReason,
     StopRun,

@@ -21,7 +21,7 @@ from symphony.api.formatting import attempt_of, event_words, parse_time, tokens
 from symphony.cli.documents import KnownIssue
 from symphony.cli.formatting import cell, describe_instructions, instruction_problems, unbroken
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import one_line, plural, without_codes
+from symphony.domain import AgentChoice, one_line, plural, without_codes
 
 _COMMENT_CHARS: Final = 200
 _COLOURS: Final = {"running": "green", "retrying": "yellow", "blocked": "red"}
@@ -178,7 +178,7 @@ def _pull_request_line(issue: models.Issue) -> str | None:
     return None if pull is None else " ".join(filter(None, (pull.url, f"({pull.code})")))
 
 
-def _agent(agent: models.Agent) -> str:
+def _agent(agent: AgentChoice) -> str:
     """The agent of the issue, and why it is this one."""
     kind = ", ".join(part for part in (agent.kind, agent.model) if part and part != agent.name)
     name = f"{agent.name} ({kind})" if kind else agent.name

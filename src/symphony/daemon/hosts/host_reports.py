@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from symphony.agents.event_queue import MAX_FIELD_CHARS, EventBounds
 from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
-from symphony.api.models import Instructions, Skills, SyncedSkills
+from symphony.api.models import Instructions, Skills
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
 from symphony.daemon.runs.artifacts import MAX_FILE_BYTES, MAX_FILES
@@ -40,6 +40,7 @@ from symphony.domain import (
     Failure,
     Redaction,
     ReviewerVerdict,
+    SkillChanges,
     Verification,
     plain_text,
 )
@@ -192,7 +193,7 @@ class HostReports:
         self._turn = 1
         self._turn_begun = False
         self._finish: Failure | None = None
-        self._synced: SyncedSkills | None = None
+        self._synced: SkillChanges | None = None
         self._bounds = EventBounds()
         self._counts = dict.fromkeys(MAX_FRAMES, 0)
         self._seq = 0
@@ -209,7 +210,7 @@ class HostReports:
             case frames.Finish(command=FinishRun(failure=failure)):
                 self._finish = failure
             case frames.RequestAnswered(synced=synced) if synced is not None:
-                self._synced = SyncedSkills.of(synced)
+                self._synced = synced.changes
             case _:
                 pass
 

@@ -124,7 +124,10 @@ def test_an_issue_file_that_cannot_be_read_is_shown_with_its_place_and_what_to_d
 
 
 def test_a_status_lists_every_record_that_cannot_be_read_and_a_small_screen_only_some() -> None:
-    records = [{"where": None, "message": f"bad {number}", "hint": "mend it"} for number in range(9)]
+    records = [
+        {"code": "tracker_response", "where": None, "message": f"bad {number}", "hint": "mend it"}
+        for number in range(9)
+    ]
     document = skipping(*records)
     assert "bad 8\n  → mend it\n" in picture(document, 80)
     brief = drawn(head_view(status_of(document), workflow="/app/WORKFLOW.md", brief=True), width=80)

@@ -113,7 +113,12 @@ def skipping(*records: Mapping[str, object], **changes: object) -> dict[str, obj
 
 
 def test_an_issue_file_that_cannot_be_read_is_shown_with_its_place_and_what_to_do() -> None:
-    record = {"where": "/app/SYM-9.md:2", "message": "bad YAML", "hint": "correct the file"}
+    record = {
+        "code": "tracker_response",
+        "where": "/app/SYM-9.md:2",
+        "message": "bad YAML",
+        "hint": "correct the file",
+    }
     shown = picture(skipping(record, **EMPTY), 80)
     assert (
         "The tracker leaves out 1 issue, so nothing starts there:\n"

@@ -97,7 +97,6 @@ def write_atomic(
     data: bytes,
     *,
     mode: int = 0o666,
-    exactly: bool = False,
     durable: bool = False,
     new: bool = False,
 ) -> None:
@@ -107,14 +106,13 @@ def write_atomic(
         path: the file; its directory is there.
         data: its content.
         mode: its permissions, limited by the umask.
-        exactly: the umask does not limit them.
         durable: this holds after a crash of the machine too.
         new: an existing file is kept, and `FileExistsError` raised.
 
     Raises:
         OSError: it cannot be written; the old content is there, and no draft.
     """
-    with draft(path, data, mode=mode, exactly=exactly, durable=durable) as made:
+    with draft(path, data, mode=mode, durable=durable) as made:
         if new:
             claim_name(path, made)
         else:
@@ -129,7 +127,8 @@ def draft(
 ) -> Iterator[Path]:
     """A file beside `path` with this content, removed at the end unless it has got another name.
 
-    The arguments are those of `write_atomic`. Raises `OSError` if it cannot be written.
+    The arguments are those of `write_atomic`; with `exactly`, the umask does not limit `mode`. Raises
+    `OSError` if it cannot be written.
     """
     made = path.with_name(f"{DRAFT_PREFIX}{secrets.token_hex(8)}.tmp")
     fd = os.open(made, _NEW_FLAGS, mode)

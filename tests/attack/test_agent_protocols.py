@@ -27,7 +27,7 @@ from harness.memory_agents import (
 from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError
 from symphony.agents.command.profiles import CommandProfile
-from symphony.agents.command.protocol import TurnOutput
+from symphony.agents.command.session import TurnOutput
 from symphony.agents.event_queue import (
     MAX_PAYLOAD_BYTES,
     MAX_QUEUED_CHARS,

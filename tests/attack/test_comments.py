@@ -26,7 +26,7 @@ from symphony.scheduler import (
     RunEnded,
     block_comment,
 )
-from symphony.services.gitlab.profile import without_quick_actions
+from symphony.services.gitlab import without_quick_actions
 from symphony.skills import Code, Problem, Severity, comment_body
 from symphony.trackers.adf import document_of
 from symphony.trackers.comments import upsert_comment, without_markup

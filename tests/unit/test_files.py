@@ -108,7 +108,8 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path, *, durable: bool) -
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o666])
 def test_the_umask_limits_the_mode_unless_it_is_exact(tmp_path: Path, umask: int, mode: int) -> None:
     files.write_atomic(tmp_path / "limited", b"x", mode=mode)
-    files.write_atomic(tmp_path / "exact", b"x", mode=mode, exactly=True)
+    with files.draft(tmp_path / "exact", b"x", mode=mode, exactly=True) as made:
+        made.rename(tmp_path / "exact")
     files.write_new(tmp_path / "new", b"x", mode)
     assert mode_of(tmp_path / "limited") == mode_of(tmp_path / "new") == mode & ~umask
     assert mode_of(tmp_path / "exact") == mode

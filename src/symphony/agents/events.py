@@ -10,16 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from symphony.domain import (
-    MAX_LINE_CHARS,
-    PATTERNS_ONLY,
-    Failure,
-    Redaction,
-    Tokens,
-    mask_credentials,
-    one_line,
-    plural,
-)
+from symphony import domain
 
 SHORT_MESSAGE_CHARS = 200
 MAX_CHANGES: Final = 200
@@ -28,14 +19,14 @@ MAX_PLAN_STEPS: Final = 200
 """The most steps of a plan in one event."""
 
 
-def redact(text: str, limit: int = MAX_LINE_CHARS) -> str:
+def redact(text: str, limit: int = domain.MAX_LINE_CHARS) -> str:
     """Return the text as one bounded line, with credentials masked in addresses, headers and assignments.
 
     Agents put endpoint addresses and headers into their errors, and those travel into logs, the API and
     tracker comments. The text is masked before it is cut, so that a cut never hides the shape of a secret.
     """
-    flat = one_line(text, limit * 4)
-    return one_line(mask_credentials(flat), limit)
+    flat = domain.one_line(text, limit * 4)
+    return domain.one_line(domain.mask_credentials(flat), limit)
 
 
 class TurnStatus(StrEnum):
@@ -201,7 +192,7 @@ class UsageUpdate:
     """
 
     absolute: bool
-    tokens: Tokens
+    tokens: domain.Tokens
     model: str | None = None
 
 
@@ -235,7 +226,7 @@ class TurnEnd:
     """
 
     status: TurnStatus
-    failure: Failure | None = None
+    failure: domain.Failure | None = None
     cost_usd: float | None = field(default=None, compare=False)
 
 
@@ -321,7 +312,7 @@ def event_name(event: AgentEvent) -> str:  # noqa: C901 - one case per event
     return name
 
 
-def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> str:  # noqa: C901, PLR0912 - one case per event
+def describe_event(event: AgentEvent, redaction: domain.Redaction = domain.PATTERNS_ONLY) -> str:  # noqa: C901, PLR0912 - one case per event
     """Return the event in a few words: one line of at most `SHORT_MESSAGE_CHARS`, without secrets.
 
     The text is masked before it is cut, so that a cut never hides the shape of a secret.
@@ -340,7 +331,7 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
             words = f"{work_name(event.kind)} {event.status}{code}: {event.summary}".removesuffix(": ")
         case InputRequired():
             words = event.reason
-        case TurnEnd(failure=Failure() as failure):
+        case TurnEnd(failure=domain.Failure() as failure):
             words = failure.message
         case TurnEnd():
             cost = "" if event.cost_usd is None else f" for {event.cost_usd:.4f} USD"
@@ -352,7 +343,7 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
         case SessionStarted():
             words = "turn started"
         case Activity():
-            words = plural(event.count, "message")
+            words = domain.plural(event.count, "message")
         case UsageUpdate():
             used = event.tokens
             words = f"{used.total_tokens} tokens ({used.input_tokens} in, {used.output_tokens} out)"

@@ -5,19 +5,7 @@ from typing import Any
 
 from msgspec import structs
 
-from symphony.agents.events import (
-    Activity,
-    AgentEvent,
-    PlanUpdated,
-    RateLimits,
-    Reasoning,
-    SessionStarted,
-    Text,
-    TurnEnd,
-    UsageUpdate,
-    describe_event,
-    event_name,
-)
+from symphony.agents import events
 from symphony.domain import NO_COST, NO_FACTS, NO_TOKENS, PATTERNS_ONLY, Cost, Redaction, Tokens, cost_of
 from symphony.scheduler import RunReport, RunStage
 
@@ -44,9 +32,9 @@ class RunStats:
         self._pricing = pricing
         self.facts = NO_FACTS
         self.turn_cost = NO_COST
-        self._last_event: AgentEvent | None = None
-        self._last_described: AgentEvent | None = None
-        self._last_text: Text | None = None
+        self._last_event: events.AgentEvent | None = None
+        self._last_described: events.AgentEvent | None = None
+        self._last_text: events.Text | None = None
         self._model: str | None = None
         self._earlier_cost = NO_COST
         self._thread_tokens = NO_TOKENS
@@ -57,23 +45,23 @@ class RunStats:
         """Count a resumed thread from the totals that were stored for it."""
         self._thread_tokens = used
 
-    def add(self, event: AgentEvent) -> None:
+    def add(self, event: events.AgentEvent) -> None:
         """Take one event into account."""
         match event:
-            case Activity():
+            case events.Activity():
                 self._events += event.count
                 return
-            case UsageUpdate(absolute=True):
+            case events.UsageUpdate(absolute=True):
                 rise = event.tokens.above(self._thread_tokens)
                 self._thread_tokens = self._thread_tokens.plus(rise)
                 self._count(rise, event.model)
-            case UsageUpdate():
+            case events.UsageUpdate():
                 self._count(event.tokens, event.model)
-            case TurnEnd(cost_usd=float(usd)):
+            case events.TurnEnd(cost_usd=float(usd)):
                 self._set_turn_cost(Cost(cost_usd=usd))
-            case RateLimits():
+            case events.RateLimits():
                 self._rate_limits = event.payload
-            case SessionStarted():
+            case events.SessionStarted():
                 self._model = event.model or self._model
                 if event.session_id != self.facts.session_id:
                     self._earlier_cost, self.turn_cost = self._earlier_cost.plus(self.turn_cost), NO_COST
@@ -83,14 +71,16 @@ class RunStats:
                         session_id=event.session_id,
                         thread_id=event.thread_id,
                     )
-            case Text():
+            case events.Text():
                 self._last_text = event
                 self._events -= event.interrupted  # only its pieces were messages of the agent
             case _:
                 pass
         self._events += 1
         self._last_event = event
-        if not isinstance(event, UsageUpdate | RateLimits | Reasoning | PlanUpdated):
+        if not isinstance(
+            event, events.UsageUpdate | events.RateLimits | events.Reasoning | events.PlanUpdated
+        ):
             self._last_described = event
 
     def _count(self, tokens: Tokens, model: str | None) -> None:
@@ -110,8 +100,8 @@ class RunStats:
             stage=stage,
             facts=structs.replace(self.facts, model=model),
             event_count=self._events,
-            last_event=None if event is None else event_name(event),
-            last_message=None if described is None else describe_event(described, self._redaction),
-            last_words=None if text is None else describe_event(text, self._redaction),
+            last_event=None if event is None else events.event_name(event),
+            last_message=None if described is None else events.describe_event(described, self._redaction),
+            last_words=None if text is None else events.describe_event(text, self._redaction),
             rate_limits=self._rate_limits,
         )

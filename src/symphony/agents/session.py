@@ -17,16 +17,8 @@ import anyio
 from typing_extensions import override
 
 from symphony.agents import base
+from symphony.agents import events as agent_events
 from symphony.agents.event_queue import EventQueue
-from symphony.agents.events import (
-    AgentEvent,
-    ContextCompacted,
-    InputRequired,
-    SessionStarted,
-    Text,
-    TurnEnd,
-    redact,
-)
 from symphony.agents.process import AgentProcess
 from symphony.agents.wire import MessageStream
 from symphony.domain import Failure, ToolResult
@@ -95,7 +87,7 @@ class TurnSession(ABC):
         self._stop_lock = anyio.Lock()
         self._stopping = False
 
-    async def run_turn(self, turn: base.Turn) -> AsyncIterator[AgentEvent]:
+    async def run_turn(self, turn: base.Turn) -> AsyncIterator[agent_events.AgentEvent]:
         """Run one turn; the last event is `TurnEnd` or `InputRequired`.
 
         Raises:
@@ -107,11 +99,11 @@ class TurnSession(ABC):
             while self._events:
                 event = self._events.take()
                 yield event
-                if isinstance(event, TurnEnd | InputRequired):
+                if isinstance(event, agent_events.TurnEnd | agent_events.InputRequired):
                     return
             await self._advance()
 
-    async def stop(self) -> tuple[AgentEvent, ...]:
+    async def stop(self) -> tuple[agent_events.AgentEvent, ...]:
         """End the session and all its processes; return the events that no consumer has taken."""
         with anyio.CancelScope(shield=True):
             async with self._stop_lock:
@@ -127,7 +119,7 @@ class TurnSession(ABC):
         return self._pending.text
 
     @abstractmethod
-    async def _begin(self, turn: base.Turn) -> SessionStarted:
+    async def _begin(self, turn: base.Turn) -> agent_events.SessionStarted:
         """Start a turn."""
 
     def _deliver(self, turn: base.Turn) -> str | None:
@@ -153,13 +145,13 @@ class TurnSession(ABC):
     async def _end(self) -> None:
         """End all processes."""
 
-    def _emit(self, event: AgentEvent) -> None:
+    def _emit(self, event: agent_events.AgentEvent) -> None:
         """Queue an event; report a compaction at once, in order with tool calls."""
-        if isinstance(event, ContextCompacted) and self._request.on_compacted is not None:
+        if isinstance(event, agent_events.ContextCompacted) and self._request.on_compacted is not None:
             self._request.on_compacted()
-        if isinstance(event, Text):
+        if isinstance(event, agent_events.Text):
             self._pending.clear()
-        elif isinstance(event, TurnEnd | InputRequired):
+        elif isinstance(event, agent_events.TurnEnd | agent_events.InputRequired):
             self._emit_pending()
         self._events.emit(event)
 
@@ -168,7 +160,7 @@ class TurnSession(ABC):
         text = self.pending_message
         self._pending.clear()
         if text.strip():
-            self._events.emit(Text(message=text, interrupted=True))
+            self._events.emit(agent_events.Text(message=text, interrupted=True))
 
 
 class StreamSession(TurnSession, Generic[MessageT]):
@@ -281,7 +273,7 @@ def check_tool_call(name: object, arguments: object, offered: Collection[str]) -
 
 def unsupported_tool(name: object, offered: Collection[str]) -> RefusedCall:
     """Return the answer to a call of an unknown tool; it lists the known ones."""
-    shown = redact(str(name), _MAX_NAME_CHARS)
+    shown = agent_events.redact(str(name), _MAX_NAME_CHARS)
     result = ToolResult.error(f"unsupported tool {shown}", supportedTools=sorted(offered))
     return RefusedCall(name=shown, result=result)
 
@@ -299,16 +291,18 @@ async def run_tool(
             message = f"the answer of tool {call.name} has {size} characters, more than {MAX_RESULT_CHARS}"
             return ToolResult.error(message, hint="ask for less")
     except Exception as error:  # noqa: BLE001 - whatever a tool raises, the agent waits for an answer
-        text = redact(str(error)) or type(error).__name__
+        text = agent_events.redact(str(error)) or type(error).__name__
         return ToolResult.error(f"tool {call.name} failed: {text}")
     return ToolResult.error(f"tool {call.name} did not answer within {timeout_ms} ms")
 
 
-def approval_required(kind: str, details: Iterable[object], request: str | None) -> InputRequired:
+def approval_required(
+    kind: str, details: Iterable[object], request: str | None
+) -> agent_events.InputRequired:
     """Return the event of a request for approval that blocks the issue; `request` is its key."""
-    shown = [redact(str(detail), 300) for detail in details if detail]
+    shown = [agent_events.redact(str(detail), 300) for detail in details if detail]
     reason = ": ".join([f"approval required for {kind}", *shown])
-    return InputRequired(reason=reason, approval=True, request=request)
+    return agent_events.InputRequired(reason=reason, approval=True, request=request)
 
 
 def request_key(kind: str, what: object) -> str:
@@ -323,8 +317,10 @@ def answer_to(key: str | None, decisions: Mapping[str, bool], on_approval: OnApp
     return on_approval if decided is None else "accept" if decided else "decline"
 
 
-def question_asked(questions: Sequence[str], details: Sequence[str] | None = None) -> InputRequired:
+def question_asked(
+    questions: Sequence[str], details: Sequence[str] | None = None
+) -> agent_events.InputRequired:
     """Return the event of questions that only a person can answer; `details` may hold offered answers too."""
-    summary = "; ".join(redact(text, 300) for text in questions) or "a question without words"
-    whole = "\n".join(redact(text, _MAX_QUESTION_CHARS) for text in details or questions) or None
-    return InputRequired(reason=f"the agent asks: {summary}", question=whole)
+    summary = "; ".join(agent_events.redact(text, 300) for text in questions) or "a question without words"
+    whole = "\n".join(agent_events.redact(text, _MAX_QUESTION_CHARS) for text in details or questions) or None
+    return agent_events.InputRequired(reason=f"the agent asks: {summary}", question=whole)

@@ -15,27 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
+from symphony import domain
+from symphony.api import models
 from symphony.api.interface import MAX_ANSWER_CHARS, MAX_STATE_CHARS
-from symphony.api.models import (
-    Answer,
-    Document,
-    Error,
-    ErrorFacts,
-    Move,
-    NewComment,
-    NewIssue,
-    OwedChoice,
-    ScheduleChoice,
-    Stars,
-    Trigger,
-)
-from symphony.domain import (
-    DECODE_ERRORS,
-    MAX_ISSUE_BODY_CHARS,
-    MAX_ISSUE_TITLE_CHARS,
-    one_line,
-    plain_text,
-)
 
 MAX_HEAD_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 65_536
@@ -64,16 +46,19 @@ PAGE_HEADERS: Mapping[str, str] = {
 }
 """Headers of every page. There is no inline script or style."""
 
-_Body = TypeVar("_Body", bound=Document)
-_BODIES: Final[Mapping[type[Document], tuple[int, str]]] = {
-    Trigger: (MAX_BODY_BYTES, "the body may only be empty or {}"),
-    Answer: (MAX_ANSWER_BYTES, 'the body must be {"text": "the answer"}'),
-    NewComment: (MAX_ANSWER_BYTES, 'the body must be {"text": "the comment"}'),
-    Move: (MAX_BODY_BYTES, 'the body must be {"state": "the state to move to"}'),
-    NewIssue: (MAX_ANSWER_BYTES, 'the body must be {"title": "a title"}, and what else a new issue has'),
-    ScheduleChoice: (MAX_BODY_BYTES, 'the body must be {"name": "a schedule"}'),
-    OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
-    Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
+_Body = TypeVar("_Body", bound=models.Document)
+_BODIES: Final[Mapping[type[models.Document], tuple[int, str]]] = {
+    models.Trigger: (MAX_BODY_BYTES, "the body may only be empty or {}"),
+    models.Answer: (MAX_ANSWER_BYTES, 'the body must be {"text": "the answer"}'),
+    models.NewComment: (MAX_ANSWER_BYTES, 'the body must be {"text": "the comment"}'),
+    models.Move: (MAX_BODY_BYTES, 'the body must be {"state": "the state to move to"}'),
+    models.NewIssue: (
+        MAX_ANSWER_BYTES,
+        'the body must be {"title": "a title"}, and what else a new issue has',
+    ),
+    models.ScheduleChoice: (MAX_BODY_BYTES, 'the body must be {"name": "a schedule"}'),
+    models.OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
+    models.Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
 }
 """The largest body in bytes, and what a wrong one is told."""
 
@@ -92,7 +77,7 @@ class RequestError(HTTPException):
         self.message = message
 
 
-def answer(document: Document, *, status: int = 200) -> Response:
+def answer(document: models.Document, *, status: int = 200) -> Response:
     """A document as JSON."""
     return encoded(document, status=status)
 
@@ -112,8 +97,8 @@ def refusal(
     generated_at: str | UnsetType = UNSET,
 ) -> Response:
     """The error envelope, with `generated_at` beside the error if it is set."""
-    error = ErrorFacts(code=code, message=message, hint=UNSET if hint is None else hint)
-    response = answer(Error(error=error, generated_at=generated_at), status=status)
+    error = models.ErrorFacts(code=code, message=message, hint=UNSET if hint is None else hint)
+    response = answer(models.Error(error=error, generated_at=generated_at), status=status)
     response.headers.update(headers or {})
     return response
 
@@ -209,17 +194,17 @@ async def body_of(request: Request, kind: type[_Body]) -> _Body:
         f"the body must be a {kind.__name__}: see /api/v1/openapi.json",
     )
     body = await read_body(request, limit)
-    if not body and kind is Trigger:  # white space alone is no JSON
+    if not body and kind is models.Trigger:  # white space alone is no JSON
         return kind()
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
         raise RequestError(400, "bad_request", mismatch) from None
-    except DECODE_ERRORS:
+    except domain.DECODE_ERRORS:
         raise RequestError(400, "bad_request", "the body is not JSON") from None
 
 
-def answer_text(given: Answer | NewComment) -> str:
+def answer_text(given: models.Answer | models.NewComment) -> str:
     """The text of a person's answer or comment without control characters.
 
     Raises:
@@ -227,10 +212,10 @@ def answer_text(given: Answer | NewComment) -> str:
     """
     if len(given.text) > MAX_ANSWER_CHARS:
         raise RequestError(400, "bad_request", f"the text has at most {MAX_ANSWER_CHARS} characters")
-    return plain_text(given.text)
+    return domain.plain_text(given.text)
 
 
-def move_target(given: Move) -> str:
+def move_target(given: models.Move) -> str:
     """The state to move an issue to.
 
     Raises:
@@ -238,33 +223,33 @@ def move_target(given: Move) -> str:
     """
     if len(given.state) > MAX_STATE_CHARS:
         raise RequestError(400, "bad_request", f"a state has at most {MAX_STATE_CHARS} characters")
-    return plain_text(given.state).strip()
+    return domain.plain_text(given.state).strip()
 
 
-def new_issue(given: NewIssue) -> NewIssue:
+def new_issue(given: models.NewIssue) -> models.NewIssue:
     """The issue to create, without control characters.
 
     Raises:
         RequestError: 400: the title is empty, or something is too long.
     """
-    labels = tuple(filter(None, (plain_text(label).strip() for label in given.labels)))
+    labels = tuple(filter(None, (domain.plain_text(label).strip() for label in given.labels)))
     if any(len(text) > MAX_STATE_CHARS for text in (*given.labels, given.state or "", given.skill or "")):
         raise RequestError(400, "bad_request", f"a name has at most {MAX_STATE_CHARS} characters")
-    title = one_line(plain_text(given.title).strip(), MAX_ISSUE_TITLE_CHARS)
-    if not title or len(given.title) > MAX_ISSUE_TITLE_CHARS:
-        raise RequestError(400, "bad_request", f"a title has 1 to {MAX_ISSUE_TITLE_CHARS} characters")
-    if len(given.body) > MAX_ISSUE_BODY_CHARS:
-        raise RequestError(400, "bad_request", f"a body has at most {MAX_ISSUE_BODY_CHARS} characters")
-    return NewIssue(
+    title = domain.one_line(domain.plain_text(given.title).strip(), domain.MAX_ISSUE_TITLE_CHARS)
+    if not title or len(given.title) > domain.MAX_ISSUE_TITLE_CHARS:
+        raise RequestError(400, "bad_request", f"a title has 1 to {domain.MAX_ISSUE_TITLE_CHARS} characters")
+    if len(given.body) > domain.MAX_ISSUE_BODY_CHARS:
+        raise RequestError(400, "bad_request", f"a body has at most {domain.MAX_ISSUE_BODY_CHARS} characters")
+    return models.NewIssue(
         title=title,
-        body=plain_text(given.body),
-        state=plain_text(given.state or "").strip() or None,
+        body=domain.plain_text(given.body),
+        state=domain.plain_text(given.state or "").strip() or None,
         labels=labels,
-        skill=plain_text(given.skill or "").strip() or None,
+        skill=domain.plain_text(given.skill or "").strip() or None,
     )
 
 
-def rating(given: Stars) -> Stars:
+def rating(given: models.Stars) -> models.Stars:
     """The feedback, its comment without control characters.
 
     Raises:
@@ -272,7 +257,7 @@ def rating(given: Stars) -> Stars:
     """
     if len(given.comment) > MAX_ANSWER_CHARS:
         raise RequestError(400, "bad_request", f"a comment has at most {MAX_ANSWER_CHARS} characters")
-    return structs.replace(given, comment=plain_text(given.comment).strip())
+    return structs.replace(given, comment=domain.plain_text(given.comment).strip())
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -14,21 +14,9 @@ from msgspec import UNSET
 from symphony.api import models
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
 from symphony.api.routes import Edit
+from symphony.library import model
 from symphony.library.evaluation import Evaluation, sums
 from symphony.library.gate import GateFinding, admit, gate
-from symphony.library.model import (
-    Assignment,
-    Authorship,
-    LibraryError,
-    NotInLibraryError,
-    Origin,
-    Proposal,
-    ProposalState,
-    SkillHead,
-    SkillText,
-    StaleVersionError,
-    TargetKind,
-)
 from symphony.observability.redaction import masked
 from symphony.skills import FILE_NAME, ParseOptions, parse_bytes
 
@@ -39,8 +27,8 @@ MAX_ASSIGNED: Final = 500
 MAX_PAGES: Final = 100_000
 AUTHOR: Final = "operator"
 """Who changes the library through the API or a page: no caller has a name."""
-LEARNED: Final = Origin.LEARNED.value
-PROPOSAL_STATES: Final = tuple(state.value for state in ProposalState)
+LEARNED: Final = model.Origin.LEARNED.value
+PROPOSAL_STATES: Final = tuple(state.value for state in model.ProposalState)
 _MAX_DIFF_LINES: Final = 4_000
 _Row = TypeVar("_Row")
 _Document = TypeVar("_Document", bound=models.Document)
@@ -53,7 +41,7 @@ def skills(
     library: LibraryInUse, query: str = "", page: int | None = 1, *, learned: bool = False
 ) -> models.LibrarySkills:
     """A page of the skills with all words of the query, or all; with `learned`, only of learned ones."""
-    heads = library.store.skills(query=query, origin=Origin.LEARNED if learned else None)
+    heads = library.store.skills(query=query, origin=model.Origin.LEARNED if learned else None)
     shown = tuple(map(_skill, _page(heads, page)))
     return _masked(library, models.LibrarySkills(total=len(heads), page=page or 1, skills=shown))
 
@@ -68,9 +56,9 @@ class Overview:
         document: makes a masked document of a head.
     """
 
-    heads: tuple[SkillHead, ...]
+    heads: tuple[model.SkillHead, ...]
     open_proposals: int
-    document: Callable[[SkillHead], models.LibrarySkill]
+    document: Callable[[model.SkillHead], models.LibrarySkill]
 
 
 def overview(library: LibraryInUse, query: str) -> Overview:
@@ -92,7 +80,7 @@ def skill(library: LibraryInUse, name: str, version: int | None = None) -> model
         found = library.store.skill(name)
         shown = found.text if version is None else library.store.version(name, version).text
         history = library.store.history(name)
-    except NotInLibraryError as error:
+    except model.NotInLibraryError as error:
         raise _unknown(error) from error
     document = models.LibrarySkillPage(
         skill=_skill(found),
@@ -123,7 +111,7 @@ def diff(library: LibraryInUse, name: str, old: int, new: int) -> models.Library
     """
     try:
         before, after = (library.store.version(name, number).text for number in (old, new))
-    except NotInLibraryError as error:
+    except model.NotInLibraryError as error:
         raise _unknown(error) from error
     return _masked(library, models.LibraryDiff(name=name, old=old, new=new, diff=_diff(before, after)))
 
@@ -135,10 +123,10 @@ def assignments(library: LibraryInUse) -> models.LibraryAssignments:
 
 
 def proposals(
-    library: LibraryInUse, state: str = ProposalState.OPEN, page: int | None = 1
+    library: LibraryInUse, state: str = model.ProposalState.OPEN, page: int | None = 1
 ) -> models.LibraryProposals:
     """A page of the proposals in that state, or all."""
-    found = library.store.proposals(state=ProposalState(state))
+    found = library.store.proposals(state=model.ProposalState(state))
     shown = tuple(map(_proposal, _page(found, page)))
     return _masked(library, models.LibraryProposals(total=len(found), page=page or 1, proposals=shown))
 
@@ -151,12 +139,12 @@ def proposal(library: LibraryInUse, number: int) -> models.LibraryProposalPage:
     """
     try:
         found = library.store.proposal(number)
-    except NotInLibraryError as error:
+    except model.NotInLibraryError as error:
         raise _unknown(error) from error
     file = found.text.file().decode()
     try:
         skill = library.store.skill(found.text.name)
-    except NotInLibraryError:
+    except model.NotInLibraryError:
         present = None
     else:  # a skill that was added after the one of the proposal was removed is another one
         present = skill.version if found.skill_id in {None, skill.id} else None
@@ -203,14 +191,14 @@ def checked(library: LibraryInUse, draft: models.LibraryDraft) -> tuple[models.L
     if text is not None:
         try:
             findings = (*admitted(library, text), *findings)
-        except LibraryError as error:
+        except model.LibraryError as error:
             text, findings = None, (_error(error), *findings)
     if text is None:
         return models.LibraryCheck(ok=False, name=None, findings=findings), ""
     return models.LibraryCheck(ok=True, name=text.name, findings=findings), text.content
 
 
-def admitted(library: LibraryInUse, text: SkillText) -> tuple[models.LibraryFinding, ...]:
+def admitted(library: LibraryInUse, text: model.SkillText) -> tuple[models.LibraryFinding, ...]:
     """What is new in a text of which a person makes a version, and should be read twice; not masked.
 
     Raises:
@@ -218,12 +206,12 @@ def admitted(library: LibraryInUse, text: SkillText) -> tuple[models.LibraryFind
     """
     try:
         before = library.store.skill(text.name).text
-    except NotInLibraryError:
+    except model.NotInLibraryError:
         before = None
     return tuple(map(_danger, admit(before, text, library.mask)))
 
 
-def _lint(draft: models.LibraryDraft) -> tuple[SkillText | None, tuple[models.LibraryFinding, ...]]:
+def _lint(draft: models.LibraryDraft) -> tuple[model.SkillText | None, tuple[models.LibraryFinding, ...]]:
     """What a SKILL.md says, if it can be kept, and what is wrong with its form."""
     data = draft.file.encode(errors="replace")
     parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
@@ -234,12 +222,12 @@ def _lint(draft: models.LibraryDraft) -> tuple[SkillText | None, tuple[models.Li
     )
     try:
         return _text(draft), findings
-    except LibraryError as error:
+    except model.LibraryError as error:
         told = any(each.severity == "error" for each in findings)
         return None, findings if told else (_error(error), *findings)
 
 
-def _error(error: LibraryError) -> models.LibraryFinding:
+def _error(error: model.LibraryError) -> models.LibraryFinding:
     failure = error.failure
     return models.LibraryFinding(
         severity="error",
@@ -267,9 +255,9 @@ def change(library: LibraryInUse, edit: Edit, author: str = AUTHOR, name: str = 
     """
     try:
         return _masked(library, _changed(library, edit, author, name))
-    except StaleVersionError as error:
+    except model.StaleVersionError as error:
         raise ConflictError("stale_version", error.failure.message, hint=error.failure.hint) from error
-    except NotInLibraryError as error:
+    except model.NotInLibraryError as error:
         raise _unknown(error) from error
 
 
@@ -279,18 +267,18 @@ def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> model
         case models.LibrarySave(file=file, base_version=base, reason=reason):
             text, by = (
                 _text(models.LibraryDraft(file=file, name=name or UNSET)),
-                Authorship(author=author, reason=reason or ""),
+                model.Authorship(author=author, reason=reason or ""),
             )
             findings = admitted(library, text)
             kept = store.add(text, by) if base == 0 else store.edit(text, by, base_version=base)
             verb, message = "save", f"{kept.name} is at version {kept.version}"
         case models.LibraryRemove(name=gone, reason=reason):
-            removed = store.remove(gone, Authorship(author=author, reason=reason or ""))
+            removed = store.remove(gone, model.Authorship(author=author, reason=reason or ""))
             return models.LibraryChanged(
                 verb="remove", message=f"{removed.name} is removed", name=removed.name, version=None
             )
         case models.LibraryRevert(name=back, version=version, reason=reason):
-            by = Authorship(author=author, reason=reason or f"back to version {version}")
+            by = model.Authorship(author=author, reason=reason or f"back to version {version}")
             findings = admitted(library, store.version(back, version).text)
             kept = store.revert(back, version, by)
             verb, message = (
@@ -318,8 +306,8 @@ def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> model
 
 
 def _assign(library: LibraryInUse, edit: models.LibraryAssign) -> str:
-    kind, target = TargetKind(edit.kind), edit.target
-    whose = target if kind is TargetKind.ISSUE else f"the agent {target}"
+    kind, target = model.TargetKind(edit.kind), edit.target
+    whose = target if kind is model.TargetKind.ISSUE else f"the agent {target}"
     if edit.skills is None:
         dropped = library.store.unassign(kind, target)
         return f"{whose} has no assignment now" if dropped else f"{whose} had no assignment"
@@ -330,32 +318,32 @@ def _assign(library: LibraryInUse, edit: models.LibraryAssign) -> str:
 # --- parts -----------------------------------------------------------------------------------------------
 
 
-def _text(draft: models.LibraryDraft) -> SkillText:
+def _text(draft: models.LibraryDraft) -> model.SkillText:
     """What the file says.
 
     Raises:
         LibraryError: the library cannot keep it, or it is not a change of the skill that it should change.
     """
-    text = SkillText.of_file(draft.file.encode(errors="replace"), draft.name or "")
+    text = model.SkillText.of_file(draft.file.encode(errors="replace"), draft.name or "")
     if draft.name and text.name != draft.name:
-        raise LibraryError(
+        raise model.LibraryError(
             f"the name is {text.name}, and this skill is {draft.name}",
             hint="keep the name; another name is another skill",
         )
     return text
 
 
-def _skill(head: SkillHead) -> models.LibrarySkill:
+def _skill(head: model.SkillHead) -> models.LibrarySkill:
     return models.LibrarySkill.of(
         head, created_at=models.wall_text(head.created_at_ms), updated_at=models.wall_text(head.updated_at_ms)
     )
 
 
-def _assignment(found: Assignment) -> models.LibraryAssignment:
+def _assignment(found: model.Assignment) -> models.LibraryAssignment:
     return models.LibraryAssignment.of(found, skills=found.names, at=models.wall_text(found.at_ms))
 
 
-def _proposal(found: Proposal) -> models.LibraryProposal:
+def _proposal(found: model.Proposal) -> models.LibraryProposal:
     evidence = found.evidence
     return models.LibraryProposal(
         id=found.id,
@@ -374,7 +362,7 @@ def _proposal(found: Proposal) -> models.LibraryProposal:
     )
 
 
-def _diff(before: SkillText | None, after: SkillText) -> str:
+def _diff(before: model.SkillText | None, after: model.SkillText) -> str:
     old, new = ("" if text is None else text.file().decode() for text in (before, after))
     return unified(old, new)
 
@@ -389,7 +377,7 @@ def _page(rows: Sequence[_Row], page: int | None) -> Sequence[_Row]:
     return rows if page is None else rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
 
 
-def _unknown(error: NotInLibraryError) -> UnknownError:
+def _unknown(error: model.NotInLibraryError) -> UnknownError:
     failure = error.failure
     return UnknownError(
         "not_in_library", failure.message, hint=failure.hint or "`symphony library list` names the skills"

@@ -20,32 +20,12 @@ import msgspec
 from msgspec import structs
 from typing_extensions import Buffer, override
 
-from symphony.api import routes
-from symphony.api.models import (
-    CreatedIssue,
-    Document,
-    Error,
-    Feedback,
-    Issue,
-    Link,
-    NewIssue,
-    Outbox,
-    Prompt,
-    Refresh,
-    Rehearsal,
-    Review,
-    ReviewGiven,
-    ReviewOutcome,
-    Schedules,
-    Stars,
-    State,
-    Verb,
-)
+from symphony.api import models, routes
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, check_listener, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.domain import ALL_ISSUES, DECODE_ERRORS, Selection
 
-_Document = TypeVar("_Document", bound=Document)
+_Document = TypeVar("_Document", bound=models.Document)
 
 _ANSWER_S: Final = 10.0
 _PROMPT_S: Final = 60.0
@@ -111,7 +91,7 @@ class Client:
         self._answer_s = answer_s
         self._max_bytes = max_bytes
 
-    def state(self, only: Selection = ALL_ISSUES) -> State:
+    def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The state with the selected issues; a daemon of an earlier version sends all of them."""
         query = [("state", state) for state in only.states] + [("reason", code) for code in only.codes]
         if only.text:
@@ -126,7 +106,7 @@ class Client:
         groups = (state.running, state.retrying, state.blocked, state.waiting, state.ready)
         return [row.issue_identifier for rows in groups for row in rows]
 
-    def issue(self, identifier: str) -> Issue | None:
+    def issue(self, identifier: str) -> models.Issue | None:
         """One issue; None if the daemon does not know it now."""
         body = self._fetch(routes.ISSUE.verb, routes.ISSUE.url(identifier))
         # An issue with the name of a fixed route, such as `state`, gets the answer of that route.
@@ -134,64 +114,64 @@ class Client:
             return None
         return self._decode(body, routes.ISSUE.answered)
 
-    def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
+    def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
         """What a dispatch of the issue would send; None if the daemon does not know the issue now."""
         query = [] if phase is None else [("phase", phase)]
         return self._ask(routes.PROMPT, identifier, query=query, timeout_s=_PROMPT_S)
 
-    def rehearse(self, identifiers: Sequence[str]) -> Rehearsal:
+    def rehearse(self, identifiers: Sequence[str]) -> models.Rehearsal:
         """Which branches of these issues merge together, or of all ready ones."""
         query = [("issue", one) for one in identifiers]
         return self._known(self._ask(routes.REHEARSAL, query=query, timeout_s=_PROMPT_S))
 
-    def review(self, identifier: str, *, reviewer: str, since: str | None) -> Review | None:
+    def review(self, identifier: str, *, reviewer: str, since: str | None) -> models.Review | None:
         """The change of an issue, which counts as shown; None if there is no such issue, branch or commit."""
         query = [("reviewer", reviewer)] + ([] if since is None else [("since", since)])
         return self._ask(routes.REVIEW, identifier, query=query, timeout_s=_PROMPT_S)
 
-    def decide(self, given: ReviewGiven, identifier: str) -> ReviewOutcome | None:
+    def decide(self, given: models.ReviewGiven, identifier: str) -> models.ReviewOutcome | None:
         """Send work back or approve it; None if the daemon does not know the issue."""
         return self._ask(routes.DECIDE, identifier, body=msgspec.to_builtins(given), timeout_s=_PROMPT_S)
 
-    def create_issue(self, given: NewIssue) -> CreatedIssue:
+    def create_issue(self, given: models.NewIssue) -> models.CreatedIssue:
         """Create an issue at the tracker."""
         body = structs.asdict(given)
         return self._known(self._ask(routes.CREATE_ISSUE, body=body, timeout_s=_CREATE_S))
 
-    def schedules(self) -> Schedules:
+    def schedules(self) -> models.Schedules:
         """The schedules by which issues are filed."""
         return self._known(self._ask(routes.SCHEDULES))
 
-    def run_schedule(self, name: str) -> CreatedIssue | None:
+    def run_schedule(self, name: str) -> models.CreatedIssue | None:
         """File an issue of a schedule now; None if there is no such schedule."""
         return self._ask(routes.RUN_SCHEDULE, body={"name": name}, timeout_s=_CREATE_S)
 
-    def refresh(self) -> Refresh:
+    def refresh(self) -> models.Refresh:
         """Poll the tracker now."""
         return self._known(self._ask(routes.REFRESH))
 
-    def open_page(self) -> Link:
+    def open_page(self) -> models.Link:
         """A link that signs one browser in; the daemon opens a port for it if it has none."""
         return self._known(self._ask(routes.OPEN))
 
-    def act(self, verb: str) -> Verb:
+    def act(self, verb: str) -> models.Verb:
         """Run an operator action on the daemon itself: pause, resume or drain."""
         return self._known(self._ask(routes.ON_DAEMON[verb]))
 
-    def outbox(self) -> Outbox:
+    def outbox(self) -> models.Outbox:
         """What the daemon owes to the outside."""
         return self._known(self._ask(routes.OUTBOX))
 
-    def change_outbox(self, verb: str, key: str) -> Outbox | None:
+    def change_outbox(self, verb: str, key: str) -> models.Outbox | None:
         """Retry or drop what is owed; None if nothing like that is."""
         return self._ask(routes.ON_OUTBOX[verb], body={"key": key})
 
-    def act_on_issue(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
+    def act_on_issue(self, verb: str, identifier: str, *, text: str | None = None) -> models.Verb | None:
         """Run an operator action on an issue; None if the daemon does not know the issue now."""
         body = None if text is None else {"state" if verb == "move" else "text": text}
         return self._ask(routes.ON_ISSUE[verb], identifier, body=body)
 
-    def feedback(self, given: Stars, identifier: str) -> Feedback | None:
+    def feedback(self, given: models.Stars, identifier: str) -> models.Feedback | None:
         """Store feedback on an issue; None if the daemon does not know it."""
         return self._ask(routes.FEEDBACK, identifier, body=structs.asdict(given))
 
@@ -234,7 +214,7 @@ class Client:
             return answer
         message, hint, code = f"the daemon answered with status {status}", None, None
         with suppress(*DECODE_ERRORS):
-            refusal = msgspec.json.decode(answer, type=Error).error
+            refusal = msgspec.json.decode(answer, type=models.Error).error
             message, hint, code = refusal.message or message, refusal.hint or None, refusal.code
         if status == _UNAVAILABLE:
             raise UnreachableError(message, hint=hint or _TRY_AGAIN)
@@ -317,7 +297,7 @@ class _Socket(socket.socket):
         self.settimeout(remaining_s)
 
 
-class _Identified(Document, frozen=True):
+class _Identified(models.Document, frozen=True):
     """The identifier in an answer about an issue; other answers have none."""
 
     issue_identifier: str | None = None

@@ -8,27 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from symphony.api.models import (
-    ClosedDocument,
-    CreatedIssue,
-    DoctorCheck,
-    Document,
-    Explanation,
-    HostInUse,
-    Issue,
-    LibraryVersion,
-    Moment,
-    NotifyTarget,
-    OwedJob,
-    Positive,
-    PromptComment,
-    Rehearsal,
-    Schedule,
-    SkillOutcomes,
-    SkillUses,
-    State,
-    Verified,
-)
+from symphony.api import models
 from symphony.domain import Count, FileChange, RunFacts, SkillChanges, WorkSize
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
@@ -45,17 +25,17 @@ Source = Annotated[Literal["daemon", "files"], _is("Who answered.")]
 # --- of a daemon, or of the files where none runs --------------------------------------------------------
 
 
-class DaemonInfo(ClosedDocument, frozen=True, kw_only=True):
+class DaemonInfo(models.ClosedDocument, frozen=True, kw_only=True):
     """The daemon that was asked."""
 
-    pid: Positive
-    started_at: Annotated[Moment | None, _is("When its process began.")]
+    pid: models.Positive
+    started_at: Annotated[models.Moment | None, _is("When its process began.")]
     host: Annotated[str | None, _is("Where it listens on TCP; null where it does not.")]
     port: int | None
     socket: Annotated[str, _is("Its control socket.")]
 
 
-class Status(State, frozen=True, kw_only=True):
+class Status(models.State, frozen=True, kw_only=True):
     """`symphony status --json`: the state of the API, and its source."""
 
     source: Source
@@ -63,7 +43,7 @@ class Status(State, frozen=True, kw_only=True):
     notice: Annotated[str | None, _is("Why there is no daemon, in one line, if that is unexpected.")] = None
 
 
-class KnownIssue(Issue, frozen=True, kw_only=True):
+class KnownIssue(models.Issue, frozen=True, kw_only=True):
     """An issue of the API, and its source."""
 
     source: Source
@@ -73,16 +53,16 @@ class KnownIssue(Issue, frozen=True, kw_only=True):
 class Explained(KnownIssue, frozen=True, kw_only=True):
     """`symphony explain --json`: the issue of the API, its source, and the explanation."""
 
-    explanation: Explanation
+    explanation: models.Explanation
     new_comments: Annotated[
-        tuple[PromptComment, ...], _is("Comments of people that the next run is told.")
+        tuple[models.PromptComment, ...], _is("Comments of people that the next run is told.")
     ] = ()
 
 
 # --- status --watch and status --all ---------------------------------------------------------------------
 
 
-class UnavailableReason(ClosedDocument, frozen=True, kw_only=True):
+class UnavailableReason(models.ClosedDocument, frozen=True, kw_only=True):
     """Why the status cannot be read now."""
 
     code: str
@@ -90,7 +70,7 @@ class UnavailableReason(ClosedDocument, frozen=True, kw_only=True):
     hint: str | None
 
 
-class StatusUnavailable(ClosedDocument, frozen=True, kw_only=True):
+class StatusUnavailable(models.ClosedDocument, frozen=True, kw_only=True):
     """A line of `symphony status --watch --json` while the status cannot be read."""
 
     source: None = None
@@ -98,7 +78,7 @@ class StatusUnavailable(ClosedDocument, frozen=True, kw_only=True):
     error: UnavailableReason
 
 
-class DaemonCounts(ClosedDocument, frozen=True, kw_only=True):
+class DaemonCounts(models.ClosedDocument, frozen=True, kw_only=True):
     """Issues by status."""
 
     running: Count
@@ -107,7 +87,7 @@ class DaemonCounts(ClosedDocument, frozen=True, kw_only=True):
     waiting: Count
 
 
-class DaemonRow(ClosedDocument, frozen=True, kw_only=True):
+class DaemonRow(models.ClosedDocument, frozen=True, kw_only=True):
     """One daemon."""
 
     name: Annotated[str, _is("Of the directory of its WORKFLOW.md; else of its state directory.")]
@@ -121,8 +101,10 @@ class DaemonRow(ClosedDocument, frozen=True, kw_only=True):
     state_dir: str
     user: Annotated[str, _is("Who owns the state directory.")]
     workflow: Annotated[str | None, _is("The real path of the file it serves.")]
-    pid: Positive
-    started_at: Annotated[Moment | None, _is("When its process began; null for one that is gone.")] = None
+    pid: models.Positive
+    started_at: Annotated[models.Moment | None, _is("When its process began; null for one that is gone.")] = (
+        None
+    )
     health: Annotated[str | None, _is("health.status of the API; null where it does not answer.")] = None
     counts: DaemonCounts | None = None
     version: str | None = None
@@ -134,14 +116,14 @@ class DaemonRow(ClosedDocument, frozen=True, kw_only=True):
     hint: Annotated[str | None, _is("What to do about that.")] = None
 
 
-class SkippedDirectory(ClosedDocument, frozen=True, kw_only=True):
+class SkippedDirectory(models.ClosedDocument, frozen=True, kw_only=True):
     """A place that was not looked at."""
 
     path: str
     reason: str
 
 
-class Daemons(ClosedDocument, frozen=True, kw_only=True):
+class Daemons(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony status --all --json`: the daemons of this user, or for root of this host."""
 
     daemons: Annotated[tuple[DaemonRow, ...], _is("By name. Daemons that ended in order are left out.")]
@@ -151,7 +133,7 @@ class Daemons(ClosedDocument, frozen=True, kw_only=True):
 # --- orders ----------------------------------------------------------------------------------------------
 
 
-class OrderResult(ClosedDocument, frozen=True, kw_only=True):
+class OrderResult(models.ClosedDocument, frozen=True, kw_only=True):
     """What came of an order about one of several issues."""
 
     issue_identifier: str
@@ -161,7 +143,7 @@ class OrderResult(ClosedDocument, frozen=True, kw_only=True):
     hint: Annotated[str | None, _is("What to do instead.")] = None
 
 
-class Orders(ClosedDocument, frozen=True, kw_only=True):
+class Orders(models.ClosedDocument, frozen=True, kw_only=True):
     """`stop`, `retry`, `unblock` and `move` with `--json` and several issues."""
 
     verb: str
@@ -193,7 +175,7 @@ EffectiveSettings = Annotated[
 ]
 
 
-class CheckedWorkflow(ClosedDocument, frozen=True, kw_only=True):
+class CheckedWorkflow(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony check --json`."""
 
     path: Annotated[str, _is("The workflow file, absolute.")]
@@ -205,27 +187,27 @@ class CheckedWorkflow(ClosedDocument, frozen=True, kw_only=True):
     ]
 
 
-class Doctor(ClosedDocument, frozen=True, kw_only=True):
+class Doctor(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony doctor --json`."""
 
     workflow: Text
     ok: Annotated[bool, _is("No error; there may be warnings.")]
     exit_code: Annotated[int, Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5]})]
-    checks: Annotated[tuple[DoctorCheck, ...], Meta(extra_json_schema={"minItems": 1})]
+    checks: Annotated[tuple[models.DoctorCheck, ...], Meta(extra_json_schema={"minItems": 1})]
 
 
-class Liveness(ClosedDocument, frozen=True, kw_only=True):
+class Liveness(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony health --json`."""
 
     healthy: Annotated[bool, _is("The daemon answered in time.")]
-    pid: Annotated[Positive | None, _is("Its process; null where it did not answer.")]
+    pid: Annotated[models.Positive | None, _is("Its process; null where it did not answer.")]
     problem: Annotated[Text | None, _is("Why it is not healthy; null where it is.")]
 
 
 # --- clean, diff, replay, service ------------------------------------------------------------------------
 
 
-class CleanedItem(ClosedDocument, frozen=True, kw_only=True):
+class CleanedItem(models.ClosedDocument, frozen=True, kw_only=True):
     """One thing and what became of it."""
 
     kind: Literal["workspace", "host", "log", "damaged_journal", "runs"]
@@ -240,7 +222,7 @@ class CleanedItem(ClosedDocument, frozen=True, kw_only=True):
     reason: Text
 
 
-class Cleaned(ClosedDocument, frozen=True, kw_only=True):
+class Cleaned(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony clean --json`: everything that was looked at."""
 
     dry_run: bool
@@ -249,7 +231,7 @@ class Cleaned(ClosedDocument, frozen=True, kw_only=True):
     bytes: Annotated[Count, _is("Of what was, or would be, removed.")]
 
 
-class BranchDiff(ClosedDocument, frozen=True, kw_only=True):
+class BranchDiff(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony diff --json`."""
 
     issue_identifier: str
@@ -265,10 +247,10 @@ Command = Annotated[
 ]
 
 
-class ReplayedInput(ClosedDocument, frozen=True, kw_only=True):
+class ReplayedInput(models.ClosedDocument, frozen=True, kw_only=True):
     """One input, and what was decided."""
 
-    number: Positive
+    number: models.Positive
     at_ms: int
     input: str
     commands: tuple[Command, ...]
@@ -277,18 +259,18 @@ class ReplayedInput(ClosedDocument, frozen=True, kw_only=True):
     crashed: str | None
 
 
-class Replayed(ClosedDocument, frozen=True, kw_only=True):
+class Replayed(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony replay --json`."""
 
     recording: Text
     epoch: Annotated[str, _is("The daemon's name of its own life, the stem of its run ids.")]
     inputs: Annotated[Count, _is("That the recording holds.")]
     cut: Annotated[bool, _is("The last line was half written and is left out.")]
-    differences: tuple[Positive, ...]
+    differences: tuple[models.Positive, ...]
     steps: tuple[ReplayedInput, ...]
 
 
-class ServiceState(ClosedDocument, frozen=True, kw_only=True):
+class ServiceState(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony service status --json`: one instance; the words are systemd's own."""
 
     name: Annotated[Text, _is("Of the instance.")]
@@ -314,7 +296,7 @@ Instant = Annotated[
 ]
 
 
-class TranscriptLine(ClosedDocument, frozen=True, kw_only=True):
+class TranscriptLine(models.ClosedDocument, frozen=True, kw_only=True):
     """A line of `symphony transcript --json`: an entry, or what is missing."""
 
     run_id: str
@@ -322,10 +304,10 @@ class TranscriptLine(ClosedDocument, frozen=True, kw_only=True):
     missing: str | None = None
 
 
-class LoggedEvent(ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="event"):
+class LoggedEvent(models.ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="event"):
     """Something that happened."""
 
-    id: Annotated[Positive, _is("Rises with time.")]
+    id: Annotated[models.Positive, _is("Rises with time.")]
     at: Instant
     issue_id: str
     issue_identifier: str
@@ -334,7 +316,7 @@ class LoggedEvent(ClosedDocument, frozen=True, kw_only=True, tag_field="type", t
     message: str
 
 
-class LoggedRun(RunFacts, ClosedDocument, frozen=True, kw_only=True):
+class LoggedRun(RunFacts, models.ClosedDocument, frozen=True, kw_only=True):
     """A run as it stands now."""
 
     attempt: Annotated[int | None, _is("As the template sees it: null on the first.")]
@@ -351,14 +333,14 @@ class LoggedRun(RunFacts, ClosedDocument, frozen=True, kw_only=True):
     agent_reason: Annotated[str | None, _is("Why it was this one.")]
 
 
-class LoggedBegin(ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_began"):
+class LoggedBegin(models.ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_began"):
     """A run began; `run` is null where the journal has forgotten it."""
 
     run_id: str
     run: LoggedRun | None
 
 
-class LoggedEnd(ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_ended"):
+class LoggedEnd(models.ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_ended"):
     """A run ended; `run` is null where the journal has forgotten it."""
 
     run_id: str
@@ -368,7 +350,7 @@ class LoggedEnd(ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag
 # --- tracker and issue -----------------------------------------------------------------------------------
 
 
-class CheckedState(ClosedDocument, frozen=True, kw_only=True):
+class CheckedState(models.ClosedDocument, frozen=True, kw_only=True):
     """A state of the tracker, of the settings, or of both."""
 
     name: Text
@@ -396,7 +378,7 @@ class CheckedState(ClosedDocument, frozen=True, kw_only=True):
     found: Annotated[bool, _is("The tracker has it.")]
 
 
-class ServiceLimit(ClosedDocument, frozen=True, kw_only=True):
+class ServiceLimit(models.ClosedDocument, frozen=True, kw_only=True):
     """What is left of one limit of the service, and when it begins anew."""
 
     name: str
@@ -405,7 +387,7 @@ class ServiceLimit(ClosedDocument, frozen=True, kw_only=True):
     resets_in_ms: Count
 
 
-class Blocker(Document, frozen=True, kw_only=True):
+class Blocker(models.Document, frozen=True, kw_only=True):
     """An issue that stands in the way; each field is null where the tracker does not say."""
 
     id: str | None
@@ -413,7 +395,7 @@ class Blocker(Document, frozen=True, kw_only=True):
     state: str | None
 
 
-class TrackerIssue(Document, frozen=True, kw_only=True):
+class TrackerIssue(models.Document, frozen=True, kw_only=True):
     """An issue as the daemon sees it."""
 
     id: Text
@@ -430,11 +412,11 @@ class TrackerIssue(Document, frozen=True, kw_only=True):
     assignee_id: str | None
     labels: tuple[str, ...]
     blocked_by: tuple[Blocker, ...]
-    created_at: Moment | None
-    updated_at: Moment | None
+    created_at: models.Moment | None
+    updated_at: models.Moment | None
 
 
-class TrackerProblem(ClosedDocument, frozen=True, kw_only=True):
+class TrackerProblem(models.ClosedDocument, frozen=True, kw_only=True):
     """Something to fix."""
 
     severity: Literal["error", "warning"]
@@ -442,7 +424,7 @@ class TrackerProblem(ClosedDocument, frozen=True, kw_only=True):
     hint: Text
 
 
-class ForgeCheck(ClosedDocument, frozen=True, kw_only=True):
+class ForgeCheck(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony forge check --json`."""
 
     ok: Annotated[bool, _is("The token may do all that is known to be needed.")]
@@ -453,7 +435,7 @@ class ForgeCheck(ClosedDocument, frozen=True, kw_only=True):
     limits: Annotated[tuple[Text, ...], _is("What no token can do on this forge, in words.")]
 
 
-class PullCheck(ClosedDocument, frozen=True, kw_only=True):
+class PullCheck(models.ClosedDocument, frozen=True, kw_only=True):
     """A check of the last commit for which the forge has any."""
 
     name: str
@@ -464,7 +446,7 @@ class PullCheck(ClosedDocument, frozen=True, kw_only=True):
     url: str | None
 
 
-class PullReview(ClosedDocument, frozen=True, kw_only=True):
+class PullReview(models.ClosedDocument, frozen=True, kw_only=True):
     """What a reviewer said last; several reviews of one person are several entries, oldest first."""
 
     login: str
@@ -472,7 +454,7 @@ class PullReview(ClosedDocument, frozen=True, kw_only=True):
     can_write: Annotated[bool, _is("The reviewer may write to the repository.")]
 
 
-class OpenThread(ClosedDocument, frozen=True, kw_only=True):
+class OpenThread(models.ClosedDocument, frozen=True, kw_only=True):
     """A conversation on a place of the change that nobody has resolved."""
 
     path: str | None
@@ -481,7 +463,7 @@ class OpenThread(ClosedDocument, frozen=True, kw_only=True):
     body: Annotated[str, _is("What they wrote.")]
 
 
-class PullRequestShown(ClosedDocument, frozen=True, kw_only=True):
+class PullRequestShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony pr --json`."""
 
     issue_identifier: str
@@ -511,7 +493,7 @@ class PullRequestShown(ClosedDocument, frozen=True, kw_only=True):
     message: Annotated[str | None, _is("The same in one sentence.")]
 
 
-class TrackerCheck(ClosedDocument, frozen=True, kw_only=True):
+class TrackerCheck(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony tracker check --json`."""
 
     ok: Annotated[bool, _is("No error; there may be warnings.")]
@@ -525,7 +507,7 @@ class TrackerCheck(ClosedDocument, frozen=True, kw_only=True):
     problems: tuple[TrackerProblem, ...]
 
 
-class IssueMoved(ClosedDocument, frozen=True, kw_only=True):
+class IssueMoved(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony tracker move --json` and `symphony issue move --json`."""
 
     issue_identifier: str
@@ -533,21 +515,21 @@ class IssueMoved(ClosedDocument, frozen=True, kw_only=True):
     state: str
 
 
-class IssueCommented(ClosedDocument, frozen=True, kw_only=True):
+class IssueCommented(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony tracker comment --json` and `symphony issue comment --json`."""
 
     issue_identifier: str
     comment_id: str
 
 
-class BoardBlocker(ClosedDocument, frozen=True, kw_only=True):
+class BoardBlocker(models.ClosedDocument, frozen=True, kw_only=True):
     """An issue that stands in the way."""
 
     id: str | None
     state: str | None
 
 
-class BoardIssue(ClosedDocument, frozen=True, kw_only=True):
+class BoardIssue(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony issue new --json`: an issue of a Markdown board."""
 
     id: str
@@ -563,7 +545,7 @@ class BoardIssue(ClosedDocument, frozen=True, kw_only=True):
     path: Annotated[str, _is("Its file.")]
 
 
-class BoardComment(ClosedDocument, frozen=True, kw_only=True):
+class BoardComment(models.ClosedDocument, frozen=True, kw_only=True):
     """A comment on an issue of a Markdown board."""
 
     id: str
@@ -580,7 +562,7 @@ class BoardIssueShown(BoardIssue, frozen=True, kw_only=True):
     comments: tuple[BoardComment, ...]
 
 
-class BoardProblem(ClosedDocument, frozen=True, kw_only=True):
+class BoardProblem(models.ClosedDocument, frozen=True, kw_only=True):
     """A file of the board that is no issue."""
 
     id: str
@@ -588,7 +570,7 @@ class BoardProblem(ClosedDocument, frozen=True, kw_only=True):
     message: str
 
 
-class BoardListing(ClosedDocument, frozen=True, kw_only=True):
+class BoardListing(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony issue list --json`."""
 
     board: Annotated[str, _is("Its directory.")]
@@ -599,7 +581,7 @@ class BoardListing(ClosedDocument, frozen=True, kw_only=True):
 # --- demo ------------------------------------------------------------------------------------------------
 
 
-class DemoIssue(ClosedDocument, frozen=True, kw_only=True):
+class DemoIssue(models.ClosedDocument, frozen=True, kw_only=True):
     """An issue of the demo after the work."""
 
     identifier: str
@@ -611,7 +593,7 @@ class DemoIssue(ClosedDocument, frozen=True, kw_only=True):
     workspace: str | None
 
 
-class DemoComment(ClosedDocument, frozen=True, kw_only=True):
+class DemoComment(models.ClosedDocument, frozen=True, kw_only=True):
     """A comment on one of them."""
 
     issue_identifier: str
@@ -620,14 +602,14 @@ class DemoComment(ClosedDocument, frozen=True, kw_only=True):
     body: str
 
 
-class DemoLearned(ClosedDocument, frozen=True, kw_only=True):
+class DemoLearned(models.ClosedDocument, frozen=True, kw_only=True):
     """What the demo learned from feedback."""
 
     skill: Text
     version: Annotated[int, _is("The version that was accepted.")]
 
 
-class DemoResult(ClosedDocument, frozen=True, kw_only=True):
+class DemoResult(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony demo --json`."""
 
     ok: Annotated[bool, _is("Every issue is done and has commits.")]
@@ -643,20 +625,20 @@ class DemoResult(ClosedDocument, frozen=True, kw_only=True):
 Scope = Annotated[str, Meta(extra_json_schema={"enum": ["project", "user", "extra"]})]
 
 
-class SkillProblems(ClosedDocument, frozen=True, kw_only=True):
+class SkillProblems(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills check --json`."""
 
     problems: tuple[Problem, ...]
 
 
-class SkillRoot(ClosedDocument, frozen=True, kw_only=True):
+class SkillRoot(models.ClosedDocument, frozen=True, kw_only=True):
     """A directory of skills."""
 
     scope: Scope
     path: str
 
 
-class ShownSkill(ClosedDocument, frozen=True, kw_only=True):
+class ShownSkill(models.ClosedDocument, frozen=True, kw_only=True):
     """A skill."""
 
     name: Text
@@ -674,7 +656,7 @@ class ShownSkill(ClosedDocument, frozen=True, kw_only=True):
     ] = None
 
 
-class HiddenSkill(ClosedDocument, frozen=True, kw_only=True):
+class HiddenSkill(models.ClosedDocument, frozen=True, kw_only=True):
     """A usable skill that stands back, because an earlier root has one of its name."""
 
     name: str
@@ -683,14 +665,14 @@ class HiddenSkill(ClosedDocument, frozen=True, kw_only=True):
     by: Annotated[str, _is("The path of the one that is listed instead.")]
 
 
-class FolderElsewhere(ClosedDocument, frozen=True, kw_only=True):
+class FolderElsewhere(models.ClosedDocument, frozen=True, kw_only=True):
     """A folder of the repository with skills."""
 
     path: Text
-    skills: Positive
+    skills: models.Positive
 
 
-class SkillListing(ClosedDocument, frozen=True, kw_only=True):
+class SkillListing(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills list --json`."""
 
     roots: tuple[SkillRoot, ...]
@@ -717,7 +699,7 @@ class SkillDetail(ShownSkill, frozen=True, kw_only=True):
     more_files: Count
 
 
-class UnlistedSkill(ClosedDocument, frozen=True, kw_only=True):
+class UnlistedSkill(models.ClosedDocument, frozen=True, kw_only=True):
     """A skill that is not in the block."""
 
     name: str
@@ -729,7 +711,7 @@ class UnlistedSkill(ClosedDocument, frozen=True, kw_only=True):
     ]
 
 
-class SkillBlock(ClosedDocument, frozen=True, kw_only=True):
+class SkillBlock(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills prompt --json`."""
 
     block: str | None
@@ -745,7 +727,7 @@ class FoundSkill(ShownSkill, frozen=True, kw_only=True):
     score: Annotated[float, Meta(gt=0)]
 
 
-class SkillHits(ClosedDocument, frozen=True, kw_only=True):
+class SkillHits(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills search --json`: the best first."""
 
     query: str
@@ -765,7 +747,7 @@ Origin = Annotated[
 Digest = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
 
 
-class ShownModule(ClosedDocument, frozen=True, kw_only=True):
+class ShownModule(models.ClosedDocument, frozen=True, kw_only=True):
     """A module of instructions."""
 
     name: Text
@@ -777,7 +759,7 @@ class ShownModule(ClosedDocument, frozen=True, kw_only=True):
     selected: Annotated[bool, _is("Whether a session of the phase gets it.")]
 
 
-class InstructionListing(ClosedDocument, frozen=True, kw_only=True):
+class InstructionListing(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions list --json`."""
 
     source: Annotated[str, Meta(extra_json_schema={"enum": ["embedded", "local", "remote"]})]
@@ -790,7 +772,7 @@ class InstructionListing(ClosedDocument, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
 
 
-class ComposedInstructions(ClosedDocument, frozen=True, kw_only=True):
+class ComposedInstructions(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions compose --json`."""
 
     phase: str | None
@@ -802,13 +784,13 @@ class ComposedInstructions(ClosedDocument, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
 
 
-class InstructionProblems(ClosedDocument, frozen=True, kw_only=True):
+class InstructionProblems(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions check --json`."""
 
     problems: tuple[Problem, ...]
 
 
-class NewInstructions(ClosedDocument, frozen=True, kw_only=True):
+class NewInstructions(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions init --json`."""
 
     path: Annotated[Text, _is("The directory, absolute.")]
@@ -818,7 +800,7 @@ class NewInstructions(ClosedDocument, frozen=True, kw_only=True):
 # --- exchange of skills ----------------------------------------------------------------------------------
 
 
-class MovedSkill(ClosedDocument, frozen=True, kw_only=True):
+class MovedSkill(models.ClosedDocument, frozen=True, kw_only=True):
     """A skill that was copied, or was to be."""
 
     name: str
@@ -828,7 +810,7 @@ class MovedSkill(ClosedDocument, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
 
 
-class SkillsExported(ClosedDocument, frozen=True, kw_only=True):
+class SkillsExported(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills export --json`, and that of `symphony library export`."""
 
     target: str
@@ -839,18 +821,18 @@ class SkillsExported(ClosedDocument, frozen=True, kw_only=True):
     skipped: tuple[MovedSkill, ...]
 
 
-class SkillSource(ClosedDocument, frozen=True, kw_only=True):
+class SkillSource(models.ClosedDocument, frozen=True, kw_only=True):
     """Where skills come from."""
 
     from_: str = field(name="from")
     commit: Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{40,64}$"})] | None
 
 
-class SkillFolder(ClosedDocument, frozen=True, kw_only=True):
+class SkillFolder(models.ClosedDocument, frozen=True, kw_only=True):
     """A folder of the source."""
 
     folder: Annotated[Text, _is("Below the source; . for its top.")]
-    found: Positive
+    found: models.Positive
     skipped: Annotated[Count, _is("How many of them cannot be taken.")]
 
 
@@ -864,14 +846,14 @@ class SkillsImported(SkillsExported, frozen=True, kw_only=True):
 # --- the library of skills -------------------------------------------------------------------------------
 
 
-class LibraryHistory(ClosedDocument, frozen=True, kw_only=True):
+class LibraryHistory(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony library history --json`."""
 
     name: Text
-    versions: Annotated[tuple[LibraryVersion, ...], _is("The newest first.")]
+    versions: Annotated[tuple[models.LibraryVersion, ...], _is("The newest first.")]
 
 
-class FailedFile(ClosedDocument, frozen=True, kw_only=True):
+class FailedFile(models.ClosedDocument, frozen=True, kw_only=True):
     """A file that the library could not take."""
 
     path: Annotated[Text, _is("Below the source.")]
@@ -879,7 +861,7 @@ class FailedFile(ClosedDocument, frozen=True, kw_only=True):
     hint: str | None
 
 
-class LibraryImported(ClosedDocument, frozen=True, kw_only=True):
+class LibraryImported(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony library import --json`: names of skills, what to read twice, and what could not be taken."""
 
     source: str
@@ -890,25 +872,25 @@ class LibraryImported(ClosedDocument, frozen=True, kw_only=True):
     failed: tuple[FailedFile, ...]
 
 
-class LibraryPromoted(ClosedDocument, frozen=True, kw_only=True):
+class LibraryPromoted(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony library promote --json`."""
 
     name: Text
-    version: Positive
+    version: models.Positive
     path: Annotated[Text, _is("Of the file in the repository.")]
     base: Annotated[Text, _is("The branch, or commit, that the new branch begins at.")]
     branch: Annotated[str | None, _is("The new branch; null if the base has the file already.")]
     commit: Annotated[str | None, _is("Of that branch; null if the base has the file already.")]
 
 
-class LibraryBackup(ClosedDocument, frozen=True, kw_only=True):
+class LibraryBackup(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony library backup --json`."""
 
     path: Text
     bytes: Count
 
 
-class LibrarySynced(SkillChanges, ClosedDocument, frozen=True, kw_only=True):
+class LibrarySynced(SkillChanges, models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony library sync --json`: names of skills, compared with the library."""
 
     issue_identifier: str
@@ -918,33 +900,33 @@ class LibrarySynced(SkillChanges, ClosedDocument, frozen=True, kw_only=True):
 # --- the use of skills -----------------------------------------------------------------------------------
 
 
-class SkillsReport(ClosedDocument, frozen=True, kw_only=True):
+class SkillsReport(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills report --json`."""
 
-    since: Moment
-    skills: tuple[SkillUses, ...]
-    outcomes: SkillOutcomes
+    since: models.Moment
+    skills: tuple[models.SkillUses, ...]
+    outcomes: models.SkillOutcomes
 
 
-class LibraryReverted(ClosedDocument, frozen=True, kw_only=True):
+class LibraryReverted(models.ClosedDocument, frozen=True, kw_only=True):
     """A skill that a purge took back."""
 
     name: Text
-    before: Annotated[Positive, _is("The version that was the newest.")]
-    version: Annotated[Positive, _is("The new one.")]
-    text_of: Annotated[Positive, _is("The earlier version whose text it has.")]
+    before: Annotated[models.Positive, _is("The version that was the newest.")]
+    version: Annotated[models.Positive, _is("The new one.")]
+    text_of: Annotated[models.Positive, _is("The earlier version whose text it has.")]
 
 
-class LibraryPurged(ClosedDocument, frozen=True, kw_only=True):
+class LibraryPurged(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony library purge --json`: what was done, or would be done with --dry-run."""
 
     dry_run: bool
     removed: Annotated[tuple[Text, ...], _is("Names of skills.")]
     reverted: tuple[LibraryReverted, ...]
-    rejected: Annotated[tuple[Positive, ...], _is("Numbers of proposals.")]
+    rejected: Annotated[tuple[models.Positive, ...], _is("Numbers of proposals.")]
 
 
-class NewSkill(ClosedDocument, frozen=True, kw_only=True):
+class NewSkill(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills new --json`."""
 
     name: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9]+(-[a-z0-9]+)*$", "maxLength": 64})]
@@ -955,54 +937,56 @@ class NewSkill(ClosedDocument, frozen=True, kw_only=True):
 # --- notifications ---------------------------------------------------------------------------------------
 
 
-class NotifyTargets(ClosedDocument, frozen=True, kw_only=True):
+class NotifyTargets(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony notify list --json`."""
 
     source: Source
-    targets: Annotated[tuple[NotifyTarget, ...], _is("Deliveries are known of a running daemon only.")]
+    targets: Annotated[tuple[models.NotifyTarget, ...], _is("Deliveries are known of a running daemon only.")]
 
 
-class RehearsalShown(Rehearsal, frozen=True, kw_only=True):
+class RehearsalShown(models.Rehearsal, frozen=True, kw_only=True):
     """`symphony rehearse --json`: the rehearsal of the API, and its source."""
 
     source: Source
 
 
-class VerificationShown(ClosedDocument, frozen=True, kw_only=True):
+class VerificationShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony verify --json`."""
 
     issue_identifier: str
     passed: Annotated[bool, _is("All checks passed on the delivered commit.")]
     message: Annotated[str, _is("The same in one sentence, or why there is no result.")]
-    verified: Annotated[Verified | None, _is("Null if the checks could not be carried out to their end.")]
+    verified: Annotated[
+        models.Verified | None, _is("Null if the checks could not be carried out to their end.")
+    ]
 
 
-class SchedulesShown(ClosedDocument, frozen=True, kw_only=True):
+class SchedulesShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony schedules --json`."""
 
     source: Source
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[models.Schedule, ...]
 
 
-class IssueCreated(CreatedIssue, frozen=True, kw_only=True):
+class IssueCreated(models.CreatedIssue, frozen=True, kw_only=True):
     """`symphony schedules run --json`, and `symphony issue new --json` on other trackers than a board."""
 
 
-class OutboxShown(ClosedDocument, frozen=True, kw_only=True):
+class OutboxShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony outbox … --json`."""
 
     source: Source
-    jobs: Annotated[tuple[OwedJob, ...], _is("The oldest first; those that were chosen.")]
+    jobs: Annotated[tuple[models.OwedJob, ...], _is("The oldest first; those that were chosen.")]
 
 
-class HostsShown(ClosedDocument, frozen=True, kw_only=True):
+class HostsShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony hosts --json`."""
 
     source: Source
-    hosts: Annotated[tuple[HostInUse, ...], _is("Runs are known of a running daemon only.")]
+    hosts: Annotated[tuple[models.HostInUse, ...], _is("Runs are known of a running daemon only.")]
 
 
-class HostChecked(ClosedDocument, frozen=True, kw_only=True):
+class HostChecked(models.ClosedDocument, frozen=True, kw_only=True):
     """What a host said of itself."""
 
     name: str
@@ -1018,13 +1002,13 @@ class HostChecked(ClosedDocument, frozen=True, kw_only=True):
     labels: Annotated[dict[str, str] | None, _is("Those of a node of a Ray cluster.")] = None
 
 
-class HostsChecked(ClosedDocument, frozen=True, kw_only=True):
+class HostsChecked(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony hosts check --json`."""
 
     hosts: tuple[HostChecked, ...]
 
 
-class NotifyTest(ClosedDocument, frozen=True, kw_only=True):
+class NotifyTest(models.ClosedDocument, frozen=True, kw_only=True):
     """The test of one target."""
 
     name: str
@@ -1034,7 +1018,7 @@ class NotifyTest(ClosedDocument, frozen=True, kw_only=True):
     hint: str | None
 
 
-class NotifyTested(ClosedDocument, frozen=True, kw_only=True):
+class NotifyTested(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony notify test --json`."""
 
     tests: tuple[NotifyTest, ...]

@@ -12,24 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from symphony import config
 from symphony.agents.registry import SECTIONS
 from symphony.cli.scaffolding import TRACKERS as TEMPLATES
-from symphony.config import (
-    KEYS,
-    Correction,
-    FrontMatter,
-    Location,
-    WorkflowFile,
-    WorkflowReport,
-    corrected,
-    find_corrections,
-    is_secret_variable,
-    literal_secrets,
-    prompt_in_liquid,
-    read_parts,
-    reference_name,
-    referenced_variables,
-)
 from symphony.config import dotted as dotted_name
 from symphony.daemon.admission import USED_VARIABLE, hook_variable, judge, provider_keys
 from symphony.domain import MASK, Failure, holds_credential, mask_credentials, one_line
@@ -65,7 +50,7 @@ class Migration:
     variables: tuple[str, ...]
 
 
-def migrate(file: WorkflowFile, *, target: Path, environment: Mapping[str, str]) -> Migration:
+def migrate(file: config.WorkflowFile, *, target: Path, environment: Mapping[str, str]) -> Migration:
     """Convert a file; what is judged is the result, at `target`.
 
     Raises:
@@ -73,11 +58,11 @@ def migrate(file: WorkflowFile, *, target: Path, environment: Mapping[str, str])
     """
     if file.path.suffix.lower() in _YAML:
         file = replace(file, data=b"---\n" + file.data.removeprefix(b"---\n") + b"\n---\n")
-    front, body = read_parts(file)
-    found = find_corrections(
+    front, body = config.read_parts(file)
+    found = config.find_corrections(
         front, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS, provider_keys=provider_keys
     )
-    draft = _Draft(corrected(front, found), body)
+    draft = _Draft(config.corrected(front, found), body)
     for one in sorted(found, key=lambda one: front.source_map.line(one.at)):
         draft.note(front, one)
     draft.write_values()
@@ -97,19 +82,19 @@ def migrate(file: WorkflowFile, *, target: Path, environment: Mapping[str, str])
         changes=tuple(map(clean, draft.changes)),
         left_out=tuple(map(clean, draft.left_out)),
         decisions=tuple(clean(decision) for _, decision in decisions),
-        variables=tuple(sorted(referenced_variables(draft.values))),
+        variables=tuple(sorted(config.referenced_variables(draft.values))),
     )
 
 
-def _judged(text: str, target: Path, environment: Mapping[str, str]) -> WorkflowReport:
+def _judged(text: str, target: Path, environment: Mapping[str, str]) -> config.WorkflowReport:
     """The judgement of a text. Variables need not be set yet."""
-    file = WorkflowFile(path=target, data=text.encode("utf-8", "surrogateescape"))
-    front, _ = read_parts(file)
+    file = config.WorkflowFile(path=target, data=text.encode("utf-8", "surrogateescape"))
+    front, _ = config.read_parts(file)
     templates = (variable for template in TEMPLATES.values() for variable in template.variables)
     placeholders = {variable.name: variable.placeholder for variable in templates}
     unset = {
         name: placeholders.get(name, _PLACEHOLDER)
-        for name in referenced_variables(front.value) | placeholders.keys()
+        for name in config.referenced_variables(front.value) | placeholders.keys()
         if not environment.get(name)
     }
     report = judge(file, environment={**environment, **unset}, acknowledged=None)
@@ -118,7 +103,9 @@ def _judged(text: str, target: Path, environment: Mapping[str, str]) -> Workflow
     return replace(report, failures=failures)
 
 
-def _references(node: object, names: Mapping[str, str], at: Location = ()) -> Iterator[Location]:
+def _references(
+    node: object, names: Mapping[str, str], at: config.Location = ()
+) -> Iterator[config.Location]:
     match node:
         case Mapping():
             for key, value in node.items():
@@ -126,7 +113,7 @@ def _references(node: object, names: Mapping[str, str], at: Location = ()) -> It
         case list():
             for index, value in enumerate(node):
                 yield from _references(value, names, (*at, index))
-        case str() if reference_name(node) in names:
+        case str() if config.reference_name(node) in names:
             yield at
         case _:
             return
@@ -142,7 +129,7 @@ def _decision(failure: Failure) -> tuple[str, str]:
 class _Draft:
     """The settings and the prompt while they are converted."""
 
-    def __init__(self, front: FrontMatter, body: str) -> None:
+    def __init__(self, front: config.FrontMatter, body: str) -> None:
         self.values: dict[str, Any] = copy.deepcopy(dict(front.value))
         self.changes: list[str] = []
         self.left_out: list[str] = []
@@ -155,7 +142,7 @@ class _Draft:
             text = text.replace(secret, MASK)
         return text
 
-    def note(self, front: FrontMatter, one: Correction) -> None:
+    def note(self, front: config.FrontMatter, one: config.Correction) -> None:
         """Note a correction, without its value."""
         name, line = _shown(one.at), front.source_map.line(one.at)
         if one.problem is not None and one.moves:
@@ -166,7 +153,7 @@ class _Draft:
         else:
             self.left_out.append(f"line {line}: {name}: {one.hint}")
 
-    def leave_out(self, front: FrontMatter, location: Location) -> None:
+    def leave_out(self, front: config.FrontMatter, location: config.Location) -> None:
         """Remove a key that nothing reads."""
         line = front.source_map.line(location)
         self.left_out.append(f"line {line}: {_shown(location)}: there is no such setting")
@@ -179,7 +166,7 @@ class _Draft:
 
     def write_values(self) -> None:
         """Write values as our types want them."""
-        for name, key in KEYS.items():
+        for name, key in config.KEYS.items():
             *parents, last = name.split(".")
             place: Any = self.values
             for part in parents:
@@ -198,7 +185,7 @@ class _Draft:
 
     def write_secrets(self) -> None:
         """Put variables in the place of secrets. Those inside of a script are masked."""
-        for location in [*literal_secrets(self.values)]:
+        for location in [*config.literal_secrets(self.values)]:
             place: Any = self.values
             for part in location[:-1]:
                 place = place[part]
@@ -213,19 +200,19 @@ class _Draft:
             place[last] = f"${name}"
             self.changes.append(f"{dotted_name(location)} refers to ${name}: set that variable to the secret")
 
-    def _variable_for(self, location: Location) -> str:
+    def _variable_for(self, location: config.Location) -> str:
         tracker = self.values.get("tracker")
         kind = str(tracker.get("kind")) if isinstance(tracker, dict) else ""
         if location[0] == "tracker" and location[-1] != "webhook_secret" and kind in TEMPLATES:
             for variable in TEMPLATES[kind].variables:
-                if is_secret_variable(variable.name):
+                if config.is_secret_variable(variable.name):
                     return variable.name
         name = "_".join(str(part) for part in location if part != "provider")
         return re.sub(r"\W+", "_", name, flags=re.ASCII).upper().strip("_")
 
     def write_prompt(self) -> None:
         """Write the prompt in Liquid, as far as each tag can be converted alone."""
-        better = prompt_in_liquid(self._body)
+        better = config.prompt_in_liquid(self._body)
         if better != self._body:
             self._body = better
             self.changes.append("the prompt is written in Liquid, with our names")
@@ -246,7 +233,7 @@ class _Draft:
         return f"{front}\n{self._body}" if self._body.strip() else f"{front}\n"
 
 
-def _shown(location: Location) -> str:
+def _shown(location: config.Location) -> str:
     name = dotted_name(location)
     return MASK if holds_credential(name) else name
 

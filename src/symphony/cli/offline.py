@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import anyio
 from msgspec import structs
 
-from symphony import to_thread
+from symphony import domain, scheduler, to_thread
 from symphony.api import answers, models
 from symphony.api.history import History
 from symphony.api.interface import ConflictError
@@ -35,16 +35,6 @@ from symphony.daemon.journal_writer import recovery_event, told_comments
 from symphony.daemon.rehearsals import rehearse_merges
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.daemon.state_dir import library_key
-from symphony.domain import (
-    ALL_ISSUES,
-    Blame,
-    Category,
-    CheckRun,
-    Failure,
-    Issue,
-    Selection,
-    SymphonyError,
-)
 from symphony.journal.model import RecoveredState, UnusableError
 from symphony.journal.reader import open_reader, past_issue_id
 from symphony.library.store import Library, library_path
@@ -52,30 +42,12 @@ from symphony.observability.logs import configure
 from symphony.observability.redaction import masked
 from symphony.processes.base import Host
 from symphony.processes.local import LocalHost
-from symphony.scheduler import (
-    Command,
-    Event,
-    FetchCandidates,
-    Polled,
-    PollFailed,
-    Refreshed,
-    RefreshFailed,
-    RefreshIssues,
-    State,
-    TrackerStatus,
-    WorkspaceRef,
-    choose_agent,
-    initial_state,
-    not_active_text,
-    step,
-    tracker_status,
-)
 from symphony.trackers.base import skipped_by
 
 _TRACKER_S: Final = 30.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NOT_ASKED: Final = Failure(
-    category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="not asked without a daemon"
+_NOT_ASKED: Final = domain.Failure(
+    category=domain.Category.TRACKER_REQUEST, blame=domain.Blame.TRACKER, message="not asked without a daemon"
 )
 _T = TypeVar("_T")
 
@@ -144,7 +116,7 @@ class Offline:
     journal: Path
     timeout_s: float
 
-    async def state(self, only: Selection = ALL_ISSUES) -> models.State:
+    async def state(self, only: domain.Selection = domain.ALL_ISSUES) -> models.State:
         """The document of `/api/v1/state` with the selected issues."""
         snapshot = self._snapshot(*await self._first_poll())
         return await to_thread.run_sync(partial(answers.state, snapshot, only))
@@ -164,7 +136,7 @@ class Offline:
             identifier = issue.identifier
         return await to_thread.run_sync(answers.issue, self._snapshot(state, now_ms, now), identifier)
 
-    def _snapshot(self, state: State, now_ms: int, now: datetime) -> answers.Snapshot:
+    def _snapshot(self, state: scheduler.State, now_ms: int, now: datetime) -> answers.Snapshot:
         context = self.context
         return answers.Snapshot(
             state=state,
@@ -199,14 +171,14 @@ class Offline:
             self.context,
             issue,
             None,
-            agent=choose_agent(state, issue),
+            agent=scheduler.choose_agent(state, issue),
             comments=comments.shown,
             phase=phase_or_requested(issue, state.settings, phase),
             source="files",
         )
         document = public_prompt(preview, redaction)
-        if tracker_status(issue, state.settings) is not TrackerStatus.ACTIVE:
-            note = redaction.text("; ".join(not_active_text(issue, state.settings)))
+        if scheduler.tracker_status(issue, state.settings) is not scheduler.TrackerStatus.ACTIVE:
+            note = redaction.text("; ".join(scheduler.not_active_text(issue, state.settings)))
             document = structs.replace(document, note="; ".join(filter(None, (note, document.note))))
         return document
 
@@ -219,7 +191,7 @@ class Offline:
         """
         state, *_ = await self._first_poll()
         if state.last_poll_failure is not None:
-            raise SymphonyError(self.context.redaction.failure(state.last_poll_failure))
+            raise domain.SymphonyError(self.context.redaction.failure(state.last_poll_failure))
         found: models.Rehearsal = masked(
             await rehearse_merges(self.context, state, identifiers), self.context.redaction.text
         )
@@ -235,10 +207,10 @@ class Offline:
         issue = await self._find(identifier, state)
         if issue is None:
             return None
-        if tracker_status(issue, state.settings) is TrackerStatus.ACTIVE:
+        if scheduler.tracker_status(issue, state.settings) is scheduler.TrackerStatus.ACTIVE:
             command = f"symphony explain {shlex.quote(identifier)}"
             return f"nothing was done for {identifier} so far", f"`{command}` tells why"
-        return not_active_text(issue, state.settings)
+        return scheduler.not_active_text(issue, state.settings)
 
     async def identifiers(self) -> tuple[str, ...]:
         """Identifiers of the issues that the tracker lists or that have a workspace."""
@@ -248,28 +220,32 @@ class Offline:
         idle = [ref.identifier for ref in state.idle_workspaces.values()]
         return tuple(dict.fromkeys([*listed, *remembered, *idle]))
 
-    async def _first_poll(self) -> tuple[State, int, datetime]:
+    async def _first_poll(self) -> tuple[scheduler.State, int, datetime]:
         """The state of a daemon after its first poll, and its time on the monotonic and the wall clock."""
         settings, now_ms, now = scheduler_settings(self.context), monotonic_ms(), datetime.now(UTC)
-        event: Event = recovery_event(
+        event: scheduler.Event = recovery_event(
             self.recovered,
             settings,
             now_ms=now_ms,
             wall_ms=(now - _EPOCH) // timedelta(milliseconds=1),
             workspaces=await self._recorded_workspaces(),
         )
-        state = initial_state(settings, epoch="files")
-        questions = list[FetchCandidates | RefreshIssues]()
+        state = scheduler.initial_state(settings, epoch="files")
+        questions = list[scheduler.FetchCandidates | scheduler.RefreshIssues]()
         while True:
-            commands: tuple[Command, ...]
-            state, commands = step(state, event, now_ms)
+            commands: tuple[scheduler.Command, ...]
+            state, commands = scheduler.step(state, event, now_ms)
             if state.polls:
                 break
-            questions += (one for one in commands if isinstance(one, RefreshIssues | FetchCandidates))
+            questions += (
+                one
+                for one in commands
+                if isinstance(one, scheduler.RefreshIssues | scheduler.FetchCandidates)
+            )
             # The poll ends the loop, so the refresh of blocked issues goes first.
-            questions.sort(key=lambda one: isinstance(one, FetchCandidates))
+            questions.sort(key=lambda one: isinstance(one, scheduler.FetchCandidates))
             question = questions.pop(0)
-            if isinstance(question, FetchCandidates):
+            if isinstance(question, scheduler.FetchCandidates):
                 event = await self._poll(question)
             else:
                 event = await self._refresh(question, state)
@@ -279,28 +255,32 @@ class Offline:
         waiting = {key: replace(one, pushing_since_ms=None) for key, one in state.results.items()}
         return state.changed(results=waiting), now_ms, now  # nobody pushes them now
 
-    async def _poll(self, question: FetchCandidates) -> Event:
+    async def _poll(self, question: scheduler.FetchCandidates) -> scheduler.Event:
         tracker = self.context.tracker
         try:
             issues = await self._in_time(tracker.fetch_issues_by_states(self.context.active_states))
-        except SymphonyError as error:
-            return PollFailed(request=question.request, failure=error.failure)
-        return Polled(request=question.request, issues=tuple(issues), skipped_records=skipped_by(tracker))
+        except domain.SymphonyError as error:
+            return scheduler.PollFailed(request=question.request, failure=error.failure)
+        return scheduler.Polled(
+            request=question.request, issues=tuple(issues), skipped_records=skipped_by(tracker)
+        )
 
-    async def _refresh(self, question: RefreshIssues, state: State) -> Event:
+    async def _refresh(self, question: scheduler.RefreshIssues, state: scheduler.State) -> scheduler.Event:
         """Refresh the blocked issues. Those that only have a workspace are not worth a request."""
         if idle := question.ids & (state.idle_workspaces.keys() - state.results.keys()):
-            return RefreshFailed(request=question.request, failure=_NOT_ASKED, culprits=idle)
+            return scheduler.RefreshFailed(request=question.request, failure=_NOT_ASKED, culprits=idle)
         try:
             issues = await self._in_time(self.context.tracker.fetch_issues_by_ids(question.ids))
-        except SymphonyError:
-            return RefreshFailed(request=question.request, failure=_NOT_ASKED)  # the poll reports the failure
-        return Refreshed(request=question.request, issues=tuple(issues))
+        except domain.SymphonyError:
+            return scheduler.RefreshFailed(
+                request=question.request, failure=_NOT_ASKED
+            )  # the poll reports the failure
+        return scheduler.Refreshed(request=question.request, issues=tuple(issues))
 
-    async def _find(self, identifier: str, state: State) -> Issue | None:
+    async def _find(self, identifier: str, state: scheduler.State) -> domain.Issue | None:
         """The issue among the candidates; otherwise by a known id of that identifier, or taken as an id."""
         if state.last_poll_failure is not None:
-            raise SymphonyError(self.context.redaction.failure(state.last_poll_failure))
+            raise domain.SymphonyError(self.context.redaction.failure(state.last_poll_failure))
         for issue in state.candidates.values():
             if issue.identifier == identifier:
                 return issue
@@ -321,22 +301,24 @@ class Offline:
             with anyio.fail_after(self.timeout_s):
                 return await answer
         except TimeoutError as error:
-            raise SymphonyError(
-                Failure(
-                    category=Category.TRACKER_REQUEST,
-                    blame=Blame.TRACKER,
+            raise domain.SymphonyError(
+                domain.Failure(
+                    category=domain.Category.TRACKER_REQUEST,
+                    blame=domain.Blame.TRACKER,
                     message=f"the tracker did not answer within {self.timeout_s:g} s",
                 )
             ) from error
 
-    async def _recorded_workspaces(self) -> tuple[WorkspaceRef, ...]:
+    async def _recorded_workspaces(self) -> tuple[scheduler.WorkspaceRef, ...]:
         """The recorded workspaces; empty if the workspace root cannot be read."""
         try:
             records = await self.context.workspaces.records()
-        except SymphonyError:
+        except domain.SymphonyError:
             return ()
         return tuple(
-            WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
+            scheduler.WorkspaceRef(
+                issue_id=record.issue_id, identifier=record.identifier, path=str(record.path)
+            )
             for record in records
         )
 
@@ -347,7 +329,7 @@ def verify_rehearsal(
     found: RehearsalShown,
     *,
     on_try: Callable[[int], None],
-    on_check: Callable[[CheckRun], None],
+    on_check: Callable[[domain.CheckRun], None],
 ) -> RehearsalShown:
     """A rehearsal with what `verify.commands` say of the branches that merge.
 

@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 from msgspec import structs
 
+from symphony import domain
 from symphony.api.models import Prompt, PromptComment, Reason, Waiting, utc_text
 from symphony.cli.client import Client, connect
 from symphony.cli.documents import DaemonInfo, KnownIssue, RehearsalShown, Status
 from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
 from symphony.daemon.state_dir import journal_path
-from symphony.domain import (
-    ALL_ISSUES,
-    CheckRun,
-    Selection,
-    SymphonyError,
-    issues_named,
-    natural_order,
-    one_line,
-)
 from symphony.revision import other_version, version_text
 
 if TYPE_CHECKING:
@@ -45,7 +37,7 @@ class Queries:
         self._environment = environment
         self._warned = False
 
-    def state(self, only: Selection = ALL_ISSUES) -> Status:
+    def state(self, only: domain.Selection = domain.ALL_ISSUES) -> Status:
         """All issues, or the selected ones.
 
         Raises:
@@ -82,7 +74,11 @@ class Queries:
         return RehearsalShown(**structs.asdict(found), source="files")
 
     def verify_together(
-        self, found: RehearsalShown, *, on_try: Callable[[int], None], on_check: Callable[[CheckRun], None]
+        self,
+        found: RehearsalShown,
+        *,
+        on_try: Callable[[int], None],
+        on_check: Callable[[domain.CheckRun], None],
     ) -> RehearsalShown:
         """The rehearsal with what `verify.commands` say of the branches that merge, run by this process.
 
@@ -120,7 +116,7 @@ class Queries:
                 return known
         try:
             found = self._issue_of_files(identifier, client)
-        except SymphonyError:
+        except domain.SymphonyError:
             if known is None:
                 raise
             return known
@@ -128,7 +124,7 @@ class Queries:
 
     def new_comments(self, identifier: str) -> tuple[PromptComment, ...]:
         """The comments of people that the next run of an issue is told; none if nobody can say."""
-        with suppress(SymphonyError):
+        with suppress(domain.SymphonyError):
             if (prompt := self.prompt(identifier)) is not None:
                 return prompt.new_comments
         return ()
@@ -150,12 +146,12 @@ class Queries:
         """The error for an issue that the tracker has in an inactive state; None for any other issue."""
         try:
             explanation = anyio.run(self._offline(None).inactive, identifier)
-        except SymphonyError:
+        except domain.SymphonyError:
             return None
         if explanation is None:
             return None
         message, hint = explanation
-        return CommandError.of(one_line(message), hint=one_line(hint))
+        return CommandError.of(domain.one_line(message), hint=domain.one_line(hint))
 
     def identifiers(self) -> tuple[str, ...]:
         """Every identifier that the tracker lists."""
@@ -209,7 +205,7 @@ def resolve_issue(
     if (answer := ask(identifier)) is not None:
         return answer
     names = known()
-    alike = issues_named(identifier, names)
+    alike = domain.issues_named(identifier, names)
     if len(alike) == 1 and (answer := ask(alike[0])) is not None:
         return answer
     raise error_for(identifier) or unknown_issue(identifier, names)
@@ -219,19 +215,20 @@ def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:
     """The error for an unknown issue, with similar identifiers among those that the tracker lists."""
     folded = {name.casefold(): name for name in known}
     name = identifier.casefold()
-    if len(meant := issues_named(identifier, known)) > 1:
-        hint = f"it may be {', '.join(map(one_line, sorted(meant, key=natural_order)))}: give one of them"
+    if len(meant := domain.issues_named(identifier, known)) > 1:
+        choice = ", ".join(map(domain.one_line, sorted(meant, key=domain.natural_order)))
+        hint = f"it may be {choice}: give one of them"
     elif name in folded:
-        hint = f"did you mean {one_line(folded[name])}? Identifiers are compared exactly"
+        hint = f"did you mean {domain.one_line(folded[name])}? Identifiers are compared exactly"
     elif near := get_close_matches(name, folded, n=_SUGGESTIONS, cutoff=0.6):
-        hint = f"did you mean {', '.join(one_line(folded[one]) for one in near)}?"
+        hint = f"did you mean {', '.join(domain.one_line(folded[one]) for one in near)}?"
     elif known:
-        shown = sorted(known, key=natural_order)[:_SUGGESTIONS]
+        shown = sorted(known, key=domain.natural_order)[:_SUGGESTIONS]
         more = f" and {len(known) - _SUGGESTIONS} more" if len(known) > _SUGGESTIONS else ""
-        hint = f"the tracker lists {', '.join(map(one_line, shown))}{more}"
+        hint = f"the tracker lists {', '.join(map(domain.one_line, shown))}{more}"
     else:
         hint = "the tracker lists no issue in an active state; `symphony status` shows the known ones"
-    return CommandError.of(f"there is no issue {one_line(identifier)!r}", hint=hint)
+    return CommandError.of(f"there is no issue {domain.one_line(identifier)!r}", hint=hint)
 
 
 def _daemon_info(client: Client) -> DaemonInfo:

@@ -9,34 +9,15 @@ from typing import Any
 
 import click
 
+from symphony import config
+from symphony import skills as agent_skills
 from symphony.agents.registry import skill_places
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workflow
 from symphony.cli.repository import git, uncommitted_skills
-from symphony.config import (
-    AgentSettings,
-    NamedAgent,
-    SkillsSettings,
-    Variables,
-    WorkflowError,
-    WorkspaceSettings,
-    read_workflow_file,
-)
 from symphony.daemon.admission import judge
 from symphony.daemon.context import skill_options
 from symphony.domain import Failure, SymphonyError
-from symphony.skills import (
-    CatalogBlock,
-    FolderElsewhere,
-    SkillOptions,
-    SkillSet,
-    hint_for,
-    load,
-    render,
-    skills_elsewhere,
-    unseen_in,
-    with_advice,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +35,7 @@ class SkillsContext:
 
     workspace: Path
     below: str
-    options: SkillOptions
+    options: agent_skills.SkillOptions
     pinned: bool = False
     cloned: bool = False
     base_branch: str | None = None
@@ -64,25 +45,29 @@ class SkillsContext:
         """The same for a phase of the work; `None` for that of the settings."""
         return self if phase is None else replace(self, options=replace(self.options, phase=phase))
 
-    def load(self) -> SkillSet:
+    def load(self) -> agent_skills.SkillSet:
         """The skills, also if `enabled` is off: the user asked to see them."""
         options = replace(self.options, enabled=True)
-        return with_advice(self.workspace, options, load(self.workspace, options))
+        return agent_skills.with_advice(self.workspace, options, agent_skills.load(self.workspace, options))
 
-    def block(self, skill_set: SkillSet) -> CatalogBlock:
+    def block(self, skill_set: agent_skills.SkillSet) -> agent_skills.CatalogBlock:
         """What a run would list; nothing if `enabled` is off."""
-        return render(skill_set, self.options) if self.options.enabled else CatalogBlock(text=None)
+        return (
+            agent_skills.render(skill_set, self.options)
+            if self.options.enabled
+            else agent_skills.CatalogBlock(text=None)
+        )
 
-    def elsewhere(self, skill_set: SkillSet) -> tuple[FolderElsewhere, ...]:
+    def elsewhere(self, skill_set: agent_skills.SkillSet) -> tuple[agent_skills.FolderElsewhere, ...]:
         """Folders with skills that sessions do not see; none if `enabled` is off."""
         if not self.options.enabled:
             return ()
-        return skills_elsewhere(self.workspace, self.options, skill_set, self.listed)
+        return agent_skills.skills_elsewhere(self.workspace, self.options, skill_set, self.listed)
 
-    def warn_of_elsewhere(self, skill_set: SkillSet) -> None:
+    def warn_of_elsewhere(self, skill_set: agent_skills.SkillSet) -> None:
         """Say which folders sessions do not see, and the setting that shows them."""
         if folders := self.elsewhere(skill_set):
-            warn(f"{unseen_in(folders)}; {hint_for(self.options, folders)}")
+            warn(f"{agent_skills.unseen_in(folders)}; {agent_skills.hint_for(self.options, folders)}")
 
     def uncommitted(self) -> frozenset[str]:
         """Paths of SKILL.md files, below the workspace, that no session sees before they are committed."""
@@ -143,7 +128,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     base = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
     agent, clones, agents = agent_sections(workflow, environment)
     section = agent.skills
-    options = _bound(agent)
+    options = skill_options(section, agent.phases.default)
     return SkillsContext(
         workspace=base,
         below=os.path.relpath(base),
@@ -155,7 +140,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     )
 
 
-def _listed(agents: Iterable[NamedAgent]) -> frozenset[str]:
+def _listed(agents: Iterable[config.NamedAgent]) -> frozenset[str]:
     try:
         return skill_places(agents)
     except SymphonyError:  # the package of an agent is missing; `symphony check` says so
@@ -176,13 +161,9 @@ def repository_top(directory: Path) -> Path:
     return directory
 
 
-def _bound(agent: AgentSettings) -> SkillOptions:
-    return skill_options(agent.skills, agent.phases.default)
-
-
 def agent_sections(
     workflow: Path | None, environment: Mapping[str, str]
-) -> tuple[AgentSettings, WorkspaceSettings | None, tuple[NamedAgent, ...]]:
+) -> tuple[config.AgentSettings, config.WorkspaceSettings | None, tuple[config.NamedAgent, ...]]:
     """`agent`, `workspace` and the agents of a workflow file, whatever else is wrong with it.
 
     The defaults of `agent` where it has none; `workspace` is `None` where it is not known. What the
@@ -196,27 +177,27 @@ def agent_sections(
         CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
     """
     try:
-        enabled = Variables.of(environment).agent_skills_enabled
+        enabled = config.Variables.of(environment).agent_skills_enabled
     except ValueError as error:
         hint = "set it to true or false, or unset it"
         message = "SYMPHONY_AGENT_SKILLS_ENABLED must be true or false"
         raise CommandError.of(message, hint=hint, code=ExitCode.CONFIGURATION) from error
-    skills = SkillsSettings(enabled=SkillsSettings().enabled if enabled is None else enabled)
-    defaults, file = AgentSettings(skills=skills), workflow or nearest_workflow()
+    skills = config.SkillsSettings(enabled=config.SkillsSettings().enabled if enabled is None else enabled)
+    defaults, file = config.AgentSettings(skills=skills), workflow or nearest_workflow()
     if workflow is None and not file.exists():
         return defaults, None, ()
     try:
-        judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)
-    except WorkflowError as error:
+        judgement = judge(config.read_workflow_file(file), environment=environment, acknowledged=None)
+    except config.WorkflowError as error:
         if workflow is not None:
             raise CommandError(error.failure, code=ExitCode.CONFIGURATION) from error
         failure = error.failure
     else:
         agent = judgement.sections.get("agent")
-        if isinstance(agent, AgentSettings):
+        if isinstance(agent, config.AgentSettings):
             workspace = judgement.sections.get("workspace")
             agents = tuple(judgement.agents.values())
-            return agent, workspace if isinstance(workspace, WorkspaceSettings) else None, agents
+            return agent, workspace if isinstance(workspace, config.WorkspaceSettings) else None, agents
         failure = judgement.failures[0]
     place = "" if failure.where is None else f"{failure.where}: "
     warn(f"{place}{failure.message}; the defaults of agent are used")
@@ -230,10 +211,10 @@ def agent_failures(workflow: Path | None, environment: Mapping[str, str]) -> tup
     """
     file = workflow or nearest_workflow()
     try:
-        judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)
-    except WorkflowError as error:
+        judgement = judge(config.read_workflow_file(file), environment=environment, acknowledged=None)
+    except config.WorkflowError as error:
         return error.failures if file.exists() else ()
-    if isinstance(judgement.sections.get("agent"), AgentSettings):
+    if isinstance(judgement.sections.get("agent"), config.AgentSettings):
         keys = ("agent.instructions", "agent.phases")
         return tuple(one for one in judgement.failures if one.message.startswith(keys))
     return tuple(one for one in judgement.failures if one.message.startswith("agent")) or judgement.failures

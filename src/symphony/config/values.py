@@ -6,6 +6,7 @@ must be. The error of a check begins with "must" or "must not" and does not cont
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache, partial
@@ -39,6 +40,9 @@ _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _QUIET_HOURS: Final = re.compile(f"{_TIME}-{_TIME}", re.ASCII)
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a value must be, in the words of the documentation."""
@@ -46,22 +50,15 @@ class Shape:
     text: str
 
 
-def _without_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain a NUL character")
-    return text
+def _must(message: str, holds: Callable[[Any], object]) -> AfterValidator:
+    """Refuse a value for which something does not hold."""
 
+    def check(value: T) -> T:
+        if not holds(value):
+            raise ValueError(message)
+        return value
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return text
-
-
-def _variable(text: str) -> str:
-    if _VARIABLE.fullmatch(text) is None:
-        raise ValueError("must be the name of an environment variable")
-    return text
+    return AfterValidator(check)
 
 
 def _no_option(text: str) -> str:
@@ -77,12 +74,6 @@ def _one_word(text: str) -> str:
     return text
 
 
-def _phase(text: str) -> str:
-    if _PHASE.fullmatch(text) is None:
-        raise ValueError("must be one word of letters, digits, - and _")
-    return text
-
-
 def _http_url(text: str) -> str:
     """Refuse what no request can be sent to, and a login, which would be shown wherever the URL is."""
     try:
@@ -93,14 +84,6 @@ def _http_url(text: str) -> str:
     except ValueError:
         pass
     raise ValueError("must be an http or https URL without a login")
-
-
-def _blank_is_none(text: str) -> str | None:
-    return text if text.strip() else None
-
-
-def _trimmed(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names if name.strip())
 
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,24 +106,6 @@ def _ray_address(text: str) -> str:
     return text
 
 
-def _known_hosts_respected(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse options by which an unknown or changed key of a host would be accepted."""
-    if _UNSAFE_SSH_OPTION.search(" ".join(names)):
-        raise ValueError("must not switch off the check of the keys of hosts")
-    return names
-
-
-def _remote_path(text: str) -> str:
-    if _REMOTE_PATH.fullmatch(text) is None or ".." in PurePosixPath(text).parts:
-        raise ValueError("must be a path of letters, digits, and . _ - + /, without ..")
-    return text
-
-
-def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Normalised like issue labels, but blank labels stay, and match no issue."""
-    return tuple(dict.fromkeys(map(normalise_label, names)))
-
-
 def _inside_workspace(text: str) -> str:
     if "://" in text:
         raise ValueError(
@@ -160,13 +125,6 @@ def _iso_day(text: str) -> str:
         found = None
     if found != text:
         raise ValueError("must be a day such as 2026-10-01")
-    return text
-
-
-def _home_or_absolute(text: str) -> str:
-    """Refuse a path relative to a workspace or to the file: the directory is shared by all sessions."""
-    if not (text.startswith(("/", "~/")) or text == "~"):
-        raise ValueError("must be an absolute path, or begin with ~/")
     return text
 
 
@@ -199,12 +157,6 @@ def _sha256(text: str) -> str:
     return text.lower()
 
 
-def _hours(text: str) -> str:
-    if _QUIET_HOURS.fullmatch(text) is None:
-        raise ValueError("must be two times of day such as 22:00-07:00")
-    return text
-
-
 def _cron_line(text: str) -> str:
     if (problem := cron_problem(text)) is not None:
         raise ValueError(problem)
@@ -230,17 +182,10 @@ def _time_zone(text: str) -> str:
     return text
 
 
-def _one_or_more(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
 def _text_or_map(value: object) -> object:
     if not isinstance(value, str | dict):
         raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
     return value
-
-
-T = TypeVar("T")
 
 
 def _json_safe(value: T) -> T:
@@ -259,26 +204,33 @@ def _true_or_false(text: object) -> bool:
     return value
 
 
-Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
-Name = Annotated[Text, AfterValidator(_not_blank)]
+Text = Annotated[str, _must("must not contain a NUL character", lambda text: "\0" not in text), Shape("text")]
+Name = Annotated[Text, _must("must not be blank", str.strip)]
 LowerName = Annotated[Name, AfterValidator(normalise_state)]
 AgentName = Annotated[Name, Shape("name of an agent")]
-PhaseName = Annotated[Text, AfterValidator(_phase), Shape("one word")]
+PhaseName = Annotated[
+    Text, _must("must be one word of letters, digits, - and _", _PHASE.fullmatch), Shape("one word")
+]
 GitName = Annotated[Name, AfterValidator(_no_option)]
 Repository = Annotated[GitName, Shape("path or URL")]
 Word = Annotated[Name, AfterValidator(_one_word)]
 Host = Word
 HttpUrl = Annotated[Name, AfterValidator(_http_url), Shape("http or https URL")]
 ShellCommand = Annotated[Name, Shape("shell command")]
-Script = Annotated[Text, AfterValidator(_blank_is_none), Shape("script")]
-VariableName = Annotated[Text, AfterValidator(_variable)]
+Script = Annotated[Text, AfterValidator(lambda text: text if text.strip() else None), Shape("script")]
+VariableName = Annotated[Text, _must("must be the name of an environment variable", _VARIABLE.fullmatch)]
 Day = Annotated[Text, AfterValidator(_iso_day)]
 CronLine = Annotated[Name, AfterValidator(_cron_line), Shape("cron line")]
 TimeZone = Annotated[Name, AfterValidator(_time_zone), Shape("time zone")]
-QuietHours = Annotated[Text, AfterValidator(_hours)]
+QuietHours = Annotated[Text, _must("must be two times of day such as 22:00-07:00", _QUIET_HOURS.fullmatch)]
 AbsolutePath = Annotated[Path, Shape("path")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
-UserPath = Annotated[Name, AfterValidator(_home_or_absolute), Shape("absolute path")]
+# A path relative to a workspace or to the file is refused: the directory is shared by all sessions.
+UserPath = Annotated[
+    Name,
+    _must("must be an absolute path, or begin with ~/", re.compile(r"/|~/|~\Z").match),
+    Shape("absolute path"),
+]
 FilePath = Annotated[Name, Shape("path of a file")]
 ManifestAddress = Annotated[Name, AfterValidator(_manifest_address), Shape("https address")]
 Sha256 = Annotated[Name, AfterValidator(_sha256), Shape("64 hexadecimal digits")]
@@ -293,11 +245,25 @@ FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")
 
 # YAML has lists: `strict=False` accepts them as tuples; their items are still validated strictly.
 Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
-States = Annotated[Names, AfterValidator(_trimmed)]
-Labels = Annotated[Names, AfterValidator(_labels)]
+States = Annotated[Names, AfterValidator(lambda names: tuple(name.strip() for name in names if name.strip()))]
+# Normalised like issue labels, but blank labels stay, and match no issue.
+Labels = Annotated[Names, AfterValidator(lambda names: tuple(dict.fromkeys(map(normalise_label, names))))]
 Hosts = Annotated[Names, AfterValidator(_unique), AfterValidator(_host_addresses)]
-SshOptions = Annotated[Names, AfterValidator(_known_hosts_respected)]
-RemotePath = Annotated[Text, AfterValidator(_remote_path), Shape("path")]
+SshOptions = Annotated[
+    Names,
+    _must(
+        "must not switch off the check of the keys of hosts",
+        lambda names: not _UNSAFE_SSH_OPTION.search(" ".join(names)),
+    ),
+]
+RemotePath = Annotated[
+    Text,
+    _must(
+        "must be a path of letters, digits, and . _ - + /, without ..",
+        lambda text: _REMOTE_PATH.fullmatch(text) and ".." not in PurePosixPath(text).parts,
+    ),
+    Shape("path"),
+]
 RayAddress = Annotated[Name, AfterValidator(_ray_address), Shape("`host:port`")]
 RayLabels = Annotated[dict[Name, Name], Shape("map of label to value")]
 SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
@@ -307,7 +273,7 @@ SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list
 UserPaths = Annotated[
     tuple[UserPath, ...],
     Field(strict=False),
-    BeforeValidator(_one_or_more),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     Shape("absolute path, or list of them"),
 ]
 

@@ -15,41 +15,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from symphony import config
 from symphony.agents.base import SettingIssues
 from symphony.agents.environment import ALL_CREDENTIALS
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
-from symphony.config import (
-    HOOK_PREFIXES,
-    OTHER_HOOK_VARIABLES,
-    STATE_DIR_VARIABLE,
-    AgentSection,
-    CommandSettings,
-    ForgeSettings,
-    HooksSettings,
-    Location,
-    NamedAgent,
-    ProblemCollector,
-    TracingSettings,
-    TrackerSettings,
-    VerifySettings,
-    WarningCode,
-    WorkerSettings,
-    Workflow,
-    WorkflowError,
-    WorkflowFile,
-    WorkflowReport,
-    WorkflowStore,
-    WorkflowWarning,
-    WorkspaceSettings,
-    agent_key_location,
-    dotted,
-    quoted,
-    reference_name,
-    resolve_secret,
-    scheduled_issue_problem,
-    signing_key,
-    validate_workflow,
-)
 from symphony.daemon.carriers import carrier_class, carrier_section
 from symphony.daemon.notify.targets import TargetError, resolve_target
 from symphony.daemon.state_dir import locate
@@ -86,7 +55,9 @@ USUAL_TOOLS = frozenset(
 _READ_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 
-def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool = False) -> WorkflowStore:
+def open_store(
+    path: Path, environment: Mapping[str, str], *, acknowledged: bool = False
+) -> config.WorkflowStore:
     """The workflow file, validated now and at every reload.
 
     Args:
@@ -98,13 +69,15 @@ def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool
         WorkflowError: the file is not usable; the error holds every problem.
     """
 
-    def parse(file: WorkflowFile) -> Workflow:
+    def parse(file: config.WorkflowFile) -> config.Workflow:
         return admit(file, environment=environment, acknowledged=acknowledged)
 
-    return WorkflowStore(path, parse)
+    return config.WorkflowStore(path, parse)
 
 
-def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool) -> Workflow:
+def admit(
+    file: config.WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool
+) -> config.Workflow:
     """Parse a workflow and refuse what cannot be served here.
 
     Args:
@@ -117,11 +90,13 @@ def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
     """
     judgement = judge(file, environment=environment, acknowledged=acknowledged)
     if judgement.workflow is None:
-        raise WorkflowError(judgement.failures)
+        raise config.WorkflowError(judgement.failures)
     return judgement.workflow
 
 
-def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> WorkflowReport:
+def judge(
+    file: config.WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None
+) -> config.WorkflowReport:
     """As `admit`, but returns what it found instead of raising.
 
     `$SYMPHONY_STATE_DIR` stands for the state directory of this very file, whether the variable is set or
@@ -130,8 +105,8 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
     `acknowledged` is None when nothing will be started. Settings without a sandbox are a warning then, not an
     error.
     """
-    environment = {**environment, STATE_DIR_VARIABLE: str(locate(file.path, environment))}
-    judgement = validate_workflow(
+    environment = {**environment, config.STATE_DIR_VARIABLE: str(locate(file.path, environment))}
+    judgement = config.validate_workflow(
         file,
         environment=environment,
         tracker_kinds=TRACKERS.names,
@@ -172,8 +147,8 @@ def provider_keys(kind: str) -> tuple[str, ...]:
 
 
 def _unknown_tools(
-    workflow: Workflow, agents: Mapping[str, NamedAgent], environment: Mapping[str, str]
-) -> Iterator[WorkflowWarning]:
+    workflow: config.Workflow, agents: Mapping[str, config.NamedAgent], environment: Mapping[str, str]
+) -> Iterator[config.WorkflowWarning]:
     """The tools of trackers that the prompt names and no session is offered.
 
     Raises:
@@ -191,17 +166,17 @@ def _unknown_tools(
     for name in sorted({*USUAL_TOOLS, *tracker_kind(tracker.kind).tools} - set(offered)):
         found = re.search(rf"(?<![\w-]){name}(?![\w-])", workflow.template.source)
         if found is not None:
-            yield WorkflowWarning(
-                code=WarningCode.UNKNOWN_TOOL,
+            yield config.WorkflowWarning(
+                code=config.WarningCode.UNKNOWN_TOOL,
                 message=f"the prompt names the tool `{name}`, {why}",
                 where=workflow.template.where(found.start()),
                 hint=hint,
             )
 
 
-def _judge_tracker(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+def _judge_tracker(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
     tracker = review.sections.get("tracker")
-    if not isinstance(tracker, TrackerSettings) or tracker.kind not in TRACKERS.names:
+    if not isinstance(tracker, config.TrackerSettings) or tracker.kind not in TRACKERS.names:
         return
     try:
         kind = tracker_kind(tracker.kind)
@@ -228,94 +203,100 @@ def _judge_tracker(review: ProblemCollector, *, environment: Mapping[str, str]) 
         _judge_moves(review, filled)
 
 
-def _judge_schedules(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+def _judge_schedules(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
     """Schedules need a tracker that creates issues, and texts that can be rendered."""
     tracker = review.sections.get("tracker")
-    if review.settings is None or not review.settings.schedules or not isinstance(tracker, TrackerSettings):
+    if (
+        review.settings is None
+        or not review.settings.schedules
+        or not isinstance(tracker, config.TrackerSettings)
+    ):
         return
     with suppress(SymphonyError):  # it is told with the tracker
         made = create_tracker(tracker, base_dir=review.source.path.parent, environment=environment)
         if (failure := creation_problem(made, tracker.kind)) is not None:
             review.add(("schedules",), failure)
     for index, schedule in enumerate(review.settings.schedules):
-        if problem := scheduled_issue_problem(schedule, review.source.path.parent):
+        if problem := config.scheduled_issue_problem(schedule, review.source.path.parent):
             key = "title" if problem.startswith("title") else "body" if schedule.file is None else "file"
             hint = "they know `now` and `previous`, which is nil for the first issue: {% if previous %}"
             review.fail(("schedules", index, key), f"cannot be used: {problem}", hint=hint)
 
 
-def _judge_moves(review: ProblemCollector, tracker: TrackerSettings) -> None:
+def _judge_moves(review: config.ProblemCollector, tracker: config.TrackerSettings) -> None:
     """A move must not end what it is for: runs stop where it is not active, claims where it is terminal."""
     active = {normalise_state(state) for state in tracker.active_states or ()}
     terminal = {normalise_state(state) for state in tracker.terminal_states or ()}
     on_start, on_block = (normalise_state(state or "") for state in (tracker.on_start, tracker.on_block))
     if on_start and on_start not in active - terminal:
-        problem = f"is {quoted(str(tracker.on_start))}, which is no active state: every run would be stopped"
+        problem = (
+            f"is {config.quoted(str(tracker.on_start))}, which is no active state: every run would be stopped"
+        )
         review.fail(("tracker", "on_start"), problem, hint="name one of tracker.active_states")
     if on_block and on_block in terminal:
-        problem = f"is {quoted(str(tracker.on_block))}, which is terminal: the issue would be over"
+        problem = f"is {config.quoted(str(tracker.on_block))}, which is terminal: the issue would be over"
         review.fail(("tracker", "on_block"), problem, hint="name a state in which a person looks at it")
     forge = review.sections.get("forge")
-    if not isinstance(forge, ForgeSettings) or forge.kind is None:
+    if not isinstance(forge, config.ForgeSettings) or forge.kind is None:
         return
     if normalise_state(forge.on_feedback or "") in terminal:
-        problem = f"is {quoted(str(forge.on_feedback))}, which is terminal: the agent would be stopped"
+        problem = f"is {config.quoted(str(forge.on_feedback))}, which is terminal: the agent would be stopped"
         review.fail(("forge", "on_feedback"), problem, hint="name an active state, or leave it out")
     if normalise_state(forge.merged_state or "") in active - terminal:
-        problem = f"is {quoted(str(forge.merged_state))}, which is active: the agent would begin again"
+        problem = f"is {config.quoted(str(forge.merged_state))}, which is active: the agent would begin again"
         review.fail(("forge", "merged_state"), problem, hint="name one of tracker.terminal_states")
 
 
 def _judge_webhooks(
-    review: ProblemCollector, section: str, secret: str | None, environment: Mapping[str, str]
+    review: config.ProblemCollector, section: str, secret: str | None, environment: Mapping[str, str]
 ) -> None:
     if secret is None:
         return
     location = (section, "webhook_secret")
-    if (found := resolve_secret(secret, environment=environment)) is None:
-        name = reference_name(secret)
+    if (found := config.resolve_secret(secret, environment=environment)) is None:
+        name = config.reference_name(secret)
         hint = f"set {name} where the daemon starts" if name else "write $NAME there and set the variable"
         review.fail(location, "has no secret", category=Category.MISSING_TRACKER_SECRET, hint=hint)
         return
     try:
-        signing_key(found.reveal())
+        config.signing_key(found.reveal())
     except ValueError as error:
         hint = "make a longer one, for example by openssl rand -hex 32, and give it to the service too"
-        _warn(review, location, str(error), WarningCode.DOUBTFUL_SETTING, hint)
+        _warn(review, location, str(error), config.WarningCode.DOUBTFUL_SETTING, hint)
 
 
-def _judge_forge(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+def _judge_forge(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
     forge = review.sections.get("forge")
-    if not isinstance(forge, ForgeSettings) or forge.kind is None:
+    if not isinstance(forge, config.ForgeSettings) or forge.kind is None:
         return
     _judge_webhooks(review, "forge", forge.webhook_secret, environment)
     workspace = review.sections.get("workspace")
     told = forge.feedback.ci or forge.feedback.review or forge.feedback.conflict
-    is_pushed = not isinstance(workspace, WorkspaceSettings) or workspace.push != "never"
+    is_pushed = not isinstance(workspace, config.WorkspaceSettings) or workspace.push != "never"
     if forge.open == "never" and told and not is_pushed:
         problem = "is never: agents' work on feedback is not pushed, unless they push it themselves"
         hint = "set workspace.push: origin, or switch forge.feedback off"
-        _warn(review, ("forge", "open"), problem, WarningCode.DOUBTFUL_SETTING, hint)
+        _warn(review, ("forge", "open"), problem, config.WarningCode.DOUBTFUL_SETTING, hint)
 
 
-def _judge_tracing(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+def _judge_tracing(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
     tracing = review.sections.get("tracing")
-    if not isinstance(tracing, TracingSettings) or tracing.endpoint is None:
+    if not isinstance(tracing, config.TracingSettings) or tracing.endpoint is None:
         return
     if find_spec("opentelemetry") is None:
         problem = "is set, and OpenTelemetry is not installed"
         hint = "install Symphony with its extra `otel`: pip install '/path/to/symphony[otel]'"
         review.fail(("tracing", "endpoint"), problem, hint=hint)
     for name, value in tracing.headers.items():
-        if resolve_secret(value, environment=environment) is None:
-            hint = f"set {reference_name(value)} where the daemon starts, or leave the header out"
+        if config.resolve_secret(value, environment=environment) is None:
+            hint = f"set {config.reference_name(value)} where the daemon starts, or leave the header out"
             review.fail(("tracing", "headers", name), "has no value", hint=hint)
 
 
-def _judge_isolation(review: ProblemCollector) -> None:
+def _judge_isolation(review: config.ProblemCollector) -> None:
     """A network that nothing closes would be taken for a closed one."""
     workspace = review.sections.get("workspace")
-    if isinstance(workspace, WorkspaceSettings) and (workspace.isolation, workspace.network) == (
+    if isinstance(workspace, config.WorkspaceSettings) and (workspace.isolation, workspace.network) == (
         "none",
         "closed",
     ):
@@ -323,10 +304,10 @@ def _judge_isolation(review: ProblemCollector) -> None:
         review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
 
 
-def _judge_carrier(review: ProblemCollector) -> None:
+def _judge_carrier(review: config.ProblemCollector) -> None:
     """The section of a carrier from another package, which needs a key for each of its machines."""
     worker = review.sections.get("worker")
-    if not isinstance(worker, WorkerSettings) or worker.carrier is None:
+    if not isinstance(worker, config.WorkerSettings) or worker.carrier is None:
         return
     kind, at = worker.carrier, ("worker", worker.carrier)
     try:
@@ -350,10 +331,10 @@ USED_VARIABLE: Final = re.compile(r"(?<![\\$])\$(?:\{#?([A-Z][A-Z0-9_]*)|([A-Z][
 """A variable of the environment in a shell script."""
 
 
-def _judge_hooks(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+def _judge_hooks(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
     """Variables of another program in scripts: unset here, so that a script would do something else."""
     hooks = review.sections.get("hooks")
-    if not isinstance(hooks, HooksSettings):
+    if not isinstance(hooks, config.HooksSettings):
         return
     for key in ("after_create", "before_run", "after_run", "before_remove"):
         script = getattr(hooks, key) or ""
@@ -362,40 +343,42 @@ def _judge_hooks(review: ProblemCollector, *, environment: Mapping[str, str]) ->
             if re.search(rf"(?:^|[\s;&|(]){name}=|\bread\b.*\b{name}\b|\bfor\s+{name}\b", script):
                 continue  # the script sets it
             ours = hook_variable(name)
-            if ours is not None or name.startswith(HOOK_PREFIXES):
+            if ours is not None or name.startswith(config.HOOK_PREFIXES):
                 hint = f"write ${ours}" if ours is not None else f"hooks get {', '.join(HOOK_VARIABLES)}"
                 problem = f"uses ${name}, which no hook gets here"
-                _warn(review, ("hooks", key), problem, WarningCode.FOREIGN_VARIABLE, hint)
+                _warn(review, ("hooks", key), problem, config.WarningCode.FOREIGN_VARIABLE, hint)
 
 
 def hook_variable(name: str) -> str | None:
     """Our variable for one of another program, whatever its prefix is."""
     words = name.split("_")
     ends = ("_".join(words[start:]) for start in range(len(words)))
-    return next((OTHER_HOOK_VARIABLES[end] for end in ends if end in OTHER_HOOK_VARIABLES), None)
+    return next(
+        (config.OTHER_HOOK_VARIABLES[end] for end in ends if end in config.OTHER_HOOK_VARIABLES), None
+    )
 
 
-def _judge_agents(review: ProblemCollector, *, acknowledged: bool | None) -> None:
+def _judge_agents(review: config.ProblemCollector, *, acknowledged: bool | None) -> None:
     """Every agent that an issue may be given to, so that none is met first at night."""
     workspace = review.sections.get("workspace")
-    isolated = isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none"
+    isolated = isinstance(workspace, config.WorkspaceSettings) and workspace.isolation != "none"
     for agent in review.agents.values():
         if agent.kind not in SECTIONS or agent.kind not in review.sections:
             continue
         try:
             found = check_settings(agent, isolated=isolated)
         except SymphonyError as error:
-            named: Location = ("agents", agent.name, "kind")
+            named: config.Location = ("agents", agent.name, "kind")
             review.add(("agent", "kind") if agent.name == agent.kind else named, error.failure)
         else:
             _judge_agent(review, agent, found, acknowledged=acknowledged)
             _judge_reviewer(review, agent)
 
 
-def _judge_reviewer(review: ProblemCollector, agent: NamedAgent) -> None:
+def _judge_reviewer(review: config.ProblemCollector, agent: config.NamedAgent) -> None:
     """A reviewer tells its verdict by a tool, so it must be able to call one."""
     verify = review.sections.get("verify")
-    named = isinstance(verify, VerifySettings) and verify.reviewer == agent.name
+    named = isinstance(verify, config.VerifySettings) and verify.reviewer == agent.name
     if named and not agent_kind(agent.kind).capabilities.client_tools:
         problem = f"names {agent.name}, and agents of kind {agent.kind} cannot call a tool"
         hint = "name an agent of kind codex, claude or acp: the verdict is given by a tool"
@@ -403,34 +386,38 @@ def _judge_reviewer(review: ProblemCollector, agent: NamedAgent) -> None:
 
 
 def _judge_agent(
-    review: ProblemCollector, agent: NamedAgent, found: SettingIssues, *, acknowledged: bool | None
+    review: config.ProblemCollector,
+    agent: config.NamedAgent,
+    found: SettingIssues,
+    *,
+    acknowledged: bool | None,
 ) -> None:
-    def place(key: str) -> Location:
-        return agent_key_location(agent, key, review.source_map)
+    def place(key: str) -> config.Location:
+        return config.agent_key_location(agent, key, review.source_map)
 
     for remark in found.errors:
         review.fail(place(remark.key), remark.problem, hint=remark.hint)
     for issue in found.warnings:
         policy = issue.key == "approval_policy"
-        code = WarningCode.REFUSED_APPROVAL_POLICY if policy else WarningCode.DOUBTFUL_SETTING
+        code = config.WarningCode.REFUSED_APPROVAL_POLICY if policy else config.WarningCode.DOUBTFUL_SETTING
         _warn(review, place(issue.key), issue.problem, code, issue.hint)
     if found.no_sandbox is None or acknowledged:
         return
     location, problem = place(found.no_sandbox.key), found.no_sandbox.problem
     hint = f"{found.no_sandbox.hint}, or start with {ACKNOWLEDGEMENT}"
     if acknowledged is None:
-        _warn(review, location, problem, WarningCode.UNGUARDED, hint)
+        _warn(review, location, problem, config.WarningCode.UNGUARDED, hint)
     else:
         review.fail(location, problem, category=Category.INVALID_WORKFLOW_CONFIG, hint=hint)
 
 
-def _judge_budget(review: ProblemCollector) -> None:
+def _judge_budget(review: config.ProblemCollector) -> None:
     """An agent that costs money needs a limit that ends it; a one-shot command tells of no tokens."""
     if review.settings is None or review.failures:
         return
     budget = review.settings.agent.budget
     for each in review.agents.values():
-        if isinstance(each.settings, CommandSettings):
+        if isinstance(each.settings, config.CommandSettings):
             costs = each.settings.profile != "generic"
             limited = budget.max_turns_per_issue is not None
             unit, hint = "turns", "set agent.budget.max_turns_per_issue, for example to 10"
@@ -440,37 +427,38 @@ def _judge_budget(review: ProblemCollector) -> None:
             unit, hint = "tokens", "set agent.budget.max_tokens_per_issue, for example to 5000000"
         if costs and not limited:
             message = f"agent.budget sets no limit of {unit}, and sessions of {each.name} cost money"
-            review.warn(("agent", "budget"), message, code=WarningCode.NO_BUDGET, hint=hint)
+            review.warn(("agent", "budget"), message, code=config.WarningCode.NO_BUDGET, hint=hint)
 
 
-def _judge_passed_on(review: ProblemCollector) -> None:
+def _judge_passed_on(review: config.ProblemCollector) -> None:
     """Credentials that an agent or a hook asks for and does not get."""
     own = review.source.secret_names
-    asked: list[tuple[Location, AgentSection | HooksSettings]] = [
-        (agent_key_location(each, "env", review.source_map), each.settings) for each in review.agents.values()
+    asked: list[tuple[config.Location, config.AgentSection | config.HooksSettings]] = [
+        (config.agent_key_location(each, "env", review.source_map), each.settings)
+        for each in review.agents.values()
     ]
     hooks = review.sections.get("hooks")
-    if isinstance(hooks, HooksSettings):
+    if isinstance(hooks, config.HooksSettings):
         asked.append((("hooks", "env"), hooks))
         _judge_hook_variables(review, hooks)
     for location, section in asked:
         for name in sorted(own.intersection(section.env)):
             problem = f"names {name}, which this file refers to as the daemon's own: it is not passed on"
             hint = "give it a separate credential, under another name"
-            _warn(review, location, problem, WarningCode.DOUBTFUL_SETTING, hint)
+            _warn(review, location, problem, config.WarningCode.DOUBTFUL_SETTING, hint)
 
 
-def _judge_hook_variables(review: ProblemCollector, hooks: HooksSettings) -> None:
+def _judge_hook_variables(review: config.ProblemCollector, hooks: config.HooksSettings) -> None:
     withheld = ALL_CREDENTIALS - frozenset(hooks.env)
     for hook, script in hooks.model_dump(exclude_none=True, exclude={"env", "timeout_ms"}).items():
         for name in sorted(withheld.intersection(_READ_VARIABLE.findall(script))):
             if not re.search(rf"\b{name}=", script):
                 problem = f"reads {name}, which hooks do not get"
                 hint = f"pass it on: hooks.env: [{name}]"
-                _warn(review, ("hooks", hook), problem, WarningCode.DOUBTFUL_SETTING, hint)
+                _warn(review, ("hooks", hook), problem, config.WarningCode.DOUBTFUL_SETTING, hint)
 
 
-def _judge_notify(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+def _judge_notify(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
     """Targets of `notify` that cannot be used are off: they hold no work back."""
     if review.settings is None:
         return
@@ -484,20 +472,26 @@ def _judge_notify(review: ProblemCollector, *, environment: Mapping[str, str]) -
                 for index, one in enumerate(given if isinstance(given, list) else ())
                 if isinstance(one, dict) and one.get("name") == target.name
             ]
-            location: Location = ("notify", *places[:1], error.key)
+            location: config.Location = ("notify", *places[:1], error.key)
             problem = f"{error.problem}; the target is off"
-            _warn(review, location, problem, WarningCode.IGNORED_NOTIFICATION, error.hint)
+            _warn(review, location, problem, config.WarningCode.IGNORED_NOTIFICATION, error.hint)
 
 
-def _judge_server(review: ProblemCollector) -> None:
+def _judge_server(review: config.ProblemCollector) -> None:
     if review.settings is None or not review.settings.server.public_reads:
         return
     problem = (
         "lets every program on this machine, also agents, read the work of agents over the loopback interface"
     )
     hint = "leave it out: `symphony open` signs a browser in, and programs send the operator token"
-    _warn(review, ("server", "public_reads"), problem, WarningCode.DOUBTFUL_SETTING, hint)
+    _warn(review, ("server", "public_reads"), problem, config.WarningCode.DOUBTFUL_SETTING, hint)
 
 
-def _warn(review: ProblemCollector, location: Location, problem: str, code: WarningCode, hint: str) -> None:
-    review.warn(location, f"{dotted(location)} {problem}", code=code, hint=hint)
+def _warn(
+    review: config.ProblemCollector,
+    location: config.Location,
+    problem: str,
+    code: config.WarningCode,
+    hint: str,
+) -> None:
+    review.warn(location, f"{config.dotted(location)} {problem}", code=code, hint=hint)

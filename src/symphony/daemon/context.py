@@ -13,45 +13,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import symphony
+from symphony import config, domain
 from symphony.agents.base import AgentBackend, BackendContext
 from symphony.agents.environment import ALL_CREDENTIALS
 from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
 from symphony.agents.secret_places import named_secrets, secret_paths
-from symphony.config import (
-    Secret,
-    SecretSource,
-    Settings,
-    SkillsSettings,
-    Workflow,
-    is_secret_variable,
-    mask_secrets,
-    reference_name,
-    secret_sources,
-    variables_from_files,
-)
 from symphony.daemon.carriers import ChosenCarrier, choose_carrier
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.frames import CarriedSkills
 from symphony.daemon.instruction_store import InstructionStore
 from symphony.daemon.issue_numbers import used_numbers
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
-from symphony.domain import (
-    CREDENTIALS,
-    Blame,
-    Category,
-    Cost,
-    Failure,
-    FaultHook,
-    Price,
-    Redaction,
-    SymphonyError,
-    Tokens,
-    cost_of,
-    find_price,
-    no_fault,
-    normalise_state,
-)
 from symphony.library.store import Library
 from symphony.processes.base import Host
 from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
@@ -88,7 +61,7 @@ class RuntimeContext:
         fault: called at the points of a run where crash tests kill the daemon.
     """
 
-    workflow: Workflow
+    workflow: config.Workflow
     active_states: tuple[str, ...]
     terminal_states: tuple[str, ...]
     tracker: Tracker
@@ -96,16 +69,16 @@ class RuntimeContext:
     workspaces: WorkspaceManager
     agents: Mapping[str, AgentBackend]
     secret_names: frozenset[str]
-    redaction: Redaction
+    redaction: domain.Redaction
     instructions: InstructionStore | None = None
-    prices: tuple[Price, ...] = ()
+    prices: tuple[domain.Price, ...] = ()
     carrier: ChosenCarrier | None = None
     library: Library | None = None
     carried_skills: CarriedSkills | None = None
-    fault: FaultHook = no_fault
+    fault: domain.FaultHook = domain.no_fault
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> config.Settings:
         """The typed front matter."""
         return self.workflow.settings
 
@@ -117,24 +90,28 @@ class RuntimeContext:
         """
         found = self.agents.get(name)
         if found is None:
-            raise SymphonyError(
-                Failure(
-                    category=Category.INVALID_WORKFLOW_CONFIG,
-                    blame=Blame.HOST,
+            raise domain.SymphonyError(
+                domain.Failure(
+                    category=domain.Category.INVALID_WORKFLOW_CONFIG,
+                    blame=domain.Blame.HOST,
                     message=f"WORKFLOW.md was changed and no longer has the agent {name} any more",
                 )
             )
         return found
 
-    def cost(self, agent: str, model: str | None, tokens: Tokens) -> Cost:
+    def cost(self, agent: str, model: str | None, tokens: domain.Tokens) -> domain.Cost:
         """The cost of tokens by these prices; an agent that names no model has the configured one."""
         if model is None and agent in self.workflow.agents:
             model = self.workflow.agents[agent].settings.model
-        return cost_of(tokens, find_price(self.prices, model, utc_day(wall_ms())))
+        return domain.cost_of(tokens, domain.find_price(self.prices, model, utc_day(wall_ms())))
 
 
 def build_context(
-    workflow: Workflow, *, host: Host, environment: Mapping[str, str], fault: FaultHook = no_fault
+    workflow: config.Workflow,
+    *,
+    host: Host,
+    environment: Mapping[str, str],
+    fault: domain.FaultHook = domain.no_fault,
 ) -> RuntimeContext:
     """Make the adapters of a workflow.
 
@@ -151,10 +128,12 @@ def build_context(
     )
     if isinstance(tracker, MarkdownTracker):
         tracker.numbers = partial(used_numbers, tracker.config.path, workflow.path, environment)
-    secret_names = workflow.secret_names | (tracker.secret_environment_names() - CREDENTIALS) | _OWN_SECRETS
+    secret_names = (
+        workflow.secret_names | (tracker.secret_environment_names() - domain.CREDENTIALS) | _OWN_SECRETS
+    )
     if split_login(settings.workspace.repo or "")[1] is not None:
         secret_names |= {name for name, value in environment.items() if value == settings.workspace.repo}
-    withheld = ALL_CREDENTIALS | variables_from_files(environment)
+    withheld = ALL_CREDENTIALS | config.variables_from_files(environment)
     redaction = redaction_for(workflow, environment, tracker=tracker)
     state_dir, instructions = locate(workflow.path, environment), settings.agent.instructions
     backend_context = BackendContext(
@@ -187,7 +166,7 @@ def build_context(
         if instructions.source is None
         else InstructionStore(instructions, base_dir=base_dir, copies=state_dir / "instructions"),
         prices=tuple(
-            Price(model=model, **price.model_dump())
+            domain.Price(model=model, **price.model_dump())
             for model, prices in settings.pricing.items()
             for price in prices
         ),
@@ -200,8 +179,8 @@ def build_context(
 
 
 def known_secrets(
-    workflow: Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
-) -> Iterator[SecretSource]:
+    workflow: config.Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
+) -> Iterator[config.SecretSource]:
     """What a workflow and the environment know as secrets, each with its setting.
 
     These are the secrets in the file, the login of `workspace.repo`, and the values of variables that the
@@ -212,50 +191,52 @@ def known_secrets(
     tracker = tracker or create_tracker(
         settings.tracker, base_dir=workflow.path.parent, environment=environment
     )
-    named = mask_secrets(
+    named = config.mask_secrets(
         {
             "tracker": {"webhook_secret": settings.tracker.webhook_secret},
             "forge": {"token": settings.forge.token, "webhook_secret": settings.forge.webhook_secret},
             "notify": {target.name: {"secret": target.secret} for target in settings.notify},
         }
     )
-    yield from secret_sources(named, environment)
-    yield from secret_sources(settings.tracker.provider, environment, ("tracker", "provider"))
-    yield from secret_sources(settings.tracing.headers, environment, ("tracing", "headers"), named=True)
+    yield from config.secret_sources(named, environment)
+    yield from config.secret_sources(settings.tracker.provider, environment, ("tracker", "provider"))
+    yield from config.secret_sources(
+        settings.tracing.headers, environment, ("tracing", "headers"), named=True
+    )
     for target in settings.notify:
         if target.url is not None:
-            url = target.url if reference_name(target.url) else Secret(target.url)
-            yield from secret_sources(url, environment, ("notify", target.name, "url"))
+            url = target.url if config.reference_name(target.url) else config.Secret(target.url)
+            yield from config.secret_sources(url, environment, ("notify", target.name, "url"))
     if (login := split_login(settings.workspace.repo or "")[1]) is not None:
-        yield from (SecretSource("workspace.repo", value, named=True) for value in login.secrets)
-    credentials = tracker.secret_environment_names() | CREDENTIALS | frozenset(settings.worker.env)
+        yield from (config.SecretSource("workspace.repo", value, named=True) for value in login.secrets)
+    credentials = tracker.secret_environment_names() | domain.CREDENTIALS | frozenset(settings.worker.env)
     yield from _variables(environment, credentials, workflow.secret_names)
 
 
 def _variables(
     environment: Mapping[str, str], credentials: frozenset[str], others: frozenset[str] = frozenset()
-) -> Iterator[SecretSource]:
-    credentials |= {name for name in environment if is_secret_variable(name)}
+) -> Iterator[config.SecretSource]:
+    credentials |= {name for name in environment if config.is_secret_variable(name)}
     for name in sorted(credentials | others):
         if value := environment.get(name):
-            yield SecretSource(f"${name}", value, named=name in credentials)
+            yield config.SecretSource(f"${name}", value, named=name in credentials)
 
 
 def redaction_for(
-    workflow: Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
-) -> Redaction:
+    workflow: config.Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
+) -> domain.Redaction:
     """Masks the secrets of a workflow."""
     return _redaction(known_secrets(workflow, environment, tracker=tracker))
 
 
-def provider_redaction(provider: Mapping[str, Any], environment: Mapping[str, str]) -> Redaction:
+def provider_redaction(provider: Mapping[str, Any], environment: Mapping[str, str]) -> domain.Redaction:
     """Masks the secrets of a provider section and of the environment, before there is a workflow."""
-    return _redaction((*secret_sources(provider, environment), *_variables(environment, frozenset())))
+    return _redaction((*config.secret_sources(provider, environment), *_variables(environment, frozenset())))
 
 
-def _redaction(sources: Iterable[SecretSource]) -> Redaction:
+def _redaction(sources: Iterable[config.SecretSource]) -> domain.Redaction:
     known = tuple(sources)
-    return Redaction(
+    return domain.Redaction(
         frozenset[str]().union(*(source.parts for source in known)),
         words=[source.value for source in known if source.named and not source.parts],
     )
@@ -264,7 +245,7 @@ def _redaction(sources: Iterable[SecretSource]) -> Redaction:
 # --- isolation -------------------------------------------------------------------------------------------
 
 
-def build_isolation(workflow: Workflow, environment: Mapping[str, str]) -> Isolation | None:
+def build_isolation(workflow: config.Workflow, environment: Mapping[str, str]) -> Isolation | None:
     """What agents of the workflow can read and write; `None` without `workspace.isolation`.
 
     Of the workspace root they see only borrowed git objects and pinned skills, read-only. They see the files
@@ -318,7 +299,7 @@ def _git_configurations(environment: Mapping[str, str]) -> Iterator[Path]:
 def tracker_key(context: RuntimeContext) -> str:
     """Tells this workflow's tracker from another one; contains no secret."""
     settings = context.settings.tracker
-    provider = mask_secrets(settings.provider)  # one whose key was replaced is the same tracker
+    provider = config.mask_secrets(settings.provider)  # one whose key was replaced is the same tracker
     text = f"{context.workflow.path} {settings.kind} {sorted(provider.items())!r}"
     return sha256(text.encode(errors="replace")).hexdigest()[:32]
 
@@ -332,8 +313,8 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     budget, chosen = settings.agent.budget, context.carrier
     cluster = chosen.kind if chosen is not None and chosen.carrier.is_cluster else None
     return SchedulerSettings(
-        active_states=frozenset(normalise_state(state) for state in context.active_states),
-        terminal_states=frozenset(normalise_state(state) for state in context.terminal_states),
+        active_states=frozenset(domain.normalise_state(state) for state in context.active_states),
+        terminal_states=frozenset(domain.normalise_state(state) for state in context.terminal_states),
         required_labels=settings.tracker.required_labels,
         poll_interval_ms=settings.polling.interval_ms,
         max_concurrent_agents=settings.agent.max_concurrent_agents,
@@ -373,7 +354,7 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     )
 
 
-def skill_options(section: SkillsSettings, phase: str | None = None) -> SkillOptions:
+def skill_options(section: config.SkillsSettings, phase: str | None = None) -> SkillOptions:
     """The section `agent.skills` for the skills package, and the phase of the work."""
     return SkillOptions(
         enabled=section.enabled,
@@ -395,7 +376,7 @@ def skill_options(section: SkillsSettings, phase: str | None = None) -> SkillOpt
     )
 
 
-def comment_severity(settings: Settings) -> Severity | None:
+def comment_severity(settings: config.Settings) -> Severity | None:
     """The mildest problem of a skill that is worth a comment; `None` if no problem is."""
     section = settings.agent.skills
     return Severity(section.comment_on) if section.enabled and section.comment_on != "never" else None

@@ -16,19 +16,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from symphony import domain
 from symphony.api.models import Instructions, Skills
-from symphony.domain import (
-    DECODE_ERRORS,
-    MAX_COUNT,
-    Blame,
-    Category,
-    Failure,
-    PeopleComments,
-    SymphonyError,
-    ToolResult,
-    ToolSpec,
-    one_line,
-)
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.model import Resolution
 from symphony.library.sync import CollectedSkills, Synced
@@ -43,7 +32,7 @@ _PREAMBLE: Final = f"symphony-frames {FORMAT}\n".encode()
 _VERSION: Final = re.compile(rb"symphony-frames (\d{1,9})\n")
 _MAX_LINE_BYTES: Final = 200
 _LENGTH_BYTES: Final = 4
-Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=domain.MAX_COUNT)]
 """Of a request, or of a turn."""
 
 
@@ -93,7 +82,7 @@ class Start(Frame, frozen=True, kw_only=True):
     """Begin the run; `tools` are those of the tracker, `site` is for a worker in another process."""
 
     command: StartRun
-    tools: tuple[ToolSpec, ...] = ()
+    tools: tuple[domain.ToolSpec, ...] = ()
     site: Site | None = None
 
 
@@ -127,10 +116,10 @@ class RequestAnswered(Frame, frozen=True, kw_only=True):
     """
 
     request: Number
-    result: ToolResult | None = None
-    comments: PeopleComments | None = None
+    result: domain.ToolResult | None = None
+    comments: domain.PeopleComments | None = None
     synced: Synced | None = None
-    failure: Failure | None = None
+    failure: domain.Failure | None = None
 
 
 # --- from the worker -------------------------------------------------------------------------------------
@@ -293,11 +282,15 @@ class FrameProblem(StrEnum):
     CUT = "cut"
 
 
-class FrameError(SymphonyError):
+class FrameError(domain.SymphonyError):
     """A byte stream holds no frames, or not the ones that were sent. Nothing of it can be used any more."""
 
     def __init__(self, problem: FrameProblem, message: str, *, hint: str | None = None) -> None:
-        super().__init__(Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message=message, hint=hint))
+        super().__init__(
+            domain.Failure(
+                category=domain.Category.WORKER_LOST, blame=domain.Blame.HOST, message=message, hint=hint
+            )
+        )
         self.problem = problem
 
 
@@ -360,8 +353,8 @@ class FrameDecoder:
         del self._buffer[:end]
         try:
             number, frame = self._decoder.decode(body)
-        except DECODE_ERRORS as error:
-            message = f"frame {self._taken} is malformed: {one_line(str(error), 300)}"
+        except domain.DECODE_ERRORS as error:
+            message = f"frame {self._taken} is malformed: {domain.one_line(str(error), 300)}"
             raise FrameError(FrameProblem.MALFORMED, message) from error
         if number != self._taken:
             raise FrameError(FrameProblem.OUT_OF_ORDER, f"frame {number} came in place of {self._taken}")
@@ -394,7 +387,7 @@ class FrameDecoder:
             )
         raise FrameError(
             FrameProblem.NOT_FRAMES,
-            f"in place of a frame came the text {one_line(line.decode('utf-8', 'replace'))!r}",
+            f"in place of a frame came the text {domain.one_line(line.decode('utf-8', 'replace'))!r}",
             hint="a login shell that is not interactive must print nothing; see the profile of the user",
         )
 

@@ -16,27 +16,11 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from symphony import to_thread
+from symphony import skills, to_thread
 from symphony.config import InstructionsSettings
 from symphony.files import write_atomic
 from symphony.http.exchange import origin_of
 from symphony.http.transport import ExchangeError, HttpxTransport, Send
-from symphony.skills import (
-    EMBEDDED_SOURCE,
-    MANIFEST_FILE,
-    MAX_FILE_BYTES,
-    MAX_TOTAL_BYTES,
-    DirectorySource,
-    FilesSource,
-    InstructionCode,
-    InstructionOrigin,
-    InstructionSource,
-    Loader,
-    Manifest,
-    Problem,
-    Selector,
-    instruction_problem,
-)
 
 SHARED_S: Final = 30.0
 """How long runs share the answer of a server, also a failure."""
@@ -60,18 +44,20 @@ class StoredCopy(Struct, frozen=True):
 
     files: dict[str, StoredFile]
 
-    def source(self, shown: str) -> FilesSource:
+    def source(self, shown: str) -> skills.FilesSource:
         """The files as a source; `shown` is their place in problems."""
-        return FilesSource({path: file.data for path, file in self.files.items()}, shown)
+        return skills.FilesSource({path: file.data for path, file in self.files.items()}, shown)
 
 
 class _FetchError(Exception):
     """A file was not received; the text completes "It cannot be read: "."""
 
 
-def unavailable(place: str, reason: str) -> Problem:
+def unavailable(place: str, reason: str) -> skills.Problem:
     """The problem that a source cannot be read at all."""
-    return instruction_problem(InstructionCode.UNAVAILABLE, place, message=f"It cannot be read: {reason}.")
+    return skills.instruction_problem(
+        skills.InstructionCode.UNAVAILABLE, place, message=f"It cannot be read: {reason}."
+    )
 
 
 class InstructionStore:
@@ -98,14 +84,14 @@ class InstructionStore:
         self._carried = carried
         timeout_s = settings.fetch_timeout_ms / 1_000
         self._transport = HttpxTransport(
-            connect_s=timeout_s, read_s=timeout_s, total_s=timeout_s, max_bytes=MAX_FILE_BYTES
+            connect_s=timeout_s, read_s=timeout_s, total_s=timeout_s, max_bytes=skills.MAX_FILE_BYTES
         )
         self._fetching = anyio.Lock()
-        self._fetched: tuple[float, StoredCopy | Problem] | None = None
+        self._fetched: tuple[float, StoredCopy | skills.Problem] | None = None
 
     # --- remote --------------------------------------------------------------------------------------
 
-    async def fetch(self) -> StoredCopy | Problem:
+    async def fetch(self) -> StoredCopy | skills.Problem:
         """The files of the remote source, or why there are none, within `fetch_timeout_ms`.
 
         Calls within 30 seconds share one answer.
@@ -125,17 +111,17 @@ class InstructionStore:
         self._fetched = (time.monotonic() + SHARED_S, found)
         return found
 
-    async def _request(self) -> StoredCopy | Problem:
+    async def _request(self) -> StoredCopy | skills.Problem:
         url = self._settings.url or ""
         kept = await to_thread.run_sync(self.last_good)
         known = {} if kept is None else kept.files
         try:
             async with self._transport.session(url) as send:
-                files = {MANIFEST_FILE: await _get(send, url, known.get(MANIFEST_FILE))}
-                for path in Manifest.parse(files[MANIFEST_FILE].data).files:
+                files = {skills.MANIFEST_FILE: await _get(send, url, known.get(skills.MANIFEST_FILE))}
+                for path in skills.Manifest.parse(files[skills.MANIFEST_FILE].data).files:
                     if path not in files:
                         files[path] = await _get(send, urljoin(url, quote(path)), known.get(path))
-                    if sum(len(file.data) for file in files.values()) > MAX_TOTAL_BYTES:
+                    if sum(len(file.data) for file in files.values()) > skills.MAX_TOTAL_BYTES:
                         return unavailable(url, "all files together are larger than 1 MiB")
         except (ExchangeError, _FetchError) as error:
             return unavailable(url, str(error))
@@ -145,7 +131,7 @@ class InstructionStore:
         """The files of a remote source for a run on a host; `None` if they are not known."""
         if self._settings.source != "remote":
             return None
-        found: StoredCopy | Problem | None = await self.fetch()
+        found: StoredCopy | skills.Problem | None = await self.fetch()
         if not isinstance(found, StoredCopy):
             found = await to_thread.run_sync(self.last_good)
         return None if found is None else {path: file.data for path, file in found.files.items()}
@@ -155,13 +141,17 @@ class InstructionStore:
         if self._settings.fallback is None:
             return None
         try:
-            return (self._base_dir / Path(self._settings.fallback).expanduser()).read_bytes()[:MAX_FILE_BYTES]
+            return (self._base_dir / Path(self._settings.fallback).expanduser()).read_bytes()[
+                : skills.MAX_FILE_BYTES
+            ]
         except OSError:
             return None
 
     # --- loading; blocking ---------------------------------------------------------------------------
 
-    def load(self, found: Path | StoredCopy | Problem, *, shared: bool, keep: bool = True) -> Selector:
+    def load(
+        self, found: Path | StoredCopy | skills.Problem, *, shared: bool, keep: bool = True
+    ) -> skills.Selector:
         """The instructions; with `keep`, what was read becomes the last good copy if it is good.
 
         Args:
@@ -172,11 +162,11 @@ class InstructionStore:
             keep: false for a preview.
         """
         if self._settings.source == "embedded":
-            return self._loader(EMBEDDED_SOURCE, None).load()
+            return self._loader(skills.EMBEDDED_SOURCE, None).load()
         file = self._copy_file(None if shared or not isinstance(found, Path) else found)
         kept = self._read_copy(file)
         selector = self._loader(self._source(found), kept).load()
-        if keep and selector.origin is InstructionOrigin.SOURCE:
+        if keep and selector.origin is skills.InstructionOrigin.SOURCE:
             files = {path: StoredFile(data) for path, data in selector.files.items()}
             copy = found if isinstance(found, StoredCopy) else StoredCopy(files)
             if copy != kept:
@@ -187,18 +177,20 @@ class InstructionStore:
         """The last good copy of a remote source."""
         return self._read_copy(self._copy_file(None))
 
-    def _source(self, found: Path | StoredCopy | Problem) -> InstructionSource | Problem:
+    def _source(self, found: Path | StoredCopy | skills.Problem) -> skills.InstructionSource | skills.Problem:
         match found:
             case Path():
-                return DirectorySource(found, self._settings.path)
+                return skills.DirectorySource(found, self._settings.path)
             case StoredCopy():
                 return found.source(urljoin(self._settings.url or "", "."))
         return found
 
-    def _loader(self, source: InstructionSource | Problem, kept: StoredCopy | None) -> Loader:
+    def _loader(
+        self, source: skills.InstructionSource | skills.Problem, kept: StoredCopy | None
+    ) -> skills.Loader:
         settings = self._settings
         fallback = None if settings.fallback is None else Path(settings.fallback).expanduser()
-        return Loader(
+        return skills.Loader(
             source,
             last_good=None if kept is None else kept.source("last good copy: "),
             fallback=None if fallback is None else self._base_dir / fallback,

@@ -14,19 +14,11 @@ import anyio
 import structlog
 from typing_extensions import override
 
+from symphony import domain
 from symphony.api import models
 from symphony.api.documents import created_document
 from symphony.daemon.context import RuntimeContext, tracker_key
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
-from symphony.domain import (
-    SKILL_LABEL_PREFIX,
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    SymphonyError,
-    moment,
-)
 from symphony.journal.jobs import Job
 from symphony.journal.model import decode, encode
 from symphony.observability.redaction import masked
@@ -58,7 +50,7 @@ class IssueCreations(JobKind):
 
     timeout_s: ClassVar[float] = TIMEOUT_S
 
-    def __init__(self, on_created: Callable[[WantedIssue, Issue], None]) -> None:
+    def __init__(self, on_created: Callable[[WantedIssue, domain.Issue], None]) -> None:
         self._on_created = on_created
 
     @override
@@ -75,7 +67,7 @@ class IssueCreations(JobKind):
         Raises:
             TrackerError: it may or may not be created.
         """
-        wanted, since = decode(attempt.job.payload, WantedIssue), moment(attempt.job.created_wall_ms)
+        wanted, since = decode(attempt.job.payload, WantedIssue), domain.moment(attempt.job.created_wall_ms)
         issue = await _create(attempt.context, wanted.new, key=wanted.key, since=since)
         _log.info(
             "issue_filed", schedule=wanted.schedule, issue_id=issue.id, issue_identifier=issue.identifier
@@ -95,7 +87,7 @@ def owe_issue(jobs: JobRunner, context: RuntimeContext, wanted: WantedIssue) -> 
     )
 
 
-async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: datetime) -> Issue:
+async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: datetime) -> domain.Issue:
     """Create an issue at once, and try again once if the answer is lost.
 
     Raises:
@@ -107,12 +99,12 @@ async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: dateti
         try:
             with anyio.fail_after(TIMEOUT_S):
                 issue = await _create(context, new, key=key, since=now)
-        except SymphonyError as error:
+        except domain.SymphonyError as error:
             failure = error.failure
         except TimeoutError:
-            failure = Failure(
-                category=Category.TRACKER_REQUEST,
-                blame=Blame.TRACKER,
+            failure = domain.Failure(
+                category=domain.Category.TRACKER_REQUEST,
+                blame=domain.Blame.TRACKER,
                 message=f"not created within {TIMEOUT_S:g} s",
                 hint="check in the tracker that the issue does not exist before you try again",
             )
@@ -122,7 +114,7 @@ async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: dateti
         if not failure.retryable or failure.retry_after_ms is not None:
             break
     assert failure is not None  # noqa: S101 - the loop ends without a return only after one
-    raise SymphonyError(context.redaction.failure(failure))
+    raise domain.SymphonyError(context.redaction.failure(failure))
 
 
 async def create_given(
@@ -133,7 +125,7 @@ async def create_given(
     Raises:
         SymphonyError: as `create_now`; there is no state to begin in.
     """
-    labels = (*given.labels, *([] if given.skill is None else [f"{SKILL_LABEL_PREFIX}{given.skill}"]))
+    labels = (*given.labels, *([] if given.skill is None else [f"{domain.SKILL_LABEL_PREFIX}{given.skill}"]))
     state = first_state(context, given.state)
     new = IssueToCreate(title=given.title, body=given.body, state=state, labels=labels)
     issue = await create_now(context, new, now=now)
@@ -145,10 +137,10 @@ def first_state(context: RuntimeContext, wanted: str | None) -> str:
     """The state that a new issue begins in. Raises `SymphonyError` if there is none."""
     state = wanted or next(iter(context.active_states), None)
     if state is None:
-        raise SymphonyError(
-            Failure(
-                category=Category.INVALID_TRACKER_CONFIG,
-                blame=Blame.CONFIG,
+        raise domain.SymphonyError(
+            domain.Failure(
+                category=domain.Category.INVALID_TRACKER_CONFIG,
+                blame=domain.Blame.CONFIG,
                 message="there is no active state in which an issue could begin",
                 retryable=False,
                 hint="name its state, or set tracker.active_states",
@@ -163,7 +155,7 @@ def masked_issue(context: RuntimeContext, new: IssueToCreate) -> IssueToCreate:
     return IssueToCreate(title=mask(new.title), body=mask(new.body), state=new.state, labels=new.labels)
 
 
-async def _create(context: RuntimeContext, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
+async def _create(context: RuntimeContext, new: IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
     tracker = context.tracker
     if (problem := creation_problem(tracker, context.settings.tracker.kind)) is not None:
         raise TrackerError(problem)

@@ -7,6 +7,7 @@ from typing import Final
 
 import anyio
 
+from symphony import scheduler
 from symphony.api.models import Verb, utc_text
 from symphony.daemon.clock import monotonic_ms, wall_ms
 from symphony.daemon.journal_writer import StoredAnswer, open_journal_writer
@@ -14,23 +15,17 @@ from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, instance_of
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
-from symphony.scheduler import (
-    Blocked,
-    OperatorAction,
-    OperatorAsked,
-    SchedulerSettings,
-    awaits_answer,
-    initial_state,
-    refusal,
-    step,
-)
 
 _EFFECT: Final = "the next daemon gives the answer to the agent"
-_NO_STATES: Final = SchedulerSettings(active_states=frozenset(), terminal_states=frozenset())
+_NO_STATES: Final = scheduler.SchedulerSettings(active_states=frozenset(), terminal_states=frozenset())
 
 
 def store_answer(
-    state_dir: StateDirectory, workflow: Path, identifier: str, action: OperatorAction, text: str | None
+    state_dir: StateDirectory,
+    workflow: Path,
+    identifier: str,
+    action: scheduler.OperatorAction,
+    text: str | None,
 ) -> Verb | None:
     """Keep an answer for the next daemon; `None` if the journal knows no question of the issue. Blocking.
 
@@ -51,7 +46,7 @@ async def _store(
     state_dir: StateDirectory,
     identity: Identity | None,
     identifier: str,
-    action: OperatorAction,
+    action: scheduler.OperatorAction,
     text: str | None,
 ) -> Verb | None:
     writer = open_journal_writer(
@@ -60,13 +55,13 @@ async def _store(
     async with writer as journal:
         now_ms = monotonic_ms()
         recovered = journal.recovery_event(_NO_STATES, ())
-        state, _ = step(initial_state(_NO_STATES, epoch="stored"), recovered, now_ms)
-        asking = [each for each in state.blocked.values() if awaits_answer(each)]
+        state, _ = scheduler.step(scheduler.initial_state(_NO_STATES, epoch="stored"), recovered, now_ms)
+        asking = [each for each in state.blocked.values() if scheduler.awaits_answer(each)]
         found = _named(asking, identifier)
         if found is None:
             return None
-        asked = OperatorAsked(action=action, issue_id=found.issue.id, text=text)
-        if refused := refusal(state, action, found.issue.id, text):
+        asked = scheduler.OperatorAsked(action=action, issue_id=found.issue.id, text=text)
+        if refused := scheduler.refusal(state, action, found.issue.id, text):
             raise _refused(refused.message, refused.hint)
         if any(known.issue_id == found.issue.id for known in journal.stored_answers()):
             raise _refused("the question has an answer already", "start a daemon: symphony run")
@@ -80,7 +75,7 @@ async def _store(
     )
 
 
-def _named(asking: list[Blocked], identifier: str) -> Blocked | None:
+def _named(asking: list[scheduler.Blocked], identifier: str) -> scheduler.Blocked | None:
     """The issue of that identifier: exactly, or uniquely but for upper and lower case."""
     exact = [each for each in asking if each.issue.identifier == identifier]
     alike = [each for each in asking if each.issue.identifier.casefold() == identifier.casefold()]

@@ -7,17 +7,9 @@ from typing import Any, Final
 from msgspec import Struct, field, structs
 
 from symphony import frontmatter
+from symphony import skills as agent_skills
 from symphony.domain import Blame, Category, Failure, SkillChanges, SymphonyError
 from symphony.library.evaluation import Evaluation
-from symphony.skills import (
-    FILE_NAME,
-    MAX_FIELD,
-    ParseOptions,
-    Severity,
-    is_clean_name,
-    parse_bytes,
-    policy_for_people,
-)
 
 MAX_CONTENT_BYTES: Final = 256 * 1024
 """The largest body of a skill in the library."""
@@ -91,10 +83,12 @@ class SkillText(Struct, frozen=True, kw_only=True):
         Raises:
             LibraryError: the file is not a skill that the library can keep; with the line.
         """
-        parsed = parse_bytes(data, directory, FILE_NAME, ParseOptions(name_fallback=True))
+        parsed = agent_skills.parse_bytes(
+            data, directory, agent_skills.FILE_NAME, agent_skills.ParseOptions(name_fallback=True)
+        )
         if parsed.skill is None:
-            error = next(one for one in parsed.problems if one.severity is Severity.ERROR)
-            place = FILE_NAME if error.line is None else f"{FILE_NAME}:{error.line}"
+            error = next(one for one in parsed.problems if one.severity is agent_skills.Severity.ERROR)
+            place = agent_skills.FILE_NAME if error.line is None else f"{agent_skills.FILE_NAME}:{error.line}"
             raise LibraryError(f"{place}: {error.code}: {error.message}", hint=error.hint)
         try:
             found = frontmatter.split(data)
@@ -102,10 +96,10 @@ class SkillText(Struct, frozen=True, kw_only=True):
             front = frontmatter.load(found.front, profile=frontmatter.Profile.TEXT).value
             content = data[found.body_offset :].decode()
         except frontmatter.FrontMatterError as error:
-            place = f"{FILE_NAME}:{error.line}"
+            place = f"{agent_skills.FILE_NAME}:{error.line}"
             raise LibraryError(f"{place}: {error.code.value}: {error.message}", hint="correct it") from error
         except UnicodeDecodeError as error:
-            raise LibraryError(f"{FILE_NAME}: not_utf8: the content is not UTF-8") from error
+            raise LibraryError(f"{agent_skills.FILE_NAME}: not_utf8: the content is not UTF-8") from error
         return cls(
             name=parsed.skill.name,
             description=str(front.get("description") or "").strip(),
@@ -120,14 +114,16 @@ class SkillText(Struct, frozen=True, kw_only=True):
         Raises:
             LibraryError: the name or the description is missing or out of bounds, or the content too large.
         """
-        if not is_clean_name(self.name):
+        if not agent_skills.is_clean_name(self.name):
             raise LibraryError(
                 f"{self.name[:80]!r} is not a name for a skill",
                 hint="use 1 to 64 of a-z, 0-9 and single hyphens",
             )
         for key, text in (("description", self.description), ("when_to_use", self.when_to_use)):
-            if len(text) > MAX_FIELD:
-                raise LibraryError(f"{key} has {len(text):,} characters", hint=f"use at most {MAX_FIELD:,}")
+            if len(text) > agent_skills.MAX_FIELD:
+                raise LibraryError(
+                    f"{key} has {len(text):,} characters", hint=f"use at most {agent_skills.MAX_FIELD:,}"
+                )
         if not self.description:
             raise LibraryError("the skill has no description", hint="say in one line what it does")
         if (size := len(self.content.encode())) > MAX_CONTENT_BYTES:
@@ -138,7 +134,7 @@ class SkillText(Struct, frozen=True, kw_only=True):
 
     def with_policy(self, policy: bytes) -> "SkillText":
         """With what an agents/openai.yaml says of the skill, because the library keeps no such file."""
-        if policy_for_people(policy) is None:
+        if agent_skills.policy_for_people(policy) is None:
             return self
         return structs.replace(self, extra={**self.extra, "allow_implicit_invocation": "false"})
 

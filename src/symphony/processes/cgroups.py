@@ -63,7 +63,9 @@ class RunGroups:
             return
         group = self._root / run_id
         with self._changing, suppress(OSError):
-            self._remove_empty()
+            for directory, _, _ in os.walk(self._root, topdown=False):
+                with suppress(OSError):  # the group is not empty
+                    Path(directory).rmdir()
             group.mkdir(parents=True, exist_ok=True)
             (group / "cgroup.procs").write_text(str(pid))
 
@@ -82,8 +84,3 @@ class RunGroups:
             if not set(pids).isdisjoint(self.members([group.name])):
                 with suppress(OSError):
                     (group / "cgroup.kill").write_text("1")
-
-    def _remove_empty(self) -> None:
-        for directory, _, _ in os.walk(self._root, topdown=False):
-            with suppress(OSError):  # the group is not empty
-                Path(directory).rmdir()

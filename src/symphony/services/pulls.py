@@ -6,30 +6,26 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
+from urllib.parse import urljoin
 
 import anyio
 import msgspec
 
-from symphony.domain import Blame, Category, Check, Failure, PullRequest, ServiceError, one_line
-from symphony.http import (
-    SHARED,
-    Flow,
-    Http,
-    HttpResponse,
-    HttpxTransport,
-    Page,
-    PageGuard,
-    Purpose,
-    Query,
-    RateLimiters,
-    Request,
-    ServiceProfile,
-    Transport,
-    all_pages,
-    wall_ms,
+from symphony import http
+from symphony.domain import (
+    Blame,
+    Category,
+    Check,
+    Failure,
+    PullRequest,
+    ServiceError,
+    mask_credentials,
+    one_line,
+    plain_text,
 )
+from symphony.http import ExchangeError, ServiceProfile, Transport, is_loopback
+from symphony.http.exchange import origin_of
 from symphony.http.fields import MalformedRecordError, dig
-from symphony.services.logs import read_tail
 from symphony.trackers.webhooks import WebhookScheme
 
 T = TypeVar("T")
@@ -151,10 +147,10 @@ class RemoteForge(ABC):
         sleep: waits before a request is repeated.
     """
 
-    profile: ClassVar[ServiceProfile]
+    profile: ClassVar[http.ServiceProfile]
     webhooks: ClassVar[WebhookScheme]
     root: ClassVar[str] = "/repos"
-    page: ClassVar[Query] = (("per_page", "100"),)
+    page: ClassVar[http.Query] = (("per_page", "100"),)
     draft_prefix: ClassVar[str] = ""
     """What the title of a draft begins with, where that makes it one."""
 
@@ -164,10 +160,10 @@ class RemoteForge(ABC):
         token: str,
         *,
         url: str | None = None,
-        transport: Transport | None = None,
-        logs: Transport | None = None,
-        rate_limiters: RateLimiters = SHARED,
-        now_ms: Callable[[], int] = wall_ms,
+        transport: http.Transport | None = None,
+        logs: http.Transport | None = None,
+        rate_limiters: http.RateLimiters = http.SHARED,
+        now_ms: Callable[[], int] = http.wall_ms,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.service = replace(
@@ -179,8 +175,8 @@ class RemoteForge(ABC):
         self._malformed: dict[int, MalformedRecordError] = {}
         self._me: str | None = None
         self._headers = self.service.headers(token)
-        self._logs = logs or transport or HttpxTransport(max_bytes=64 * 1024 * 1024)
-        self._http = Http(
+        self._logs = logs or transport or http.HttpxTransport(max_bytes=64 * 1024 * 1024)
+        self._http = http.Http(
             base=self.base,
             service=self.service,
             credential=token,
@@ -209,7 +205,7 @@ class RemoteForge(ABC):
         if fresh or self._looks >= FULL_EVERY:
             fresh, self._looks = True, 0
         self._malformed = {}
-        found = await self.run(self.observe_flow(numbers, fresh=fresh), purpose=Purpose.POLL)
+        found = await self.run(self.observe_flow(numbers, fresh=fresh), purpose=http.Purpose.POLL)
         if self._malformed:
             culprits = frozenset(map(str, self._malformed))
             raise self.service.malformed(str(next(iter(self._malformed.values()))), culprits=culprits)
@@ -220,38 +216,38 @@ class RemoteForge(ABC):
         return await self.run(self.access_flow())
 
     @abstractmethod
-    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
+    def find_flow(self, branch: str) -> http.Flow[Sequence[PullRequest]]:
         """The requests of `find`."""
 
     @abstractmethod
-    def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
+    def find_onto_flow(self, branch: str) -> http.Flow[Sequence[int]]:
         """The requests of `find_onto`."""
 
     @abstractmethod
-    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> http.Flow[Mapping[int, PullRequest]]:
         """The requests of `observe`; of `fresh` ones nothing is left out that may be unchanged."""
 
     @abstractmethod
-    def access_flow(self) -> Flow[ForgeAccess]:
+    def access_flow(self) -> http.Flow[ForgeAccess]:
         """The requests of `access`."""
 
     # --- for the clients ---------------------------------------------------------------------------------
 
-    async def run(self, flow: Flow[T], *, purpose: Purpose = Purpose.TOOL) -> T:
+    async def run(self, flow: http.Flow[T], *, purpose: http.Purpose = http.Purpose.TOOL) -> T:
         """Run a flow."""
         try:
             return await self._http.run(flow, purpose=purpose)
         except MalformedRecordError as error:
             raise self.service.malformed(str(error)) from error
 
-    def read_as(self, kind: type[T], value: Any, request: Request) -> T:
+    def read_as(self, kind: type[T], value: Any, request: http.Request) -> T:
         """The part of an answer as a typed value. Raises `MalformedRecordError` if it does not fit."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             raise MalformedRecordError(f"answered {request.endpoint} wrongly: {error}") from error
 
-    def read_each(self, kind: type[T], value: Any, request: Request) -> tuple[list[T], bool]:
+    def read_each(self, kind: type[T], value: Any, request: http.Request) -> tuple[list[T], bool]:
         """The records of a list that fit, and whether all do: a malformed one hides no other."""
         records, found = self.read_as(list[Any], value, request), list[T]()
         for record in records:
@@ -259,7 +255,7 @@ class RemoteForge(ABC):
                 found.append(msgspec.convert(record, kind))
         return found, len(found) == len(records)
 
-    def sound(self, number: int, reading: Flow[T]) -> Flow[T | None]:
+    def sound(self, number: int, reading: http.Flow[T]) -> http.Flow[T | None]:
         """What is read of a pull request; `None` if it is malformed, which `observe` raises at the end."""
         try:
             return (yield from reading)
@@ -274,13 +270,13 @@ class RemoteForge(ABC):
         *variables: object,
         body: Any = None,
         accept: frozenset[int] = frozenset(),
-    ) -> Request:
+    ) -> http.Request:
         """A request for what is at a path below the repository, with `{}` for variables."""
-        return Request.below(self.path, path, *variables, method=method, body=body, accept=accept)
+        return http.Request.below(self.path, path, *variables, method=method, body=body, accept=accept)
 
     def listed(
-        self, kind: type[T], path: str, *variables: object, query: Query = (), newest: bool = False
-    ) -> Flow[tuple[list[T], bool]]:
+        self, kind: type[T], path: str, *variables: object, query: http.Query = (), newest: bool = False
+    ) -> http.Flow[tuple[list[T], bool]]:
         """The records of a list whose pages are linked, and whether these are all.
 
         A malformed one is left out. What is too much is left out at the end or, if the `newest` must be
@@ -289,7 +285,7 @@ class RemoteForge(ABC):
         first = replace(self.request("GET", path, *variables), query=[*query, *self.page], conditional=True)
         pages, complete = 0, True
 
-        def read(answer: HttpResponse, pager: PageGuard) -> Page:
+        def read(answer: http.HttpResponse, pager: http.PageGuard) -> http.Page:
             nonlocal pages, complete
             pages += 1
             link = pager.link(answer)
@@ -307,7 +303,7 @@ class RemoteForge(ABC):
             complete = complete and all_fit
             return records, more
 
-        return (yield from all_pages(self.service, self.base, first, read)), complete
+        return (yield from http.all_pages(self.service, self.base, first, read)), complete
 
     def cannot(self, problem: str, *, hint: str) -> ServiceError:
         """What this forge cannot do; `problem` follows its name."""
@@ -330,10 +326,10 @@ class RemoteForge(ABC):
         if archived is not False:
             raise self.service.not_found(f"repository {self.repo} that can be written to: it is archived")
 
-    def login(self, key: str) -> Flow[str]:
+    def login(self, key: str) -> http.Flow[str]:
         """The account of the token, which its record has under this key."""
         if self._me is None:
-            request = Request(endpoint="/user", path="/user")
+            request = http.Request(endpoint="/user", path="/user")
             self._me = self.read_as(str, dig((yield request).body, key), request).lower()
         return self._me
 
@@ -341,14 +337,14 @@ class RemoteForge(ABC):
         """The title as the service has it."""
         return f"{self.draft_prefix}{title}" if draft else title
 
-    def number_of_new(self, request: Request, key: str) -> Flow[int]:
+    def number_of_new(self, request: http.Request, key: str) -> http.Flow[int]:
         """Make something; the number that the answer has for it."""
         return self.read_as(int, dig((yield request).body, key), request)
 
-    def _only(self, request: Request) -> Flow[HttpResponse]:
+    def _only(self, request: http.Request) -> http.Flow[http.HttpResponse]:
         return (yield request)
 
-    async def send(self, request: Request) -> HttpResponse:
+    async def send(self, request: http.Request) -> http.HttpResponse:
         """Send one request."""
         return await self.run(self._only(request))
 
@@ -387,3 +383,77 @@ class RepositoryForge(RemoteForge):
         """As `Forge.request_reviews`."""
         body = {"reviewers": list(logins)}
         await self.send(self.request("POST", "/pulls/{}/requested_reviewers", pull.number, body=body))
+
+
+# --- the end of a check's log ----------------------------------------------------------------------------
+#
+# It is text of others, may be huge, and mostly lies on another host.
+
+LINES = 100
+MAX_BYTES = 256 * 1024
+_MAX_LINE = 500
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_OK = 200
+_GONE = frozenset({404, 410})
+_MAX_HOPS = 3
+
+
+async def read_tail(
+    transport: Transport, base: str, address: str, headers: Mapping[str, str], service: ServiceProfile
+) -> str | None:
+    """Download a log and return its last lines; `None` if it does not exist (any more).
+
+    The credential goes to the host of `base` only. Not every host of logs can send only the end of one, so
+    all of it is downloaded, within the limits of the transport.
+
+    Raises:
+        ServiceError: no answer, a refusal, or a log that is too long to be read.
+    """
+    for _ in range(_MAX_HOPS):
+        same = origin_of(address) == origin_of(base)
+        async with transport.session(base if same else address) as send:
+            try:
+                reply = await send("GET", address, headers if same else {}, None)
+            except ExchangeError as error:
+                raise _error(service, f"did not send the log: {error}") from error
+        if reply.status in _GONE:
+            return None
+        if reply.status == _OK:
+            if reply.content is None:
+                raise _error(service, "has a log of more than 64 MiB", retryable=False)
+            return last_lines(reply.content)
+        target = urljoin(address, reply.headers.get("location", ""))
+        if reply.status not in _REDIRECTS or not _may_follow(target, base):
+            raise _error(service, f"answered {reply.status} to the log", status=reply.status)
+        address = target
+    raise _error(service, "redirects the log again and again")
+
+
+def _may_follow(target: str, base: str) -> bool:
+    """Whether a redirect may lead there: to another machine by https, or from this machine to anywhere."""
+    try:
+        scheme, _, _ = origin_of(target)
+    except ValueError:
+        return False
+    return is_loopback(base) or (scheme == "https" and not is_loopback(target))
+
+
+def last_lines(content: bytes) -> str:
+    """The last lines as plain text, without escapes and credentials, each cut to a readable length."""
+    text = mask_credentials(plain_text(content[-MAX_BYTES:].decode("utf-8", "replace")))
+    return "\n".join(line.rstrip()[:_MAX_LINE] for line in text.splitlines()[-LINES:])
+
+
+def _error(
+    service: ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
+) -> ServiceError:
+    return ServiceError(
+        Failure(
+            category=Category.FORGE,
+            blame=Blame.TRACKER,
+            message=f"{service.name} {problem}",
+            retryable=retryable,
+            status=status,
+            hint=f"look at the log in {service.name}; may {service.credential_key} read logs of CI?",
+        )
+    )

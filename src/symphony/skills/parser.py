@@ -12,18 +12,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from symphony import frontmatter
 from symphony.frontmatter import FrontMatterError, FrontMatterMap, Profile, Split
 from symphony.problem import Problem, Severity
-from symphony.skills.model import (
-    DEFAULT_PRIORITY,
-    PRIORITY,
-    Code,
-    Scope,
-    Skill,
-    SkillOptions,
-    Validation,
-    is_visible,
-    name_fault,
-    problem,
-)
+from symphony.skills import model
 
 # --- Repair of front matter ---
 #
@@ -220,8 +209,8 @@ _WORDS: Final = re.compile(r"[^\s,]+")
 _GLUED: Final = re.compile(rb"^---(?=#)", re.MULTILINE)
 _MISSPELT: Final = frozenset({"when-to-use", "whenToUse", "whentouse", "when to use", "When_to_use"})
 _CODES: Final = {
-    frontmatter.YamlCode.DUPLICATE_KEY: Code.INVALID_YAML,
-    frontmatter.YamlCode.TOO_MANY_EVENTS: Code.FRONT_MATTER_TOO_LARGE,
+    frontmatter.YamlCode.DUPLICATE_KEY: model.Code.INVALID_YAML,
+    frontmatter.YamlCode.TOO_MANY_EVENTS: model.Code.FRONT_MATTER_TOO_LARGE,
 }
 _REPAIRABLE: Final = {frontmatter.YamlCode.INVALID_YAML, frontmatter.YamlCode.ALIAS_NOT_ALLOWED}
 
@@ -229,7 +218,7 @@ _REPAIRABLE: Final = {frontmatter.YamlCode.INVALID_YAML, frontmatter.YamlCode.AL
 class Fault(NamedTuple):
     """A problem at one position; `message` and `hint` replace the fixed texts of the code."""
 
-    code: Code
+    code: model.Code
     place: Place
     message: str | None = None
     hint: str | None = None
@@ -258,7 +247,7 @@ class FrontMatterFields(NamedTuple):
     name: str | None = None
     description: str = ""
     when_to_use: str = ""
-    priority: int = DEFAULT_PRIORITY
+    priority: int = model.DEFAULT_PRIORITY
     phases: tuple[str, ...] = ()
     for_people: ForPeople | None = None
     document: FrontMatterMap | None = None
@@ -301,13 +290,13 @@ def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFiel
             front, advice = quoted(front)
             line = 2 + front.count(b"\n", 0, lost)
             column = lost - front.rfind(b"\n", 0, lost)
-            faults = (*faults, Fault(Code.REPAIRED_YAML, (line, column), *advice))
+            faults = (*faults, Fault(model.Code.REPAIRED_YAML, (line, column), *advice))
         document = load(front)
     except FrontMatterError as error:
         events = min(frontmatter.MAX_EVENTS, len(front) // 2)
         place = (error.line, error.column)
         fault = Fault(
-            _CODES.get(error.code) or Code(error.code.value),
+            _CODES.get(error.code) or model.Code(error.code.value),
             place,
             f"The front matter cannot be used: {error.message}.",
         )
@@ -317,7 +306,7 @@ def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFiel
         document, advice, whole = mended
         if not whole:
             strict_error, for_people = fault, line_for_people(front)
-        faults = (*faults, Fault(Code.REPAIRED_YAML, place, *advice))
+        faults = (*faults, Fault(model.Code.REPAIRED_YAML, place, *advice))
     return _Reader(document, faults).fields(strict_error, events, for_people)
 
 
@@ -363,11 +352,11 @@ class _Reader:
             events=events + self._document.events,
             name=None if name is None else name if isinstance(name, str) else "",
             description=description.strip()
-            if isinstance(description, str) and is_visible(description)
+            if isinstance(description, str) and model.is_visible(description)
             else "",
             not_text=next((words for kind, words in _KINDS if isinstance(description, kind)), None),
             when_to_use=when_to_use,
-            priority=self._priority(metadata) if metadata else DEFAULT_PRIORITY,
+            priority=self._priority(metadata) if metadata else model.DEFAULT_PRIORITY,
             phases=self._phases(metadata) if metadata else (),
             for_people=for_people,
             faults=tuple(self._faults),
@@ -377,25 +366,25 @@ class _Reader:
     def _warn(self, *path: str, what: str, hint: str | None = None) -> None:
         place = self._document.positions.get(path, TOP)
         message = f"`{'.'.join(path)}` {what}."
-        self._faults.append(Fault(Code.BAD_OPTIONAL_FIELD, place, message, hint))
+        self._faults.append(Fault(model.Code.BAD_OPTIONAL_FIELD, place, message, hint))
 
     def _text(self, fields: dict[str, Any], *path: str) -> str:
         value = fields.get(path[-1])
         if value is None:
             return ""
         if isinstance(value, str):
-            return value.strip() if is_visible(value) else ""
+            return value.strip() if model.is_visible(value) else ""
         self._warn(*path, what="is not text")
         return ""
 
     def _priority(self, metadata: dict[str, Any]) -> int:
         value = metadata.get("symphony-priority")
         if value is None:
-            return DEFAULT_PRIORITY
-        if isinstance(value, str) and PRIORITY.fullmatch(value.strip()):
+            return model.DEFAULT_PRIORITY
+        if isinstance(value, str) and model.PRIORITY.fullmatch(value.strip()):
             return int(value)
         self._warn("metadata", "symphony-priority", what="is not a whole number")
-        return DEFAULT_PRIORITY
+        return model.DEFAULT_PRIORITY
 
     def _phases(self, metadata: dict[str, Any]) -> tuple[str, ...]:
         value = metadata.get("symphony-phases")
@@ -425,15 +414,15 @@ class _Reader:
 
     def _stray_key(self, key: str, message: str, hint: str) -> None:
         place = self._document.position(key) or TOP
-        self._faults.append(Fault(Code.BAD_OPTIONAL_FIELD, place, message, hint))
+        self._faults.append(Fault(model.Code.BAD_OPTIONAL_FIELD, place, message, hint))
 
     def _repeated(self) -> Fault | None:
         """A key that is given twice is an error in `metadata`, which is read, and else a warning."""
         for top, place in self._document.duplicates:
             message = "A key is given twice."
             if top == "metadata":
-                return Fault(Code.INVALID_YAML, place, message, "Give each key once.")
-            self._faults.append(Fault(Code.BAD_OPTIONAL_FIELD, place, message, "Give each key once."))
+                return Fault(model.Code.INVALID_YAML, place, message, "Give each key once.")
+            self._faults.append(Fault(model.Code.BAD_OPTIONAL_FIELD, place, message, "Give each key once."))
         return None
 
 
@@ -455,20 +444,20 @@ _BLANKS: Final = re.compile("[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 _PATH_AS_NAME: Final = "A name is no path: use the last part of it. Codex would take the whole as the name."
 _CACHED: Final = 2_048
 _MAX_CACHED_BYTES: Final = 4_096  # larger front matter is not cached
-_NO_WHEN_TO_USE: Final = Fault(Code.MISSING_WHEN_TO_USE, TOP)
-_LENIENT: Final = {Code.MISSING_DESCRIPTION: Severity.WARNING}
+_NO_WHEN_TO_USE: Final = Fault(model.Code.MISSING_WHEN_TO_USE, TOP)
+_LENIENT: Final = {model.Code.MISSING_DESCRIPTION: Severity.WARNING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseOptions:
     """Options that affect parsing."""
 
-    validation: Validation = Validation.LENIENT
+    validation: model.Validation = model.Validation.LENIENT
     name_fallback: bool = False
     reserved_words: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, options: SkillOptions) -> Self:
+    def of(cls, options: model.SkillOptions) -> Self:
         """The options that affect parsing."""
         return cls(
             validation=options.validation,
@@ -494,7 +483,7 @@ class SkillFile(NamedTuple):
     data: bytes
     whole: bool
     parts: SkillFileParts | None = None
-    scope: Scope = Scope.PROJECT
+    scope: model.Scope = model.Scope.PROJECT
     root: Path | None = None
 
 
@@ -510,7 +499,7 @@ class Parsed(NamedTuple):
         fields: what the file says; `None` if there is an error.
     """
 
-    skill: Skill | None
+    skill: model.Skill | None
     problems: tuple[Problem, ...]
     directory: str
     events: int = 0
@@ -552,19 +541,19 @@ def _fields_of(found: SkillFile) -> FrontMatterFields:
     data = found.data
     split = found.parts or split_file(data)
     if split is None:
-        code = Code.NOT_UTF8 if data.startswith(_UTF16) else Code.MISSING_FRONT_MATTER
+        code = model.Code.NOT_UTF8 if data.startswith(_UTF16) else model.Code.MISSING_FRONT_MATTER
         return FrontMatterFields(error=Fault(code, TOP))
     parts, glued = split
-    bom = (Fault(Code.BOM, TOP),) if parts.bom else ()
+    bom = (Fault(model.Code.BOM, TOP),) if parts.bom else ()
     if not parts.closed:
-        code = Code.UNCLOSED_FRONT_MATTER if found.whole else Code.FRONT_MATTER_TOO_LARGE
+        code = model.Code.UNCLOSED_FRONT_MATTER if found.whole else model.Code.FRONT_MATTER_TOO_LARGE
         return FrontMatterFields(error=Fault(code, TOP), faults=bom)
     read = _read if len(parts.front) <= _MAX_CACHED_BYTES else read_fields
     fields = read(parts.front, bom)
     if glued:
         message, hint = "Text follows on the line of the closing `---`.", "Put a line break after the `---`."
-        unclosed = Fault(Code.UNCLOSED_FRONT_MATTER, (parts.body_line, 4), message, hint)
-        fault = unclosed._replace(code=Code.REPAIRED_YAML)
+        unclosed = Fault(model.Code.UNCLOSED_FRONT_MATTER, (parts.body_line, 4), message, hint)
+        fault = unclosed._replace(code=model.Code.REPAIRED_YAML)
         fields = fields._replace(strict_error=unclosed, faults=(*fields.faults, fault))
     return fields
 
@@ -595,19 +584,19 @@ class _Validator:
         self._found = found
         self._fields = fields
         self._rules = rules
-        self._strict = rules.validation is Validation.STRICT
+        self._strict = rules.validation is model.Validation.STRICT
         self._faults: list[Fault] = [*fields.faults]
 
-    def skill(self) -> Skill:
+    def skill(self) -> model.Skill:
         fields, found = self._fields, self._found
         if fields.error is not None:
             raise _RejectedError(fields.error)
         if self._strict and fields.strict_error is not None:  # then no repair is reported
-            self._faults = [one for one in self._faults if one.code is not Code.REPAIRED_YAML]
+            self._faults = [one for one in self._faults if one.code is not model.Code.REPAIRED_YAML]
             raise _RejectedError(fields.strict_error)
         name = self._name()
         self._texts()
-        return Skill(
+        return model.Skill(
             name=name,
             description=fields.description,
             when_to_use=fields.when_to_use,
@@ -623,7 +612,7 @@ class _Validator:
     def problem(self, fault: Fault, severity: Severity | None = None) -> Problem:
         code, place, message, hint = fault
         found = self._found
-        return problem(
+        return model.problem(
             code, found.path, place, severity=severity, message=message, hint=hint, scope=found.scope
         )
 
@@ -644,23 +633,25 @@ class _Validator:
         if name is None and self._rules.name_fallback:
             name = directory
         if name is None:
-            raise _RejectedError(Fault(Code.MISSING_NAME, fields.place("name")))
+            raise _RejectedError(Fault(model.Code.MISSING_NAME, fields.place("name")))
         clean = _CLEAN_NAME.fullmatch(name) is not None
         if not clean:
             name = _BLANKS.sub(" ", name.strip())
-        fault = None if clean else name_fault(name)
+        fault = None if clean else model.name_fault(name)
         if len(name) > _MAX_ANY_NAME:
             fault = f"is longer than {_MAX_ANY_NAME} characters"
         if fault is not None:
             hint = _PATH_AS_NAME if "/" in name else None
-            raise _RejectedError(Fault(Code.INVALID_NAME, fields.place("name"), f"`name` {fault}.", hint))
+            raise _RejectedError(
+                Fault(model.Code.INVALID_NAME, fields.place("name"), f"`name` {fault}.", hint)
+            )
         self._reserved(name)
         if len(name) > _MAX_NAME:
-            self._warn(Fault(Code.NAME_TOO_LONG, fields.place("name")))
+            self._warn(Fault(model.Code.NAME_TOO_LONG, fields.place("name")))
         if not clean:
-            self._warn(Fault(Code.NAME_CHARSET, fields.place("name")))
+            self._warn(Fault(model.Code.NAME_CHARSET, fields.place("name")))
         if name != directory and not _same(name, directory):
-            self._warn(Fault(Code.NAME_DIR_MISMATCH, fields.place("name")))
+            self._warn(Fault(model.Code.NAME_DIR_MISMATCH, fields.place("name")))
         return name
 
     def _reserved(self, name: str) -> None:
@@ -668,12 +659,12 @@ class _Validator:
             words = _words(name)
             if any(_words(word) in words for word in self._rules.reserved_words):
                 place, message = self._fields.place("name"), "`name` contains a reserved word."
-                raise _RejectedError(Fault(Code.INVALID_NAME, place, message))
+                raise _RejectedError(Fault(model.Code.INVALID_NAME, place, message))
 
     def _texts(self) -> None:
         fields = self._fields
         if not fields.description:
-            missing = Fault(Code.MISSING_DESCRIPTION, fields.place("description"))
+            missing = Fault(model.Code.MISSING_DESCRIPTION, fields.place("description"))
             if fields.not_text:
                 message = f"`description` is {fields.not_text}, not text."
                 missing = missing._replace(message=message, hint="Write it as one text.")
@@ -681,7 +672,7 @@ class _Validator:
                 raise _RejectedError(missing)
             self._warn(missing)
         if len(fields.description) > _MAX_DESCRIPTION:
-            self._warn(Fault(Code.DESCRIPTION_TOO_LONG, fields.place("description")))
+            self._warn(Fault(model.Code.DESCRIPTION_TOO_LONG, fields.place("description")))
         if not fields.when_to_use:
             self._faults.append(_NO_WHEN_TO_USE)
 

@@ -5,22 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    ServiceError,
-    ToolResult,
-    ToolSpec,
-    normalise_state,
-    one_line,
-)
+from symphony import domain
 
 _MAX_NAME = 80
 
 
-TrackerError = ServiceError
+TrackerError = domain.ServiceError
 """What every tracker raises, also those in other packages (docs/adapters.md)."""
 
 
@@ -29,7 +19,7 @@ class ConfigProblem:
     """A setting that an adapter cannot use; `location` are the keys that lead to it."""
 
     location: tuple[str | int, ...]
-    failure: Failure
+    failure: domain.Failure
 
 
 class TrackerConfigError(TrackerError):
@@ -43,13 +33,13 @@ class TrackerConfigError(TrackerError):
 class ToolProvider(Protocol):
     """The tools that sessions get, and what runs them."""
 
-    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+    def agent_tool_specs(self) -> tuple[domain.ToolSpec, ...]:
         """The tools to offer to a session; may be empty."""
         ...
 
     async def execute_agent_tool(
-        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
-    ) -> ToolResult:
+        self, name: str, arguments: Mapping[str, Any], *, issue: domain.Issue
+    ) -> domain.ToolResult:
         """Run a tool with the daemon's credential. A tracker never raises: a failure is a `ToolResult`."""
         ...
 
@@ -62,7 +52,7 @@ class Tracker(ToolProvider, Protocol):
     `retry_after_ms` keeps the daemon from asking earlier.
     """
 
-    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[domain.Issue]:
         """All issues in scope that are in one of the states. Malformed records are skipped and logged.
 
         Raises:
@@ -70,7 +60,7 @@ class Tracker(ToolProvider, Protocol):
         """
         ...
 
-    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[domain.Issue]:
         """Current snapshots, each id once. Ids that are deleted or out of scope are omitted.
 
         Raises:
@@ -182,7 +172,7 @@ class CreatingCapability(Protocol):
         """Why these settings allow no new issues; `None` if they do."""
         ...
 
-    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
         """Create an issue, unless the one with this key exists, and return it as the tracker has it then.
 
         The daemon marks the issue with `key`, 32 hex digits, in a way that people hardly see, and looks for
@@ -199,14 +189,14 @@ class CreatingCapability(Protocol):
         ...
 
 
-def creation_problem(tracker: Tracker, kind: str) -> Failure | None:
+def creation_problem(tracker: Tracker, kind: str) -> domain.Failure | None:
     """Why a tracker of a kind creates no issues; `None` if it does."""
     problem = f"a tracker of kind {kind} does not create issues"
     if isinstance(tracker, CreatingCapability) and (problem := tracker.creation_problem() or "") == "":
         return None
-    return Failure(
-        category=Category.INVALID_TRACKER_CONFIG,
-        blame=Blame.CONFIG,
+    return domain.Failure(
+        category=domain.Category.INVALID_TRACKER_CONFIG,
+        blame=domain.Blame.CONFIG,
         message=problem,
         retryable=False,
         hint="leave out `schedules`, and create issues with the tracker's own means",
@@ -235,12 +225,12 @@ class AccountCapability(Protocol):
 class SkippingCapability(Protocol):
     """Trackers that report which records they skipped, beyond a log line."""
 
-    def skipped(self) -> Sequence[Failure]:
+    def skipped(self) -> Sequence[domain.Failure]:
         """One failure per malformed record of the last `fetch_issues_by_states`."""
         ...
 
 
-def skipped_by(tracker: Tracker) -> tuple[Failure, ...]:
+def skipped_by(tracker: Tracker) -> tuple[domain.Failure, ...]:
     """The records that the tracker skipped in its last listing; empty if it cannot report them."""
     return tuple(tracker.skipped()) if isinstance(tracker, SkippingCapability) else ()
 
@@ -248,12 +238,13 @@ def skipped_by(tracker: Tracker) -> tuple[Failure, ...]:
 def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | None = None) -> TrackerError:
     """The service accepted a move and did not make it."""
     return TrackerError(
-        Failure(
-            category=Category.TRACKER_STATUS,
-            blame=Blame.TRACKER,
+        domain.Failure(
+            category=domain.Category.TRACKER_STATUS,
+            blame=domain.Blame.TRACKER,
             message=(
-                f"{service}: {one_line(issue, _MAX_NAME)} is still in {one_line(found, _MAX_NAME)!r}"
-                f" after a move to {one_line(wanted, _MAX_NAME)!r}"
+                f"{service}: {domain.one_line(issue, _MAX_NAME)} is still in"
+                f" {domain.one_line(found, _MAX_NAME)!r} after a move to"
+                f" {domain.one_line(wanted, _MAX_NAME)!r}"
             ),
             retryable=False,
             hint=hint or "the rules of the tracker may forbid this move, or someone else moved the issue",
@@ -266,5 +257,5 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for name in names:
         if name.strip():
-            found.setdefault(normalise_state(name), name.strip())
+            found.setdefault(domain.normalise_state(name), name.strip())
     return tuple(found.values())

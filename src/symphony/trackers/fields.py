@@ -7,16 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symphony.domain import (
-    MAX_NAME_CHARS,
-    Blame,
-    Blocker,
-    Category,
-    Failure,
-    Issue,
-    normalise_state,
-    one_line,
-)
+from symphony import domain
 from symphony.http.fields import MalformedRecordError, dig, whole
 from symphony.trackers.base import TrackerError
 
@@ -26,7 +17,7 @@ _MAX_URL_CHARS = 2_000
 _MAX_SHOWN_NAME = 80
 
 
-def blocked_reason(open_blockers: Iterable[Blocker]) -> str | None:
+def blocked_reason(open_blockers: Iterable[domain.Blocker]) -> str | None:
     """Why an issue with these blockers is held back; `None` without blockers."""
     names = [
         blocker.identifier or blocker.id or "an issue that the token may not see" for blocker in open_blockers
@@ -36,7 +27,7 @@ def blocked_reason(open_blockers: Iterable[Blocker]) -> str | None:
 
 # --- lists of records ------------------------------------------------------------------------------------
 
-ReadIssue = Callable[[Any], Issue | None]
+ReadIssue = Callable[[Any], domain.Issue | None]
 """Makes an issue of a record; `None` for a record that is out of scope. Raises `MalformedRecordError`."""
 
 
@@ -44,17 +35,17 @@ ReadIssue = Callable[[Any], Issue | None]
 class Listing:
     """Issues in the order of the service, each once, and failures for malformed records."""
 
-    issues: tuple[Issue, ...]
-    skipped: tuple[Failure, ...] = ()
+    issues: tuple[domain.Issue, ...]
+    skipped: tuple[domain.Failure, ...] = ()
 
 
 def listing(
     service: str, records: Iterable[Any], read: ReadIssue, *, states: Iterable[str] | None = None
 ) -> Listing:
     """The issues of a list, of those in `states` where given. Malformed records are skipped and reported."""
-    wanted = None if states is None else {normalise_state(state) for state in states}
-    issues: dict[str, Issue] = {}
-    skipped: dict[str, Failure] = {}
+    wanted = None if states is None else {domain.normalise_state(state) for state in states}
+    issues: dict[str, domain.Issue] = {}
+    skipped: dict[str, domain.Failure] = {}
     for record in records:
         try:
             issue = _read_tidy(record, read)
@@ -62,21 +53,21 @@ def listing(
             failure = _failure(service, record, error)
             skipped[failure.message] = failure
         else:
-            if issue is not None and (wanted is None or normalise_state(issue.state) in wanted):
+            if issue is not None and (wanted is None or domain.normalise_state(issue.state) in wanted):
                 issues.setdefault(issue.id, issue)
     return Listing(issues=tuple(issues.values()), skipped=tuple(skipped.values()))
 
 
 def snapshots(
     service: str, records: Iterable[Any], read: ReadIssue, *, wanted: Iterable[str]
-) -> tuple[Issue, ...]:
+) -> tuple[domain.Issue, ...]:
     """The issues of a refresh, of the wanted ids.
 
     Raises:
         TrackerError: a record is malformed; an omitted issue would pass for a deleted one.
     """
     ids = frozenset(wanted)
-    issues: dict[str, Issue] = {}
+    issues: dict[str, domain.Issue] = {}
     for record in records:
         try:
             issue = _read_tidy(record, read)
@@ -88,17 +79,17 @@ def snapshots(
     return tuple(issues.values())
 
 
-def _read_tidy(record: Any, read: ReadIssue) -> Issue | None:
+def _read_tidy(record: Any, read: ReadIssue) -> domain.Issue | None:
     issue = read(record)
     return None if issue is None else tidy(issue)
 
 
-def _failure(service: str, record: Any, error: MalformedRecordError) -> Failure:
+def _failure(service: str, record: Any, error: MalformedRecordError) -> domain.Failure:
     name = next(_names(record), "without a name")
-    return Failure(
-        category=Category.TRACKER_RESPONSE,
-        blame=Blame.TRACKER,
-        message=f"{service}: the record {one_line(name, _MAX_SHOWN_NAME)} {error}",
+    return domain.Failure(
+        category=domain.Category.TRACKER_RESPONSE,
+        blame=domain.Blame.TRACKER,
+        message=f"{service}: the record {domain.one_line(name, _MAX_SHOWN_NAME)} {error}",
         hint="correct it in the tracker; it is read again at the next poll",
     )
 
@@ -117,7 +108,7 @@ def _names(record: Any) -> Iterator[str]:
 # --- bounds ----------------------------------------------------------------------------------------------
 
 
-def tidy(issue: Issue) -> Issue:
+def tidy(issue: domain.Issue) -> domain.Issue:
     """The issue with bounded fields, each but the description on one line.
 
     Anybody who can write issues chooses these texts, and they appear in prompts, logs and API answers. An id
@@ -128,18 +119,20 @@ def tidy(issue: Issue) -> Issue:
     """
     for key, name in (("id", issue.id), ("identifier", issue.identifier)):
         if not _is_name(name):
-            raise MalformedRecordError(f"needs {key} to be one line of at most {MAX_NAME_CHARS} characters")
+            raise MalformedRecordError(
+                f"needs {key} to be one line of at most {domain.MAX_NAME_CHARS} characters"
+            )
     return replace(
         issue,
-        title=one_line(issue.title, MAX_TITLE_CHARS) or issue.identifier,
-        state=one_line(issue.state, MAX_NAME_CHARS),
+        title=domain.one_line(issue.title, MAX_TITLE_CHARS) or issue.identifier,
+        state=domain.one_line(issue.state, domain.MAX_NAME_CHARS),
         not_dispatchable_reason=_short(issue.not_dispatchable_reason, MAX_TITLE_CHARS),
         branch_name=_short(issue.branch_name),
         url=issue.url if issue.url and len(issue.url) <= _MAX_URL_CHARS and issue.url.isprintable() else None,
         assignee_id=_short(issue.assignee_id),
         labels=issue.labels[:MAX_LABELS],
         blocked_by=tuple(
-            Blocker(
+            domain.Blocker(
                 id=blocker.id if blocker.id is not None and _is_name(blocker.id) else None,
                 identifier=_short(blocker.identifier),
                 state=_short(blocker.state),
@@ -150,8 +143,8 @@ def tidy(issue: Issue) -> Issue:
 
 
 def _is_name(value: str) -> bool:
-    return len(value) <= MAX_NAME_CHARS and value.isprintable()
+    return len(value) <= domain.MAX_NAME_CHARS and value.isprintable()
 
 
-def _short(value: str | None, limit: int = MAX_NAME_CHARS) -> str | None:
-    return None if value is None else one_line(value, limit) or None
+def _short(value: str | None, limit: int = domain.MAX_NAME_CHARS) -> str | None:
+    return None if value is None else domain.one_line(value, limit) or None

@@ -9,18 +9,8 @@ from typing import Annotated, Any
 
 from typing_extensions import override
 
+from symphony import http
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state, plural
-from symphony.http import (
-    UNAUTHORISED,
-    Flow,
-    HttpResponse,
-    Page,
-    PageGuard,
-    Request,
-    ServiceProfile,
-    plain_status,
-    without_requests,
-)
 from symphony.http.fields import (
     MalformedRecordError,
     dig,
@@ -77,14 +67,14 @@ class JiraSettings(provider.ProviderSettings):
 # --- service ---------------------------------------------------------------------------------------------
 
 
-def _status(answer: HttpResponse) -> int:
+def _status(answer: http.HttpResponse) -> int:
     """401 also where Jira ignores a wrong credential, and answers with what the public may see."""
     reason = answer.headers.get("x-seraph-loginreason", "").upper()
     rejected = "AUTHENTICATED_FAILED" in reason or "AUTHENTICATION_DENIED" in reason
-    return UNAUTHORISED if rejected else plain_status(answer)
+    return http.UNAUTHORISED if rejected else http.plain_status(answer)
 
 
-SERVICE = ServiceProfile(
+SERVICE = http.ServiceProfile(
     name="Jira",
     credential_key="tracker.provider.api_token",
     scope_key="tracker.provider.project_key",
@@ -224,7 +214,7 @@ class JiraFlows(Flows[JiraSettings]):
     # --- reads -------------------------------------------------------------------------------------------
 
     @override
-    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+    def by_states(self, states: Sequence[str]) -> http.Flow[Listing]:
         statuses = ", ".join(map(_quoted, states))
         jql = (
             f"project = {_quoted(self.settings.project_key)} AND status in ({statuses}) ORDER BY created ASC"
@@ -232,10 +222,10 @@ class JiraFlows(Flows[JiraSettings]):
         records = yield from self._search(jql)
         return (yield from self.listing(records, lambda record: issue_of(record, self.settings), states))
 
-    def _search(self, jql: str, **more: Any) -> Flow[list[Any]]:
+    def _search(self, jql: str, **more: Any) -> http.Flow[list[Any]]:
         body = {"jql": jql, "fields": list(FIELDS), "maxResults": PAGE, **more}
         path = f"{_API}/search/jql"
-        first = Request(
+        first = http.Request(
             endpoint=path,
             method="POST",
             path=path,
@@ -244,7 +234,7 @@ class JiraFlows(Flows[JiraSettings]):
             accept=frozenset({_BAD_REQUEST}),
         )
 
-        def read(answer: HttpResponse, pager: PageGuard) -> Page:
+        def read(answer: http.HttpResponse, pager: http.PageGuard) -> http.Page:
             if answer.status == _BAD_REQUEST:  # a project or status that does not exist or may not be seen
                 failure = self.service.refused(first, answer, _BAD_REQUEST).failure
                 keys = "tracker.active_states and tracker.terminal_states"
@@ -258,13 +248,13 @@ class JiraFlows(Flows[JiraSettings]):
         return self.pages(first, read)
 
     @override
-    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+    def by_ids(self, ids: Sequence[str]) -> http.Flow[Sequence[Issue]]:
         """Jira omits deleted issues; those of other projects are omitted here."""
         records: list[Any] = []
         path = f"{_API}/issue/bulkfetch"
         for batch in batches(self.valid_ids(ids), PAGE):
             body = {"issueIdsOrKeys": batch, "fields": list(FIELDS)}
-            request = Request(endpoint=path, method="POST", path=path, body=body, reads=True)
+            request = http.Request(endpoint=path, method="POST", path=path, body=body, reads=True)
             answer = yield request
             records += self.service.list_of(dig(answer.body, "issues"), request)
             if errors := items(answer.body.get("issueErrors")):
@@ -283,29 +273,29 @@ class JiraFlows(Flows[JiraSettings]):
                 in_scope.append(record)  # the project got another key
         return self.snapshots(in_scope, lambda record: issue_of(record, self.settings), ids)
 
-    def _id_of_project(self) -> Flow[str | None]:
+    def _id_of_project(self) -> http.Flow[str | None]:
         if self._project_id is None:
             path = f"{_API}/project/{self.settings.project_key}"
-            answer = yield Request(endpoint=f"{_API}/project/{{}}", path=path)
+            answer = yield http.Request(endpoint=f"{_API}/project/{{}}", path=path)
             self._project_id = text(dig(answer.body, "id"))
         return self._project_id
 
     @override
-    def account_info(self) -> Flow[AccountInfo]:
+    def account_info(self) -> http.Flow[AccountInfo]:
         """Jira lists the statuses of a project by type of issue."""
         path = f"{_API}/project/{self.settings.project_key}/statuses"
-        answer = yield Request(endpoint=f"{_API}/project/{{}}/statuses", path=path)
+        answer = yield http.Request(endpoint=f"{_API}/project/{{}}/statuses", path=path)
         _, name = yield from self._account()
         states = texts(
             dig(status, "name") for kind in items(answer.body) for status in items(dig(kind, "statuses"))
         )
         return AccountInfo(login=name, scope=self.settings.project_key, states=tuple(dict.fromkeys(states)))
 
-    def _account(self) -> Flow[tuple[str, str]]:
+    def _account(self) -> http.Flow[tuple[str, str]]:
         """Id and name of the token's account."""
         if self._user is None:
             path = f"{_API}/myself"
-            answer = yield Request(endpoint=path, path=path)
+            answer = yield http.Request(endpoint=path, path=path)
             account = text(dig(answer.body, "accountId"))
             if account is None:
                 raise self.service.malformed("does not show the account of this token")
@@ -318,7 +308,7 @@ class JiraFlows(Flows[JiraSettings]):
     # --- comments ----------------------------------------------------------------------------------------
 
     @override
-    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+    def comments(self, issue_id: str) -> http.Flow[Sequence[Comment]]:
         """All comments; on some sites each one of our account needs a request for its marker."""
         me, _ = yield from self._account()
         found = []
@@ -329,7 +319,7 @@ class JiraFlows(Flows[JiraSettings]):
             mine = text(dig(author, "accountId")) == me
             marker = marker_of(record) if mine else ""
             if marker is None:
-                answer = yield Request(
+                answer = yield http.Request(
                     endpoint=f"{_API}/comment/{{}}/properties/{{}}",
                     path=f"{_API}/comment/{self.check_id(comment_id)}/properties/{PROPERTY}",
                     accept=frozenset({_NOT_FOUND}),
@@ -349,14 +339,14 @@ class JiraFlows(Flows[JiraSettings]):
             )
         return tuple(found)
 
-    def _list_comments(self, issue_id: str) -> Flow[list[Any]]:
+    def _list_comments(self, issue_id: str) -> http.Flow[list[Any]]:
         query = [("orderBy", "created"), ("expand", "properties"), ("maxResults", str(PAGE))]
-        first = Request(
+        first = http.Request(
             endpoint=f"{_ISSUE}/comment", path=f"{self._issue_path(issue_id)}/comment", query=query
         )
         count = 0
 
-        def read(answer: HttpResponse, pager: PageGuard) -> Page:
+        def read(answer: http.HttpResponse, pager: http.PageGuard) -> http.Page:
             nonlocal count
             records = self.service.list_of(dig(answer.body, "comments"), first)
             total = whole(dig(answer.body, "total"))
@@ -370,26 +360,26 @@ class JiraFlows(Flows[JiraSettings]):
         return self.pages(first, read)
 
     @override
-    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> http.Flow[frozenset[str]]:
         """The reporter of the issue, also from outside of the site."""
-        answer = yield Request(
+        answer = yield http.Request(
             endpoint=_ISSUE, path=self._issue_path(issue_id), query=[("fields", "reporter")]
         )
         reporter = text(dig(answer.body, "fields", "reporter", "accountId"))
         return frozenset(author_keys) & {reporter or ""} - {""}
 
     @override
-    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> http.Flow[str]:
         path = f"{self._issue_path(issue_id)}/comment"
-        answer = yield Request(
+        answer = yield http.Request(
             endpoint=f"{_ISSUE}/comment", method="POST", path=path, body=comment_document(body)
         )
         return self._written(answer)
 
     @override
-    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> http.Flow[None]:
         """Edit without notifications."""
-        answer = yield Request(
+        answer = yield http.Request(
             endpoint=f"{_ISSUE}/comment/{{}}",
             method="PUT",
             path=f"{self._issue_path(issue_id)}/comment/{self.check_id(comment_id)}",
@@ -398,7 +388,7 @@ class JiraFlows(Flows[JiraSettings]):
         )
         self._written(answer)
 
-    def _written(self, answer: HttpResponse) -> str:
+    def _written(self, answer: http.HttpResponse) -> str:
         comment_id = text(dig(answer.body, "id"))
         if comment_id is None:
             raise self.service.malformed("answered no comment to a comment")
@@ -407,7 +397,7 @@ class JiraFlows(Flows[JiraSettings]):
     # --- new issues --------------------------------------------------------------------------------------
 
     @override
-    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+    def find_created(self, key: str, since: datetime) -> http.Flow[str | None]:
         """By a property; a search may miss what was created some seconds ago."""
         day = (since - timedelta(days=1)).strftime("%Y-%m-%d")  # in the time zone of the account
         jql = (
@@ -423,10 +413,10 @@ class JiraFlows(Flows[JiraSettings]):
         return next(marked, None)
 
     @override
-    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> http.Flow[str]:
         """Create a task, or an issue of the project's first type; blanks in labels become dashes."""
         path = f"{_API}/project/{self.settings.project_key}"
-        answer = yield Request(endpoint=f"{_API}/project/{{}}", path=path)
+        answer = yield http.Request(endpoint=f"{_API}/project/{{}}", path=path)
         types = [
             (text(dig(each, "id")), text(dig(each, "name")) or "")
             for each in items(dig(answer.body, "issueTypes"))
@@ -442,7 +432,7 @@ class JiraFlows(Flows[JiraSettings]):
         if new.body.strip():
             fields["description"] = document_of(new.body)
         body = {"fields": fields, "properties": [{"key": ISSUE_PROPERTY, "value": {"key": key}}]}
-        answer = yield Request(endpoint=f"{_API}/issue", method="POST", path=f"{_API}/issue", body=body)
+        answer = yield http.Request(endpoint=f"{_API}/issue", method="POST", path=f"{_API}/issue", body=body)
         issue_id = text(dig(answer.body, "id"))
         if issue_id is None:
             raise self.service.malformed("answered no issue to a new issue")
@@ -457,14 +447,14 @@ class JiraFlows(Flows[JiraSettings]):
     # --- moves and the raw tool --------------------------------------------------------------------------
 
     @override
-    def move(self, issue_id: str, state: str) -> Flow[str]:
+    def move(self, issue_id: str, state: str) -> http.Flow[str]:
         """By a transition of the project's workflow, preferably one without a screen."""
         wanted = normalise_state(state)
         before = yield from self.issue(issue_id)
         if normalise_state(before.state) == wanted:
             return before.state
         endpoint, path = f"{_ISSUE}/transitions", f"{self._issue_path(issue_id)}/transitions"
-        answer = yield Request(endpoint=endpoint, path=path)
+        answer = yield http.Request(endpoint=endpoint, path=path)
         transitions = [
             each
             for each in items(dig(answer.body, "transitions"))
@@ -477,7 +467,9 @@ class JiraFlows(Flows[JiraSettings]):
         if chosen is None:
             known = tuple(dict.fromkeys(each["to"]["name"] for each in transitions))
             raise self.service.no_transition(before.identifier, wanted=state, found=before.state, known=known)
-        yield Request(endpoint=endpoint, method="POST", path=path, body={"transition": {"id": chosen["id"]}})
+        yield http.Request(
+            endpoint=endpoint, method="POST", path=path, body={"transition": {"id": chosen["id"]}}
+        )
         return (yield from self.issue(issue_id)).state
 
     @override
@@ -498,7 +490,7 @@ class JiraFlows(Flows[JiraSettings]):
         return replace(call, body={**body, "properties": [*others, mark]})
 
     @override
-    def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
+    def reach(self, call: RestCall, issue: Issue) -> http.Flow[Reach]:
         """The issue, or the project, whose issues are known by their key; ids name only the own issue.
 
         Excluded are links, parents, watchers, votes, work logs, properties, and fields of the site.
@@ -506,12 +498,14 @@ class JiraFlows(Flows[JiraSettings]):
         api = tuple(_API.strip("/").split("/"))
         issues = [(*api, "issue", issue.id), (*api, "issue", issue.identifier)]
         if self.settings.scope is RawToolScope.ISSUE:
-            return without_requests(Reach(reads=tuple(issues), writes=_writes(issues)))
+            return http.without_requests(Reach(reads=tuple(issues), writes=_writes(issues)))
         project = self.settings.project_key
         key = "".join(call.steps[len(api) + 1 : len(api) + 2])
         if re.fullmatch(rf"{project}-\d{{1,18}}", key, re.IGNORECASE):
             issues.append((*api, "issue", key))
-        return without_requests(Reach(reads=(*issues, (*api, "project", project)), writes=_writes(issues)))
+        return http.without_requests(
+            Reach(reads=(*issues, (*api, "project", project)), writes=_writes(issues))
+        )
 
 
 def _writes(issues: Iterable[tuple[str, ...]]) -> tuple[AllowedWrite, ...]:

@@ -10,18 +10,8 @@ from uuid import UUID
 
 from typing_extensions import override
 
+from symphony import http
 from symphony.domain import Blocker, Category, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
-from symphony.http import (
-    FORBIDDEN,
-    THROTTLED,
-    UNAUTHORISED,
-    Bucket,
-    Flow,
-    HttpResponse,
-    Request,
-    ServiceProfile,
-    plain_status,
-)
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, error_codes, error_message, graphql, operation
 from symphony.trackers import provider
@@ -71,30 +61,30 @@ class LinearSettings(provider.ProviderSettings):
 # --- service ---------------------------------------------------------------------------------------------
 
 _STATUS_OF_CODE = {
-    "ratelimited": THROTTLED,
-    "rate_limited": THROTTLED,
-    "authentication_error": UNAUTHORISED,
-    "authentication error": UNAUTHORISED,
-    "unauthenticated": UNAUTHORISED,
-    "forbidden": FORBIDDEN,
+    "ratelimited": http.THROTTLED,
+    "rate_limited": http.THROTTLED,
+    "authentication_error": http.UNAUTHORISED,
+    "authentication error": http.UNAUTHORISED,
+    "unauthenticated": http.UNAUTHORISED,
+    "forbidden": http.FORBIDDEN,
 }
 
 
-def _status(answer: HttpResponse) -> int:
+def _status(answer: http.HttpResponse) -> int:
     """The error codes before the status: Linear has answered a rate limit with a 400."""
     statuses = [_STATUS_OF_CODE[code] for code in error_codes(answer) if code in _STATUS_OF_CODE]
-    return max(statuses, default=plain_status(answer))
+    return max(statuses, default=http.plain_status(answer))
 
 
-SERVICE = ServiceProfile(
+SERVICE = http.ServiceProfile(
     name="Linear",
     credential_key="tracker.provider.api_key",
     scope_key="tracker.provider.project_slug",
     status=_status,
     message=error_message,
     buckets=(  # without those of single operations: an agent that uses up one must not stop polls
-        Bucket.of("requests", "x-ratelimit-requests"),
-        Bucket.of("complexity points", "x-ratelimit-complexity"),
+        http.Bucket.of("requests", "x-ratelimit-requests"),
+        http.Bucket.of("complexity points", "x-ratelimit-complexity"),
     ),
 )
 
@@ -373,7 +363,7 @@ class LinearFlows(Flows[LinearSettings]):
     # --- reads -------------------------------------------------------------------------------------------
 
     @override
-    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+    def by_states(self, states: Sequence[str]) -> http.Flow[Listing]:
         data = yield from self._ask(NEWEST, {"slugs": self.settings.slugs})
         newest = dig(data, "issues", "nodes")
         cached = self._listings.reuse(states, unchanged=newest == self._newest)
@@ -391,7 +381,7 @@ class LinearFlows(Flows[LinearSettings]):
         return found
 
     @override
-    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+    def by_ids(self, ids: Sequence[str]) -> http.Flow[Sequence[Issue]]:
         known = {issue_id: self._known.pop(issue_id) for issue_id in ids if issue_id in self._known}
         updates = yield from self._nodes_of(UPDATES, list(known))
         unchanged = {
@@ -409,7 +399,7 @@ class LinearFlows(Flows[LinearSettings]):
             del self._known[oldest]
         return found
 
-    def _nodes_of(self, query: str, ids: Sequence[str]) -> Flow[list[Any]]:
+    def _nodes_of(self, query: str, ids: Sequence[str]) -> http.Flow[list[Any]]:
         """What a query tells of these issues."""
         nodes: list[Any] = []
         for batch in batches(ids, PAGE):
@@ -417,7 +407,7 @@ class LinearFlows(Flows[LinearSettings]):
             nodes += yield from self._nodes(query, variables, "issues", page=PAGE)
         return nodes
 
-    def _reader(self, records: Sequence[Any]) -> Flow[IssueReader]:
+    def _reader(self, records: Sequence[Any]) -> http.Flow[IssueReader]:
         """Ask for what the records do not hold: blockers, more labels, and the owner of the key."""
         ids = texts(dig(record, "id") for record in records)
         assignee = self.settings.assignee
@@ -436,7 +426,7 @@ class LinearFlows(Flows[LinearSettings]):
         return IssueReader(assignee=assignee, relations=relations, labels=labels)
 
     @override
-    def account_info(self) -> Flow[AccountInfo]:
+    def account_info(self) -> http.Flow[AccountInfo]:
         data = yield from self._ask(ACCOUNT, {"slugs": self.settings.slugs})
         project = next(iter(items(dig(data, "projects", "nodes"))), None)
         if project is None:
@@ -452,7 +442,7 @@ class LinearFlows(Flows[LinearSettings]):
             states=tuple(dict.fromkeys(states)),
         )
 
-    def _viewer(self) -> Flow[str]:
+    def _viewer(self) -> http.Flow[str]:
         if self._viewer_id is None:
             data = yield from self._ask(VIEWER, {})
             self._viewer_id = text(dig(data, "viewer", "id"))
@@ -460,15 +450,15 @@ class LinearFlows(Flows[LinearSettings]):
             raise self.service.malformed("does not show the account of this credential")
         return self._viewer_id
 
-    def _ask(self, document: str, variables: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
+    def _ask(self, document: str, variables: Mapping[str, Any]) -> http.Flow[Mapping[str, Any]]:
         return graphql(self.service, operation(document, variables))
 
     def _nodes(
         self, query: str, variables: Mapping[str, Any], field: str, *, page: int, of_issue: bool = False
-    ) -> Flow[list[Any]]:
+    ) -> http.Flow[list[Any]]:
         """All nodes of the connection `field`, of the root or of an issue."""
 
-        def ask(after: str | None) -> Request:
+        def ask(after: str | None) -> http.Request:
             paging = {"first": page} if after is None else {"first": page, "after": after}
             return operation(query, {**variables, **paging})
 
@@ -482,7 +472,7 @@ class LinearFlows(Flows[LinearSettings]):
     # --- comments ----------------------------------------------------------------------------------------
 
     @override
-    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+    def comments(self, issue_id: str) -> http.Flow[Sequence[Comment]]:
         me = yield from self._viewer()
         nodes = yield from self._nodes(COMMENTS, {"id": issue_id}, "comments", page=PAGE, of_issue=True)
         nodes = [node for node in nodes if text(dig(node, "id"))]
@@ -500,7 +490,7 @@ class LinearFlows(Flows[LinearSettings]):
         )
 
     @override
-    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> http.Flow[str]:
         """Create a comment with our own id. A repeated create is refused, and edits the first comment."""
         comment_id = comment_id_of(issue_id, key)
         made = {"issueId": issue_id, "body": body, "doNotSubscribeToIssue": True}
@@ -508,7 +498,10 @@ class LinearFlows(Flows[LinearSettings]):
             return (yield from self._create({**made, "id": comment_id}))
         except TrackerError as error:
             failure = error.failure
-            if failure.category is not Category.TRACKER_STATUS or failure.status in {UNAUTHORISED, FORBIDDEN}:
+            if failure.category is not Category.TRACKER_STATUS or failure.status in {
+                http.UNAUTHORISED,
+                http.FORBIDDEN,
+            }:
                 raise
             exists = yield from self._exists(comment_id, issue_id)
             if exists is None:
@@ -518,11 +511,11 @@ class LinearFlows(Flows[LinearSettings]):
             return comment_id
         return (yield from self._create(made))  # a comment with our id was deleted
 
-    def _create(self, comment: Mapping[str, Any]) -> Flow[str]:
+    def _create(self, comment: Mapping[str, Any]) -> http.Flow[str]:
         data = yield from self._ask(CREATE_COMMENT, {"input": comment})
         return self._written(data.get("commentCreate"))
 
-    def _exists(self, comment_id: str, issue_id: str) -> Flow[bool | None]:
+    def _exists(self, comment_id: str, issue_id: str) -> http.Flow[bool | None]:
         """Whether the comment exists; `None` if the issue itself cannot be seen."""
         try:
             data = yield from self._ask(COMMENT, {"id": comment_id})
@@ -537,7 +530,7 @@ class LinearFlows(Flows[LinearSettings]):
         return bool(dig(data, "comment", "id") == comment_id)
 
     @override
-    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> http.Flow[None]:
         data = yield from self._ask(EDIT_COMMENT, {"id": comment_id, "body": body})
         self._written(data.get("commentUpdate"))
 
@@ -550,14 +543,14 @@ class LinearFlows(Flows[LinearSettings]):
     # --- new issues --------------------------------------------------------------------------------------
 
     @override
-    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+    def find_created(self, key: str, since: datetime) -> http.Flow[str | None]:
         """The issue has an id that is made from the key."""
         issue_id = issue_id_of(key)
         found = yield from self._nodes_of(UPDATES, [issue_id])
         return issue_id if any(dig(node, "id") == issue_id for node in found) else None
 
     @override
-    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> http.Flow[str]:
         """Create an issue in the project, for its first team that has the state."""
         data = yield from self._ask(PROJECT, {"slugs": self.settings.slugs})
         project = next(iter(items(dig(data, "projects", "nodes"))), None)
@@ -587,7 +580,7 @@ class LinearFlows(Flows[LinearSettings]):
             raise self.service.malformed("did not create an issue")
         return issue_id
 
-    def _label_ids(self, names: Sequence[str], team_id: str) -> Flow[list[str]]:
+    def _label_ids(self, names: Sequence[str], team_id: str) -> http.Flow[list[str]]:
         """The ids of labels of the workspace or the team."""
         if not names:
             return []
@@ -605,7 +598,7 @@ class LinearFlows(Flows[LinearSettings]):
     # --- moves and the raw tool --------------------------------------------------------------------------
 
     @override
-    def move(self, issue_id: str, state: str) -> Flow[str]:
+    def move(self, issue_id: str, state: str) -> http.Flow[str]:
         data = yield from self._ask(STATES, {"id": issue_id})
         issue = data.get("issue")
         if not issue:
@@ -630,14 +623,14 @@ class LinearFlows(Flows[LinearSettings]):
         return () if off else (graphql_spec(self.tool_name, self.service.name),)
 
     @override
-    def call_tool(self, arguments: Mapping[str, Any], issue: Issue) -> Flow[ToolResult]:
+    def call_tool(self, arguments: Mapping[str, Any], issue: Issue) -> http.Flow[ToolResult]:
         call = graphql_call(arguments, _WRITES_COMMENT)
         if isinstance(call, str):
             return ToolResult.error(call)
         query, variables = call
         if problem := (yield from self._label_problem(query, variables)):
             return refusal(problem)
-        answer = yield Request(
+        answer = yield http.Request(
             endpoint=self.tool_name,
             method="POST",
             body={"query": query, "variables": dict(variables)},
@@ -647,7 +640,7 @@ class LinearFlows(Flows[LinearSettings]):
         result = show(answer, success=success, read_only="mutation" not in query)
         return replace(result, commented=success and writes_comment(query))
 
-    def _label_problem(self, query: str, variables: Mapping[str, Any]) -> Flow[str | None]:
+    def _label_problem(self, query: str, variables: Mapping[str, Any]) -> http.Flow[str | None]:
         """Why the request may change a label that decides."""
         found = graphql_label_request(
             query, variables, single_changes=_SINGLE_LABELS, create="issueLabelCreate"

@@ -13,27 +13,10 @@ import anyio.lowlevel
 import structlog
 from typing_extensions import override
 
+from symphony import domain
 from symphony.config import TrackerSettings
-from symphony.domain import (
-    Blame,
-    Blocker,
-    Category,
-    Failure,
-    Issue,
-    ToolResult,
-    ToolSpec,
-    normalise_labels,
-    normalise_state,
-)
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
-from symphony.trackers.base import (
-    AccountInfo,
-    Comment,
-    ConfigProblem,
-    IssueToCreate,
-    TrackerConfigError,
-    TrackerError,
-)
+from symphony.trackers import base
 from symphony.trackers.fields import tidy
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, object_schema, text_schema
@@ -53,7 +36,7 @@ _LOG = structlog.get_logger(__name__)
 # --- from records to issues ------------------------------------------------------------------------------
 
 
-def issue_of(record: Issue | Record) -> Issue:
+def issue_of(record: domain.Issue | Record) -> domain.Issue:
     """The issue of a record. `id`, `title` and `state` are required; `identifier` is the id by default.
 
     A record that does not say `dispatchable: true` is held back. Optional values that cannot be used are
@@ -63,23 +46,23 @@ def issue_of(record: Issue | Record) -> Issue:
         TrackerError: `tracker_response`: the record is malformed.
     """
     try:
-        return tidy(record if isinstance(record, Issue) else _read(record))
+        return tidy(record if isinstance(record, domain.Issue) else _read(record))
     except MalformedRecordError as error:
-        issue_id = record.id if isinstance(record, Issue) else record.get("id")
-        failure = Failure(
-            category=Category.TRACKER_RESPONSE,
-            blame=Blame.TRACKER,
+        issue_id = record.id if isinstance(record, domain.Issue) else record.get("id")
+        failure = domain.Failure(
+            category=domain.Category.TRACKER_RESPONSE,
+            blame=domain.Blame.TRACKER,
             message=f"the record {str(issue_id)[:_MAX_NAME]!r} {error}",
             hint="replace it by a sound record",
         )
-        raise TrackerError(failure, culprits=frozenset({str(issue_id)})) from error
+        raise base.TrackerError(failure, culprits=frozenset({str(issue_id)})) from error
 
 
-def _read(record: Record) -> Issue:
+def _read(record: Record) -> domain.Issue:
     issue_id = required(record, "id")
     dispatchable = record.get("dispatchable") is True
     reason = text(record.get("not_dispatchable_reason")) or "the record does not say that it is dispatchable"
-    return Issue(
+    return domain.Issue(
         id=issue_id,
         identifier=required(record, "identifier") if "identifier" in record else issue_id,
         title=required(record, "title"),
@@ -92,19 +75,19 @@ def _read(record: Record) -> Issue:
         branch_name=text(record.get("branch_name")),
         url=text(record.get("url")),
         assignee_id=text(record.get("assignee_id")),
-        labels=normalise_labels(texts(items(record.get("labels")))),
+        labels=domain.normalise_labels(texts(items(record.get("labels")))),
         blocked_by=tuple(filter(None, map(_blocker, items(record.get("blocked_by"))))),
         created_at=instant(record.get("created_at")),
         updated_at=instant(record.get("updated_at")),
     )
 
 
-def _blocker(entry: object) -> Blocker | None:
+def _blocker(entry: object) -> domain.Blocker | None:
     """A blocker, by its name or as a map."""
     if isinstance(entry, str) and entry.strip():
-        return Blocker(id=entry.strip(), identifier=entry.strip())
+        return domain.Blocker(id=entry.strip(), identifier=entry.strip())
     fields = {key: text(dig(entry, key)) for key in ("id", "identifier", "state")}
-    return Blocker(**fields) if any(fields.values()) else None
+    return domain.Blocker(**fields) if any(fields.values()) else None
 
 
 def _json_map(value: object) -> Mapping[str, Any] | None:
@@ -115,7 +98,7 @@ def _json_map(value: object) -> Mapping[str, Any] | None:
         return None
 
 
-def read_issues(provider: Mapping[str, Any]) -> tuple[Issue, ...]:
+def read_issues(provider: Mapping[str, Any]) -> tuple[domain.Issue, ...]:
     """The issues of `tracker.provider.issues`.
 
     Raises:
@@ -123,9 +106,9 @@ def read_issues(provider: Mapping[str, Any]) -> tuple[Issue, ...]:
     """
     records = provider.get("issues", [])
     if not isinstance(records, list):
-        raise TrackerConfigError([_problem((), "must be a list of maps")])
-    problems: list[ConfigProblem] = []
-    found: dict[str, Issue] = {}
+        raise base.TrackerConfigError([_problem((), "must be a list of maps")])
+    problems: list[base.ConfigProblem] = []
+    found: dict[str, domain.Issue] = {}
     for index, record in enumerate(records):
         if not isinstance(record, Mapping):
             problems.append(_problem((index,), "must be a map"))
@@ -139,17 +122,17 @@ def read_issues(provider: Mapping[str, Any]) -> tuple[Issue, ...]:
             problems.append(_problem((index,), f"has the id {issue.id[:_MAX_NAME]!r} of another one"))
         found[issue.id] = issue
     if problems:
-        raise TrackerConfigError(problems)
+        raise base.TrackerConfigError(problems)
     return tuple(found.values())
 
 
-def _problem(at: tuple[int, ...], problem: str) -> ConfigProblem:
+def _problem(at: tuple[int, ...], problem: str) -> base.ConfigProblem:
     name = "".join(["tracker.provider.issues", *(f"[{index}]" for index in at)])
-    return ConfigProblem(
+    return base.ConfigProblem(
         location=("tracker", "provider", "issues", *at),
-        failure=Failure(
-            category=Category.INVALID_TRACKER_CONFIG,
-            blame=Blame.CONFIG,
+        failure=domain.Failure(
+            category=domain.Category.INVALID_TRACKER_CONFIG,
+            blame=domain.Blame.CONFIG,
             message=f"{name} {problem}",
             retryable=False,
             hint="an issue is a map with id, title, state and dispatchable: true",
@@ -167,12 +150,12 @@ class MemoryTracker:
     `comment`; each change is a hint of `changes`.
     """
 
-    def __init__(self, issues: Iterable[Issue | Record] = ()) -> None:
-        self._records: dict[str, Issue | Record] = {}
-        self._comments: dict[str, dict[str, Comment]] = {}
+    def __init__(self, issues: Iterable[domain.Issue | Record] = ()) -> None:
+        self._records: dict[str, domain.Issue | Record] = {}
+        self._comments: dict[str, dict[str, base.Comment]] = {}
         self._created: dict[tuple[str, str], str] = {}
         self._issues_by_key: dict[str, str] = {}
-        self._skipped: tuple[Failure, ...] = ()
+        self._skipped: tuple[domain.Failure, ...] = ()
         self._numbers = count(1)
         self._changed = anyio.Event()
         for issue in issues:
@@ -180,9 +163,9 @@ class MemoryTracker:
 
     # --- from code ---------------------------------------------------------------------------------------
 
-    def put(self, issue: Issue | Record) -> None:
+    def put(self, issue: domain.Issue | Record) -> None:
         """Add an issue or replace the one with its id. A record may be malformed."""
-        if isinstance(issue, Issue):
+        if isinstance(issue, domain.Issue):
             self._records[issue.id] = issue
         else:
             self._records[str(issue.get("id"))] = deepcopy(dict(issue))
@@ -191,7 +174,7 @@ class MemoryTracker:
     def move(self, issue_id: str, state: str) -> str:
         """Move an issue and return its old state. Raises `TrackerError` if there is no such issue."""
         record = self._require(issue_id)
-        if isinstance(record, Issue):
+        if isinstance(record, domain.Issue):
             before, self._records[issue_id] = record.state, replace(record, state=state)
         else:
             before, self._records[issue_id] = str(record.get("state")), {**record, "state": state}
@@ -214,7 +197,7 @@ class MemoryTracker:
         """
         self._require(issue_id)
         comment_id = f"c{next(self._numbers)}"
-        self._comments.setdefault(issue_id, {})[comment_id] = Comment(
+        self._comments.setdefault(issue_id, {})[comment_id] = base.Comment(
             id=comment_id,
             body=body,
             mine=False,
@@ -228,31 +211,31 @@ class MemoryTracker:
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
-    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[domain.Issue]:
         """The issues in these states, in the order in which they were added."""
-        wanted = {normalise_state(state) for state in states if state.strip()}
+        wanted = {domain.normalise_state(state) for state in states if state.strip()}
         await anyio.lowlevel.checkpoint()
         if not wanted:
             return ()
-        issues: list[Issue] = []
-        skipped: list[Failure] = []
+        issues: list[domain.Issue] = []
+        skipped: list[domain.Failure] = []
         for issue_id, record in self._records.items():
             try:
                 issues.append(issue_of(record))
-            except TrackerError as error:
+            except base.TrackerError as error:
                 problem = error.failure.message
                 _LOG.warning("memory_record_skipped", record=issue_id[:_MAX_NAME], problem=problem)
                 skipped.append(error.failure)
         self._skipped = tuple(skipped)
-        return tuple(issue for issue in issues if normalise_state(issue.state) in wanted)
+        return tuple(issue for issue in issues if domain.normalise_state(issue.state) in wanted)
 
-    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[domain.Issue]:
         """Current snapshots; unknown ids are omitted, a malformed record fails the call."""
         await anyio.lowlevel.checkpoint()
         wanted = set(ids)
         return tuple(issue_of(record) for issue_id, record in self._records.items() if issue_id in wanted)
 
-    def skipped(self) -> Sequence[Failure]:
+    def skipped(self) -> Sequence[domain.Failure]:
         """The malformed records of the last listing."""
         return self._skipped
 
@@ -260,10 +243,10 @@ class MemoryTracker:
         """None: there are no credentials."""
         return frozenset()
 
-    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+    def agent_tool_specs(self) -> tuple[domain.ToolSpec, ...]:
         """`memory_move`, without which a session could never finish an issue."""
         return (
-            ToolSpec(
+            domain.ToolSpec(
                 name=_MOVE,
                 description="Move the issue you are working on to another state.",
                 input_schema=object_schema({"state": text_schema(MAX_STATE_CHARS)}),
@@ -271,20 +254,20 @@ class MemoryTracker:
         )
 
     async def execute_agent_tool(
-        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
-    ) -> ToolResult:
+        self, name: str, arguments: Mapping[str, Any], *, issue: domain.Issue
+    ) -> domain.ToolResult:
         """Run the tool on the session's own issue. Never raises."""
         await anyio.lowlevel.checkpoint()
         if name != _MOVE:
-            return ToolResult.error(f"there is no tool {name[:_MAX_NAME]!r}", supportedTools=[_MOVE])
+            return domain.ToolResult.error(f"there is no tool {name[:_MAX_NAME]!r}", supportedTools=[_MOVE])
         if problem := argument_problem(arguments, state=MAX_STATE_CHARS):
-            return ToolResult.error(problem)
+            return domain.ToolResult.error(problem)
         state = arguments["state"].strip()
         try:
             before = self.move(issue.id, state)
-        except TrackerError as error:
-            return ToolResult.error(error.failure.message)
-        return ToolResult.of({"issue": issue.identifier, "before": before, "state": state})
+        except base.TrackerError as error:
+            return domain.ToolResult.error(error.failure.message)
+        return domain.ToolResult.of({"issue": issue.identifier, "before": before, "state": state})
 
     async def changes(self) -> AsyncIterator[None]:
         """A hint after each change; ends only by cancellation."""
@@ -295,7 +278,7 @@ class MemoryTracker:
 
     # --- capabilities ------------------------------------------------------------------------------------
 
-    async def list_comments(self, issue_id: str) -> Sequence[Comment]:
+    async def list_comments(self, issue_id: str) -> Sequence[base.Comment]:
         """All comments, oldest first. Raises `TrackerError` if there is no such issue."""
         await anyio.lowlevel.checkpoint()
         self._require(issue_id)
@@ -324,7 +307,7 @@ class MemoryTracker:
             raise _missing(
                 f"there is no comment {comment_id[:_MAX_NAME]!r} of the daemon on {issue_id[:_MAX_NAME]!r}"
             )
-        comments[comment_id] = Comment(id=comment_id, body=body, mine=True)
+        comments[comment_id] = base.Comment(id=comment_id, body=body, mine=True)
         self._created[issue_id, key] = comment_id
         return comment_id
 
@@ -338,7 +321,7 @@ class MemoryTracker:
         """None: issues are created, and gone after a restart."""
         return None
 
-    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: base.IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
         """Add an issue, once for each key."""
         del since
         await anyio.lowlevel.checkpoint()
@@ -349,36 +332,36 @@ class MemoryTracker:
             )
             self._issues_by_key[key] = issue_id
             self.put(
-                Issue(
+                domain.Issue(
                     id=issue_id,
                     identifier=issue_id,
                     title=new.title,
                     state=new.state,
                     dispatchable=True,
                     description=new.body,
-                    labels=normalise_labels(new.labels),
+                    labels=domain.normalise_labels(new.labels),
                     created_at=datetime.now(UTC),
                 )
             )
         return issue_of(self._records[issue_id])
 
-    async def account_info(self) -> AccountInfo:
+    async def account_info(self) -> base.AccountInfo:
         """Any state is legal."""
         await anyio.lowlevel.checkpoint()
-        return AccountInfo(login=None, scope="this process", states=())
+        return base.AccountInfo(login=None, scope="this process", states=())
 
-    def _require(self, issue_id: str) -> Issue | Record:
+    def _require(self, issue_id: str) -> domain.Issue | Record:
         try:
             return self._records[issue_id]
         except KeyError as error:
             raise _missing(f"there is no issue {issue_id[:_MAX_NAME]!r}") from error
 
 
-def _missing(message: str) -> TrackerError:
-    return TrackerError(
-        Failure(
-            category=Category.TRACKER_STATUS,
-            blame=Blame.TRACKER,
+def _missing(message: str) -> base.TrackerError:
+    return base.TrackerError(
+        domain.Failure(
+            category=domain.Category.TRACKER_STATUS,
+            blame=domain.Blame.TRACKER,
             message=message,
             retryable=False,
             hint="a board of kind memory starts again with every start and reload",

@@ -30,14 +30,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from symphony.config import (
-    Secret,
-    TrackerSettings,
-    describe_error,
-    nearest_variable,
-    reference_name,
-    resolve_secret,
-)
+from symphony import config
 from symphony.domain import CREDENTIALS_BY_SERVICE, Blame, Category, Failure, normalise_state
 from symphony.http import is_loopback
 from symphony.http.exchange import origin_of
@@ -89,8 +82,8 @@ def matches(pattern: str, rule: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _credential(value: object) -> Secret:
-    if not isinstance(value, Secret):
+def _credential(value: object) -> config.Secret:
+    if not isinstance(value, config.Secret):
         raise SettingError("must be text", hint="put the value in quotes")
     if _CONTROL.search(value.reveal()) or not value.reveal().isascii():
         raise SettingError(
@@ -114,7 +107,7 @@ def _address(value: str, info: ValidationInfo) -> str:
     return value
 
 
-Credential = Annotated[Secret, BeforeValidator(_credential)]
+Credential = Annotated[config.Secret, BeforeValidator(_credential)]
 Address = Annotated[str, AfterValidator(_address)]
 States = Annotated[tuple[str, ...], AfterValidator(unique)]
 
@@ -172,12 +165,12 @@ class ProviderSettings(BaseModel):
     def secret_names(cls) -> frozenset[str]:
         """The variables that may hold a credential: those of the settings and of the service's clients."""
         fields = cls.model_fields.values()
-        own = {_variable(field) for field in fields if field.annotation is Secret}
+        own = {_variable(field) for field in fields if field.annotation is config.Secret}
         known = CREDENTIALS_BY_SERVICE.get(cls.kind, frozenset())
         return known | {name for name in own if name is not None}
 
     @classmethod
-    def read(cls, tracker: TrackerSettings, environment: Mapping[str, str]) -> Self:
+    def read(cls, tracker: config.TrackerSettings, environment: Mapping[str, str]) -> Self:
         """Read the section `tracker`. Raises `TrackerConfigError` with everything that does not fit."""
         given: dict[str, Any] = {}
         for key, setting in cls.model_fields.items():
@@ -240,16 +233,16 @@ class ProviderSettings(BaseModel):
             return raised
         if is_missing and key in _TRACKER_KEYS:
             return SettingError("must be set", hint=f"{cls.kind} has no default states")
-        if is_missing and setting.annotation is Secret:
-            name = reference_name(value) or variable or "a variable"
-            near = nearest_variable(name, environment)
+        if is_missing and setting.annotation is config.Secret:
+            name = config.reference_name(value) or variable or "a variable"
+            near = config.nearest_variable(name, environment)
             meant = "" if near is None else f"did you mean ${near}, which is set? Else "
             return SettingError(
                 "has no credential",
                 hint=f"{meant}set {name} where the daemon starts, and write ${name} here",
                 category=Category.MISSING_TRACKER_SECRET,
             )
-        problem, hint = describe_error(details)
+        problem, hint = config.describe_error(details)
         if is_missing and variable is not None:
             hint = f"set it, or the variable {variable}"
         if details["type"] == "extra_forbidden":
@@ -282,19 +275,19 @@ def _variable(setting: FieldInfo) -> str | None:
 def _resolved(value: Any, setting: FieldInfo, environment: Mapping[str, str]) -> Any:
     """The value of a setting, `None` if it is missing. Texts and credentials may come from a variable."""
     variable = _variable(setting)
-    if setting.annotation is Secret:
-        if value is None or isinstance(value, str | Secret):
-            return resolve_secret(value, environment=environment, fallback=variable)
+    if setting.annotation is config.Secret:
+        if value is None or isinstance(value, str | config.Secret):
+            return config.resolve_secret(value, environment=environment, fallback=variable)
         return value
     if not (isinstance(setting.annotation, type) and issubclass(setting.annotation, str)):
         return value
-    if isinstance(value, Secret):
+    if isinstance(value, config.Secret):
         value = value.reveal()
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if value is not None and not isinstance(value, str):
         return value
-    name = reference_name(value)
+    name = config.reference_name(value)
     if name is not None:
         value = environment.get(name)
     if value is None and variable is not None:

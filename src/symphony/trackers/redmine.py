@@ -11,15 +11,7 @@ from typing_extensions import override
 from symphony.domain import MASK, Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, ServiceProfile
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
-from symphony.trackers import provider
-from symphony.trackers.base import (
-    AccountInfo,
-    Comment,
-    IssueToCreate,
-    issue_mark,
-    marked_issue_body,
-    not_moved,
-)
+from symphony.trackers import base, provider
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.raw_tools import AllowedWrite, RawToolScope, Reach, RestCall, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches
@@ -145,10 +137,10 @@ def issue_of(record: Any, settings: RedmineSettings, related: Related) -> Issue:
     )
 
 
-def comments_of(record: Any, *, me: str) -> tuple[Comment, ...]:
+def comments_of(record: Any, *, me: str) -> tuple[base.Comment, ...]:
     """The notes in the history of an issue, oldest first, without entries that only tell of changes."""
     return tuple(
-        Comment(
+        base.Comment(
             id=str(number_of(entry)),
             body=entry["notes"],
             mine=str(number_of(entry.get("user"))) == me,
@@ -289,13 +281,13 @@ class RedmineFlows(Flows[RedmineSettings]):
         return self._user
 
     @override
-    def account_info(self) -> Flow[AccountInfo]:
+    def account_info(self) -> Flow[base.AccountInfo]:
         _, login = yield from self._account()
         path = f"/projects/{self.settings.project}.json"
         body = (yield Request(endpoint="/projects/{}.json", path=path)).body
         known = yield from self._statuses()
         name = text(dig(body, "project", "name")) or self.settings.project
-        return AccountInfo(login=login, scope=name, states=tuple(known))
+        return base.AccountInfo(login=login, scope=name, states=tuple(known))
 
     def _issue_path(self, issue_id: str) -> str:
         return f"/issues/{self.check_id(issue_id)}.json"
@@ -303,7 +295,7 @@ class RedmineFlows(Flows[RedmineSettings]):
     # --- comments ----------------------------------------------------------------------------------------
 
     @override
-    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+    def comments(self, issue_id: str) -> Flow[Sequence[base.Comment]]:
         """The notes in the history of an issue, which is on one page."""
         me, _ = self._user or (yield from self._account())
         query = [("include", "journals")]
@@ -357,20 +349,20 @@ class RedmineFlows(Flows[RedmineSettings]):
         me, _ = yield from self._account()
         day = (since - timedelta(days=1)).strftime("%Y-%m-%d")  # in the time zone of the server
         query = [("author_id", me), ("status_id", "*"), ("created_on", f">={day}"), ("sort", "id")]
-        mark = issue_mark(key)
+        mark = base.issue_mark(key)
         for record in (yield from self._list_project(query)):
             if mark in (text(dig(record, "description")) or ""):
                 return str(number_of(record))
         return None
 
     @override
-    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
+    def create_issue(self, new: base.IssueToCreate, *, key: str) -> Flow[str]:
         """Create an issue; a label names a tracker or a category of the project."""
         known = yield from self._statuses()
         issue: dict[str, Any] = {
             "project_id": self.settings.project,
             "subject": new.title,
-            "description": marked_issue_body(new, key),
+            "description": base.marked_issue_body(new, key),
             "status_id": int(self._status_id(new.state, known)),
         }
         if new.labels:
@@ -415,7 +407,9 @@ class RedmineFlows(Flows[RedmineSettings]):
                 dig(each, "name") for each in items(dig(answer.body, "issue", "allowed_statuses"))
             )
             hint = f"the workflow of Redmine allows this account: {', '.join(allowed)}" if allowed else None
-            raise not_moved(self.service.name, after.identifier, wanted=state, found=after.state, hint=hint)
+            raise base.not_moved(
+                self.service.name, after.identifier, wanted=state, found=after.state, hint=hint
+            )
         return after.state
 
     @override

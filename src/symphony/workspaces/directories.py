@@ -16,18 +16,8 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
+from symphony import domain
 from symphony.config import WorkspaceSettings
-from symphony.domain import (
-    Blame,
-    Category,
-    FaultHook,
-    FaultPoint,
-    Issue,
-    branch_name,
-    disk_full_hint,
-    is_disk_full,
-    no_fault,
-)
 from symphony.files import DRAFT_PREFIX
 from symphony.workspaces import files, ownership
 from symphony.workspaces.layout import Layout, key_of, resolve, resolve_contained, unreadable_path
@@ -50,10 +40,10 @@ def root_errors(root: Path) -> Iterator[None]:
     except OSError as error:
         usual = f"make the directory writable for this user, or {ownership.OWN_ROOT_HINT}"
         raise WorkspaceError.of(
-            Category.WORKSPACE_PREPARE_FAILED,
+            domain.Category.WORKSPACE_PREPARE_FAILED,
             f"workspace.root {root} cannot be written: {error.strerror or error}{_foreign_owner_of(root)}",
-            hint=disk_full_hint(root) if is_disk_full(error) else usual,
-            blame=Blame.CONFIG,
+            hint=domain.disk_full_hint(root) if domain.is_disk_full(error) else usual,
+            blame=domain.Blame.CONFIG,
         ) from error
 
 
@@ -213,14 +203,14 @@ def examine(path: Path, tenant: str | None = None) -> ExaminedWorkspace:
     return ExaminedWorkspace(layout, path, record, exists=True, foreign_owner=owner)
 
 
-def discard(layout: Layout, path: Path, fault: FaultHook = no_fault) -> None:
+def discard(layout: Layout, path: Path, fault: domain.FaultHook = domain.no_fault) -> None:
     """Move a workspace to the trash in one step, then delete it; a rest is deleted at the next start.
 
     Raises:
         OSError: it could not be moved, and is unchanged.
     """
     moved = files.move_aside(path, layout.trash)
-    fault(FaultPoint.MOVED_ASIDE)
+    fault(domain.FaultPoint.MOVED_ASIDE)
     try:
         files.delete_tree(moved)
         moved.parent.rmdir()
@@ -304,7 +294,7 @@ class WorkspaceFinder:
             key = ownership.with_digest(key, issue_id)
         return key if tenant is None else tenant.key(layout, key, claim=claim)
 
-    def find(self, issue: Issue) -> FoundWorkspace:
+    def find(self, issue: domain.Issue) -> FoundWorkspace:
         """Find the workspace of an issue, or make room for a new one (specification section 9.2).
 
         A plain file and an incomplete workspace, which no agent has used, are replaced.
@@ -324,14 +314,14 @@ class WorkspaceFinder:
         if owner := foreign_owner(found, record):
             command = f"chown -R {os.geteuid()} {shlex.quote(str(path))}"
             raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED,
+                domain.Category.WORKSPACE_PREPARE_FAILED,
                 f"{path} cannot be worked in: {owner}",
                 hint=f"give it to this user ({command}), or move it away for a new one",
             )
         is_file = stat.S_ISREG(found.st_mode)
         if not is_file and not stat.S_ISDIR(found.st_mode):
             raise WorkspaceError.of(
-                Category.WORKSPACE_PATH_NOT_DIRECTORY,
+                domain.Category.WORKSPACE_PATH_NOT_DIRECTORY,
                 f"{path} is neither a directory nor a plain file",
                 hint="move it out of the workspace root",
                 retryable=False,
@@ -348,7 +338,7 @@ class WorkspaceFinder:
         return FoundWorkspace(layout, path, None)
 
     def _update_record(
-        self, layout: Layout, issue: Issue, key: str, record: ownership.StoredRecord | None
+        self, layout: Layout, issue: domain.Issue, key: str, record: ownership.StoredRecord | None
     ) -> ownership.StoredRecord:
         """Update the record of an existing workspace, or make one.
 
@@ -362,7 +352,7 @@ class WorkspaceFinder:
             key=key,
             ready=True,
             repo=repo,
-            branch=None if repo is None else branch_name(key),
+            branch=None if repo is None else domain.branch_name(key),
         )
         tenant = self.tenant_name or known.tenant
         current = replace(
@@ -385,8 +375,8 @@ class WorkspaceFinder:
             reason = error.failure.category.value
         if reason is not None:
             raise WorkspaceError.of(
-                Category.INVALID_WORKSPACE_CWD,
+                domain.Category.INVALID_WORKSPACE_CWD,
                 f"no agent may be started in {workspace.path}: {reason}",
-                blame=Blame.AGENT,
+                blame=domain.Blame.AGENT,
                 retryable=False,
             )

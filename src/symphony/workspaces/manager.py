@@ -13,64 +13,13 @@ import anyio
 import msgspec
 import structlog
 
-from symphony import to_thread
+from symphony import domain, to_thread
 from symphony.characters import visible
 from symphony.config import HooksSettings, WorkspaceSettings
-from symphony.domain import (
-    PATTERNS_ONLY,
-    Blame,
-    Category,
-    Failure,
-    FaultHook,
-    FaultPoint,
-    Issue,
-    Redaction,
-    WorkSize,
-    branch_name,
-    no_fault,
-    plural,
-)
 from symphony.processes.base import Host
-from symphony.workspaces.changes import (
-    MAX_LINE_BYTES,
-    BranchChange,
-    ComparedFile,
-    read_change,
-    read_content,
-    read_patches,
-)
+from symphony.workspaces import changes, directories, export, git
 from symphony.workspaces.delivery import DeliverySource, Publisher, push_failure
-from symphony.workspaces.directories import (
-    WorkspaceFinder,
-    check_path,
-    check_writable,
-    clear_leftovers,
-    discard,
-    examine,
-    forget,
-    is_complete,
-    root_errors,
-    try_writing,
-    undo_creation,
-)
-from symphony.workspaces.export import (
-    NOT_POPULATED,
-    REFRESH_TIMEOUT_S,
-    PinnedFiles,
-    WorkspacePreview,
-    pin_files,
-    preview_files,
-)
 from symphony.workspaces.files import fingerprint, is_directory, make_directory, temporary_directory
-from symphony.workspaces.git import (
-    NETWORK_TIMEOUT_MS,
-    Git,
-    GitError,
-    all_refs,
-    common_dir,
-    hint_of,
-    read_ref,
-)
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
@@ -122,7 +71,7 @@ SUBMODULES_HINT: Final = (
 _LOCK_WAIT_S: Final = 10.0
 _TRIAL: Final = "trial"
 _SIGNING_TIMEOUT_MS: Final = 15_000
-_SMALL_FILES_ONLY: Final = ("-c", f"core.bigFileThreshold={MAX_LINE_BYTES}")
+_SMALL_FILES_ONLY: Final = ("-c", f"core.bigFileThreshold={changes.MAX_LINE_BYTES}")
 _log = structlog.get_logger(__name__)
 
 
@@ -151,19 +100,19 @@ class WorkspaceManager:
         hooks: HooksSettings,
         environment: Mapping[str, str],
         secret_names: frozenset[str],
-        fault: FaultHook = no_fault,
+        fault: domain.FaultHook = domain.no_fault,
         *,
-        network_timeout_ms: int = NETWORK_TIMEOUT_MS,
+        network_timeout_ms: int = git.NETWORK_TIMEOUT_MS,
         lock_wait_s: float = _LOCK_WAIT_S,
         workflow: Path | None = None,
-        redaction: Redaction = PATTERNS_ONLY,
+        redaction: domain.Redaction = domain.PATTERNS_ONLY,
     ) -> None:
         self._settings = settings
         address, login = split_login(settings.repo or "")
         self._repo = address or None
         self._fault = fault
         self._redaction = redaction
-        self._git = Git(
+        self._git = git.Git(
             host,
             environment,
             secret_names,
@@ -174,7 +123,7 @@ class WorkspaceManager:
         )
         self._after_create = hooks.after_create
         self._hooks = HookRunner(host, hooks, environment, secret_names, redaction)
-        self._finder = WorkspaceFinder(settings=settings, workflow=workflow)
+        self._finder = directories.WorkspaceFinder(settings=settings, workflow=workflow)
         self._lock_wait_s = lock_wait_s
         self._mirrors: dict[Path, Mirror] = {}
         self.baselines = anyio.Lock()
@@ -190,17 +139,17 @@ class WorkspaceManager:
 
         def open_root() -> Layout:
             layout = self._finder.open_root()
-            with root_errors(self._settings.root):
-                try_writing(layout)
+            with directories.root_errors(self._settings.root):
+                directories.try_writing(layout)
             return layout
 
         layout = await to_thread.run_sync(open_root)
         await self._register(layout)
 
         def clear() -> RootLease | None:
-            with root_errors(self._settings.root):
+            with directories.root_errors(self._settings.root):
                 remove_stored_logins(layout)
-            return clear_leftovers(layout, local_repository(self._repo or ""))
+            return directories.clear_leftovers(layout, local_repository(self._repo or ""))
 
         self._lease = await to_thread.run_sync(clear)
 
@@ -211,18 +160,18 @@ class WorkspaceManager:
             return
 
         def register() -> None:
-            with root_errors(self._settings.root):
+            with directories.root_errors(self._settings.root):
                 register_tenant(layout, tenant)
 
         try:
             async with locked(layout.tenants_lock, self._lock_wait_s):
                 await to_thread.run_sync(register)
-        except (GitError, OSError) as error:
+        except (git.GitError, OSError) as error:
             raise WorkspaceError.of(
-                Category.WORKSPACE_ROOT_TAKEN,
+                domain.Category.WORKSPACE_ROOT_TAKEN,
                 f"the other users of workspace.root {layout.root} are unknown: {error}",
                 hint=f"see which other daemons are there, or {OWN_ROOT_HINT}",
-                blame=Blame.CONFIG,
+                blame=domain.Blame.CONFIG,
             ) from error
 
     async def inspect_root(self) -> None:
@@ -234,8 +183,8 @@ class WorkspaceManager:
 
         def inspect() -> None:
             layout = self._finder.resolve_root()
-            with root_errors(self._settings.root):
-                check_writable(layout)
+            with directories.root_errors(self._settings.root):
+                directories.check_writable(layout)
             tenant = self._finder.tenant()
             if tenant is not None:
                 refuse_second_tenant(layout, tenant)
@@ -304,7 +253,7 @@ class WorkspaceManager:
             return self._settings.base_branch
         return (await Mirror(self._git, Layout(self._settings.root), self._repo).look()).head_branch
 
-    async def check_push(self) -> Failure | None:
+    async def check_push(self) -> domain.Failure | None:
         """Check by a dry run whether `origin` would accept a branch; changes nothing.
 
         Returns:
@@ -314,7 +263,7 @@ class WorkspaceManager:
             return None
         return await self._publisher(Layout(self._settings.root), self._repo).probe()
 
-    async def check_signing(self) -> Failure | None:
+    async def check_signing(self) -> domain.Failure | None:
         """Try a signature, where commits are signed by the configuration of git; changes nothing.
 
         Returns:
@@ -324,7 +273,7 @@ class WorkspaceManager:
         where = () if local is None else ("-C", local)
         try:
             wanted = await self._git.trusted(*where, "config", "--type=bool", "--get", "commit.gpgSign")
-        except GitError:  # this is how git reports that it is not set
+        except git.GitError:  # this is how git reports that it is not set
             return None
         if wanted.strip() != b"true":
             return None
@@ -338,10 +287,10 @@ class WorkspaceManager:
                 await self._git.trusted(
                     *identity, *listing, "-C", scratch, *sign, timeout_ms=_SIGNING_TIMEOUT_MS
                 )
-        except (GitError, OSError) as error:
-            return Failure(
-                category=Category.DELIVERY_FAILED,
-                blame=Blame.CONFIG,
+        except (git.GitError, OSError) as error:
+            return domain.Failure(
+                category=domain.Category.DELIVERY_FAILED,
+                blame=domain.Blame.CONFIG,
                 message=f"commits are to be signed (commit.gpgSign), and a signature fails: {error}",
                 hint="let the key be used without a question, or set commit.gpgSign to false for this user",
             )
@@ -352,12 +301,14 @@ class WorkspaceManager:
         keys = r"^(gpg\..*|user\.(signingkey|name|email))$"
         try:
             listing = await self._git.trusted("-C", local, "config", "-z", "--get-regexp", keys)
-        except GitError:
+        except git.GitError:
             return ()
         pairs = (each.partition("\n") for each in listing.decode("utf-8", "surrogateescape").split("\0"))
         return tuple(word for key, _, value in pairs if key for word in ("-c", f"{key}={value}"))
 
-    async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:
+    async def prepare(
+        self, issue: domain.Issue, attempt: int | None, *, run_id: str | None = None
+    ) -> Workspace:
         """The issue's workspace: the existing one, or a new one, populated and after the hook `after_create`.
 
         Raises:
@@ -379,7 +330,7 @@ class WorkspaceManager:
         )
 
     async def _create(
-        self, layout: Layout, path: Path, issue: Issue, attempt: int | None, run_id: str | None
+        self, layout: Layout, path: Path, issue: domain.Issue, attempt: int | None, run_id: str | None
     ) -> StoredRecord:
         """Create, populate and prepare a new workspace, or leave nothing of it. Raises `OSError`."""
 
@@ -399,7 +350,7 @@ class WorkspaceManager:
             seen = read_ref_snapshot(path)
             record = msgspec.structs.replace(populated, ready=True, owner=owner, git_hashes=hashes)
             if record.repo is None and seen.problem is None:
-                tags = all_refs(path / ".git", "refs/tags/")
+                tags = git.all_refs(path / ".git", "refs/tags/")
                 record = msgspec.structs.replace(record, base_commit=seen.head, tags=tags)
             write_record(layout, record)
             return record
@@ -407,10 +358,10 @@ class WorkspaceManager:
         begun = await to_thread.run_sync(begin)
         created = False
         try:
-            self._fault(FaultPoint.WORKSPACE_RECORDED)
+            self._fault(domain.FaultPoint.WORKSPACE_RECORDED)
             populated = await self._populate(layout, path, begun)
             created = True
-            self._fault(FaultPoint.WORKSPACE_POPULATED)
+            self._fault(domain.FaultPoint.WORKSPACE_POPULATED)
             looks = self._repo is not None and not self._hooks.has(Hook.AFTER_CREATE)
             if looks and await anyio.Path(path, ".gitmodules").exists():
                 _log.warning("submodules_not_populated", key=path.name, hint=SUBMODULES_HINT)
@@ -418,7 +369,7 @@ class WorkspaceManager:
             return await to_thread.run_sync(complete, populated)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(partial(undo_creation, layout, path, created=created))
+                await to_thread.run_sync(partial(directories.undo_creation, layout, path, created=created))
             raise
 
     async def _populate(self, layout: Layout, path: Path, record: StoredRecord) -> StoredRecord:
@@ -446,13 +397,13 @@ class WorkspaceManager:
         await to_thread.run_sync(self._finder.verify, workspace)
 
     async def before_run(
-        self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
+        self, workspace: Workspace, issue: domain.Issue, attempt: int | None, *, run_id: str | None = None
     ) -> None:
         """Run the hook `before_run`; its failure is fatal to the attempt. Raises `WorkspaceError`."""
         await self._hooks.run(Hook.BEFORE_RUN, HookCall.of(issue, workspace.path, attempt, run_id))
 
     async def after_run(
-        self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
+        self, workspace: Workspace, issue: domain.Issue, attempt: int | None, *, run_id: str | None = None
     ) -> None:
         """Run the hook `after_run`; a failure is only logged. Shield the call when cancelled."""
         call = HookCall.of(issue, workspace.path, attempt, run_id)
@@ -480,7 +431,7 @@ class WorkspaceManager:
                 if seen.head and workspace.base_commit and seen.head != workspace.base_commit:
                     changed = [*changed, *await shadow.changed_since(workspace.base_commit, seen.head)]
                 return replace(mark, tree=tree, changed=_shown_paths(changed))
-        except (GitError, OSError) as error:
+        except (git.GitError, OSError) as error:
             _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         return replace(mark, tree=await to_thread.run_sync(_fingerprint, path))
 
@@ -514,10 +465,10 @@ class WorkspaceManager:
         try:
             async with self._shadow(path, seen, clone) as shadow:
                 content = await shadow.differences(clone.base_commit, form, max_bytes=max_bytes)
-        except (GitError, OSError) as error:
+        except (git.GitError, OSError) as error:
             message = f"the workspace {path} cannot be compared: {error}"
-            raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, message) from error
-        return Patch(branch=clone.branch or branch_name(path.name), content=content)
+            raise WorkspaceError.of(domain.Category.WORKSPACE_REPOSITORY, message) from error
+        return Patch(branch=clone.branch or domain.branch_name(path.name), content=content)
 
     def _shadow(
         self, path: Path, seen: RefSnapshot, clone: StoredRecord
@@ -566,7 +517,7 @@ class WorkspaceManager:
     ) -> Delivery:
         if record is None or record.repo is None or record.branch is None:
             count = await self._count(layout, record, path, seen)
-            return Delivery(head=seen.head, work=WorkSize(commits=count))
+            return Delivery(head=seen.head, work=domain.WorkSize(commits=count))
         source = DeliverySource(
             path=path, branch=record.branch, base_commit=record.base_commit, git_hashes=record.git_hashes
         )
@@ -582,14 +533,14 @@ class WorkspaceManager:
         try:
             async with open_shadow(self._git, layout.staging, path, seen.head, git_hashes=hashes) as shadow:
                 return await shadow.count_since(record.base_commit, seen.head)
-        except (GitError, OSError, ValueError) as error:
+        except (git.GitError, OSError, ValueError) as error:
             _log.warning("commits_unknown", key=record.key, reason=str(error))
             return 0
 
     def _copy_lfs_objects(self, layout: Layout, repo: str, path: Path) -> str | None:
         """Copy Git LFS objects to where the branch is delivered; returns a warning. Blocking."""
         local = local_repository(repo)
-        return copy_lfs_objects(path / ".git", (local and common_dir(local)) or layout.mirror(repo))
+        return copy_lfs_objects(path / ".git", (local and git.common_dir(local)) or layout.mirror(repo))
 
     @asynccontextmanager
     async def checkout(self, workspace: Workspace, commit: str) -> AsyncIterator[Path]:
@@ -604,18 +555,19 @@ class WorkspaceManager:
         record = await to_thread.run_sync(read_record, layout, workspace.path.name)
         if record is None or record.repo is None or record.branch is None:
             raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED, "a workspace that hooks populate has no other checkout"
+                domain.Category.WORKSPACE_PREPARE_FAILED,
+                "a workspace that hooks populate has no other checkout",
             )
         mirror = self._mirror(layout, record.repo)
         async with temporary_directory(layout.staging, "checkout-") as staging:
             tree = staging / workspace.key
             try:
                 await check_out(mirror, tree, record.branch, commit)
-            except (GitError, OSError) as error:
+            except (git.GitError, OSError) as error:
                 raise WorkspaceError.of(
-                    Category.WORKSPACE_PREPARE_FAILED,
+                    domain.Category.WORKSPACE_PREPARE_FAILED,
                     f"{commit[:12]} cannot be checked out: {error}",
-                    hint=hint_of(error, layout.root),
+                    hint=git.hint_of(error, layout.root),
                 ) from error
             yield tree
 
@@ -641,9 +593,11 @@ class WorkspaceManager:
         ) as shadow:
             changed = [entry for entry in await shadow.status() if not entry.startswith(b"? ")]
         names = sorted(entry.rsplit(b" ", 1)[-1].decode("utf-8", "backslashreplace") for entry in changed)
-        return f"{plural(len(names), 'tracked file')} changed: {', '.join(names[:3])}" if names else None
+        return (
+            f"{domain.plural(len(names), 'tracked file')} changed: {', '.join(names[:3])}" if names else None
+        )
 
-    async def push(self, branch: str) -> Failure | None:
+    async def push(self, branch: str) -> domain.Failure | None:
         """Push a delivered branch to `origin`; its workspace need not exist any more.
 
         Returns:
@@ -657,7 +611,7 @@ class WorkspaceManager:
             return error.failure
         return await self._publisher(layout, self._repo).push(branch)
 
-    async def place(self, branch: str) -> Failure | None:
+    async def place(self, branch: str) -> domain.Failure | None:
         """Bring a delivered branch to a local repository; as `push` otherwise."""
         if self._repo is None:
             return None
@@ -681,11 +635,11 @@ class WorkspaceManager:
         layout = await to_thread.run_sync(self._finder.resolve_root)
         try:
             return await self._publisher(layout, self._repo).fetch_base(branch)
-        except (GitError, OSError) as error:
+        except (git.GitError, OSError) as error:
             raise WorkspaceError.of(
-                Category.WORKSPACE_REPOSITORY,
+                domain.Category.WORKSPACE_REPOSITORY,
                 f"{branch} cannot be fetched from origin: {error}",
-                hint=hint_of(error, layout.root),
+                hint=git.hint_of(error, layout.root),
             ) from error
 
     async def delete_branch(self, branch: str, head: str) -> Removal:
@@ -699,8 +653,8 @@ class WorkspaceManager:
         layout = await to_thread.run_sync(self._finder.resolve_root)
         try:
             return await self._publisher(layout, self._repo).delete(branch, head)
-        except (GitError, OSError) as error:
-            hint = hint_of(error, layout.root)
+        except (git.GitError, OSError) as error:
+            hint = git.hint_of(error, layout.root)
             raise WorkspaceError(
                 push_failure(f"{branch} could not be deleted: {error}", hint=hint)
             ) from error
@@ -720,13 +674,13 @@ class WorkspaceManager:
         diff = (*_SMALL_FILES_ONLY, "-C", mirror.path, "diff", *PATCH, start, head, "--")
         try:
             content = await self._git.isolated(*diff, max_output_bytes=max_bytes)
-        except GitError as error:
+        except git.GitError as error:
             raise mirror.unreadable(error) from error
         return Patch(branch=branch, content=content)
 
     async def change(
-        self, identifier: str, *, since: str | None = None, known: BranchChange | None = None
-    ) -> BranchChange | None:
+        self, identifier: str, *, since: str | None = None, known: changes.BranchChange | None = None
+    ) -> changes.BranchChange | None:
         """What the delivered branch of an issue changes since its start, or since an earlier head of it.
 
         With `known`, that is the answer as long as it is still true.
@@ -749,30 +703,30 @@ class WorkspaceManager:
                 kind = await self._git.isolated(*ask, stdin=f"{since}\n".encode())
                 if kind.strip() != b"commit":
                     return None
-            return await read_change(
+            return await changes.read_change(
                 self._git, mirror.path, branch=branch, start=start, since=since or start, head=head
             )
-        except GitError as error:
+        except git.GitError as error:
             raise mirror.unreadable(error) from error
 
     async def patches(
         self,
         identifier: str,
-        change: BranchChange,
-        files: Sequence[ComparedFile],
+        change: changes.BranchChange,
+        files: Sequence[changes.ComparedFile],
         *,
         context: int,
         max_bytes: int,
-    ) -> Mapping[ComparedFile, bytes]:
+    ) -> Mapping[changes.ComparedFile, bytes]:
         """The patches of some files of a change: see `changes.read_patches`. Raises `WorkspaceError`."""
         found = await self._delivered(identifier)
         if found is None:
             return {}
         try:
-            return await read_patches(
+            return await changes.read_patches(
                 self._git, found[0].path, change, files, context=context, max_bytes=max_bytes
             )
-        except GitError as error:
+        except git.GitError as error:
             raise found[0].unreadable(error) from error
 
     async def content(self, identifier: str, object_id: str, *, max_bytes: int) -> bytes:
@@ -781,8 +735,8 @@ class WorkspaceManager:
         if found is None:
             return b""
         try:
-            return await read_content(self._git, found[0].path, object_id, max_bytes=max_bytes)
-        except GitError as error:
+            return await changes.read_content(self._git, found[0].path, object_id, max_bytes=max_bytes)
+        except git.GitError as error:
             raise found[0].unreadable(error) from error
 
     async def _delivered(self, identifier: str) -> tuple[Mirror, str, str, str] | None:
@@ -790,7 +744,7 @@ class WorkspaceManager:
         layout = await to_thread.run_sync(self._finder.resolve_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
         record = await to_thread.run_sync(read_record, layout, key)
-        repo, branch = self._repo, branch_name(key)
+        repo, branch = self._repo, domain.branch_name(key)
         base: str | None = None
         if record is not None:
             repo, branch, base = record.repo, record.branch or branch, record.base_commit
@@ -798,8 +752,8 @@ class WorkspaceManager:
             return None
         mirror = self._mirror(layout, repo)
         if record is None:  # the workspace is on a host, or removed
-            base = await to_thread.run_sync(read_ref, mirror.path, f"{REMOTE_BASES}{branch}")
-        head = await to_thread.run_sync(read_ref, mirror.path, f"refs/heads/{branch}")
+            base = await to_thread.run_sync(git.read_ref, mirror.path, f"{REMOTE_BASES}{branch}")
+        head = await to_thread.run_sync(git.read_ref, mirror.path, f"refs/heads/{branch}")
         return None if head is None or base is None else (mirror, branch, base, head)
 
     async def merge(self, branch: str, head: str, message: str) -> Merged:
@@ -894,9 +848,9 @@ class WorkspaceManager:
         layout = await to_thread.run_sync(self._finder.open_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
         mirror, publisher = self._mirror(layout, self._repo), self._publisher(layout, self._repo)
-        return Courier(mirror, publisher, base_branch=self._settings.base_branch), branch_name(key)
+        return Courier(mirror, publisher, base_branch=self._settings.base_branch), domain.branch_name(key)
 
-    async def renew(self, issue: Issue, delivered: str) -> None:
+    async def renew(self, issue: domain.Issue, delivered: str) -> None:
         """Remove the issue's workspace if its work does not go on from what was delivered elsewhere.
 
         Raises:
@@ -914,12 +868,12 @@ class WorkspaceManager:
             async with self._shadow(record.path, seen, clone) as shadow:
                 if await self._git.is_ancestor(shadow.git_dir, delivered, seen.head):
                     return
-        except (GitError, OSError):
+        except (git.GitError, OSError):
             pass  # the commit is not known here
         removal = await self.remove(record)
         if removal.kept_reason is not None:
             raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED,
+                domain.Category.WORKSPACE_PREPARE_FAILED,
                 f"the work went on elsewhere, and the workspace {record.path} cannot be removed: "
                 f"{removal.kept_reason}",
                 hint="save its content, and remove it there",
@@ -959,7 +913,7 @@ class WorkspaceManager:
     @asynccontextmanager
     async def preview(
         self, identifier: str, paths: Sequence[str], *, base: bool = False
-    ) -> AsyncIterator[WorkspacePreview]:
+    ) -> AsyncIterator[export.WorkspacePreview]:
         """What an attempt would find in the issue's workspace; creates, fetches and changes nothing.
 
         If the workspace does not exist, the files at `paths` (relative to it) are written to a private
@@ -973,23 +927,25 @@ class WorkspaceManager:
 
         def look() -> tuple[Layout, Path, bool]:
             layout = self._finder.resolve_root()
-            path, found = check_path(layout, self._finder.key(layout, identifier))
+            path, found = directories.check_path(layout, self._finder.key(layout, identifier))
             record = read_record(layout, path.name)
-            with root_errors(self._settings.root):
-                return layout, path, is_complete(path, found, record, populated=repo is not None)
+            with directories.root_errors(self._settings.root):
+                return layout, path, directories.is_complete(path, found, record, populated=repo is not None)
 
         layout, path, complete = await to_thread.run_sync(look)
         if complete and not base:
-            yield WorkspacePreview(path=path, exists=True, tree=path)
+            yield export.WorkspacePreview(path=path, exists=True, tree=path)
         elif repo is None:
-            yield WorkspacePreview(path=path, exists=False, tree=None, note=NOT_POPULATED)
+            yield export.WorkspacePreview(path=path, exists=False, tree=None, note=export.NOT_POPULATED)
         else:
             pinned = partial(layout.pinned, paths=paths) if base else None
             mirror, branch = self._mirror(layout, repo), self._settings.base_branch
-            async with preview_files(mirror, branch, path, paths, pinned=pinned) as preview:
+            async with export.preview_files(mirror, branch, path, paths, pinned=pinned) as preview:
                 yield preview
 
-    async def pin(self, paths: Sequence[str], *, refresh_timeout_s: float = REFRESH_TIMEOUT_S) -> PinnedFiles:
+    async def pin(
+        self, paths: Sequence[str], *, refresh_timeout_s: float = export.REFRESH_TIMEOUT_S
+    ) -> export.PinnedFiles:
         """Files of the base branch in a read-only directory (`pin_files`).
 
         Raises:
@@ -997,9 +953,9 @@ class WorkspaceManager:
         """
         layout = await to_thread.run_sync(self._finder.open_root)
         if self._repo is None:
-            raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "there is no workspace.repo")
+            raise WorkspaceError.of(domain.Category.WORKSPACE_REPOSITORY, "there is no workspace.repo")
         mirror, base_branch = self._mirror(layout, self._repo), self._settings.base_branch
-        return await pin_files(mirror, base_branch, paths, refresh_timeout_s=refresh_timeout_s)
+        return await export.pin_files(mirror, base_branch, paths, refresh_timeout_s=refresh_timeout_s)
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         """Remove a workspace, even below a former root, unless work would be lost.
@@ -1010,7 +966,7 @@ class WorkspaceManager:
             WorkspaceError: the path fails the containment check.
         """
         layout, path, stored, exists, foreign_owner = await to_thread.run_sync(
-            lambda: examine(record.path, self._finder.tenant_name)
+            lambda: directories.examine(record.path, self._finder.tenant_name)
         )
         if foreign_owner:
             return await self._kept(
@@ -1028,14 +984,14 @@ class WorkspaceManager:
                     work = await self._find_undelivered(layout, stored, path)
                 try:
                     if work is None:
-                        await to_thread.run_sync(discard, layout, path, self._fault)
+                        await to_thread.run_sync(directories.discard, layout, path, self._fault)
                 except OSError as error:
                     work = Work(
                         reason=f"it cannot be deleted: {error}", look=shlex.join(["ls", "-la", str(path)])
                     )
                 if work is not None:
                     return replace(await self._kept(layout, stored, work), delivery=delivery)
-        await to_thread.run_sync(forget, layout, path.name)
+        await to_thread.run_sync(directories.forget, layout, path.name)
         return Removal(removed=exists, delivery=delivery)
 
     async def _kept(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:

@@ -88,7 +88,6 @@ class RefSnapshot:
         head: the checked out commit.
         head_branch: the short name of the branch that `HEAD` is on; `None` if it is detached.
         tips: every local branch and the stash, by full ref name.
-        remote_tips: the remote-tracking refs, which an agent may have forged.
         changed: watched files that differ from how they were made (`changed_files`).
     """
 
@@ -96,7 +95,6 @@ class RefSnapshot:
     head: str | None = None
     head_branch: str | None = None
     tips: Mapping[str, str] = field(default_factory=dict)
-    remote_tips: Mapping[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
 
 
@@ -112,7 +110,6 @@ def read_ref_snapshot(workspace: Path, git_hashes: Mapping[str, str] | None = No
             head=read_ref(git_dir, "HEAD", packed),
             head_branch=branch_of_head(git_dir),
             tips=all_refs(git_dir, "refs/heads/", packed) | ({"refs/stash": stash} if stash else {}),
-            remote_tips=all_refs(git_dir, "refs/remotes/", packed),
             changed=() if git_hashes is None else changed_files(git_dir, git_hashes),
         )
     except (FileNotFoundError, NotADirectoryError):

@@ -11,7 +11,7 @@ import watchfiles
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from symphony.trackers.markdown import BoardConfig, MarkdownTracker, watch
+from symphony.trackers.markdown import BoardConfig, MarkdownTracker, tracker
 from symphony.trackers.markdown.board import Board, BoardIssues
 
 pytestmark = pytest.mark.asyncio
@@ -174,6 +174,6 @@ async def test_a_system_that_cannot_watch_is_told_once_and_tried_again(
 
     monkeypatch.setattr(watchfiles, "awatch", sometimes)
     with capture_logs() as logs, anyio.fail_after(60):
-        async with aclosing(watch.folder_changes(folder, pause_s=0.01)) as hints:
+        async with aclosing(tracker.folder_changes(folder, pause_s=0.01)) as hints:
             await anext(hints)
     assert [log["event"] for log in logs] == ["board_watch_failed"]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from symphony.agents import events as agent_events
 from symphony.agents import wire
 from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import AcpProfile
@@ -19,18 +20,6 @@ from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn, prepend_envelope
 from symphony.agents.commands import shown_command
 from symphony.agents.event_queue import EventQueue
-from symphony.agents.events import (
-    AgentEvent,
-    ApprovalAnswered,
-    InputRequired,
-    LogNotice,
-    Malformed,
-    SessionStarted,
-    Text,
-    TurnEnd,
-    TurnStatus,
-    redact,
-)
 from symphony.agents.json_fields import MAX_ID_CHARS, Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.mcp.server import SERVER_NAME, ToolServer
 from symphony.agents.process import AgentProcess
@@ -92,7 +81,7 @@ class AcpSession(StreamSession[wire.Message]):
         if checked is not None and (checked.name, checked.version) != (agent.name, agent.version):
             text = f"the agent is {agent.name} {agent.version} now; "
             text += f"{checked.name} {checked.version} was checked"
-            self._events.emit(LogNotice(level="warning", message=text))
+            self._events.emit(agent_events.LogNotice(level="warning", message=text))
         opened = await self._open_session(agent)
         await select(self._call, self._settings, opened, model_in_command=bool(self._profile.model_argument))
         by_protocol = self._profile.system_text != "prompt"
@@ -127,7 +116,7 @@ class AcpSession(StreamSession[wire.Message]):
         return await self._connection.call(method, params, self._handle, timeout_ms=self._start_ms)
 
     @override
-    async def _begin(self, turn: Turn) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> agent_events.SessionStarted:
         """Start a turn; the protocol knows no titles."""
         thread_id, turn_id = self.thread_id, uuid.uuid4().hex[:12]
         if thread_id is None:
@@ -135,7 +124,9 @@ class AcpSession(StreamSession[wire.Message]):
         self._events.new_turn()
         params = protocol.prompt(thread_id, prepend_envelope(self._deliver(turn), turn.prompt))
         self._prompt_id = await self._connection.request("session/prompt", params)
-        return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)
+        return agent_events.SessionStarted(
+            session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id
+        )
 
     @override
     async def _handle(self, message: wire.Message) -> None:
@@ -164,7 +155,7 @@ class AcpSession(StreamSession[wire.Message]):
         try:
             params = decode_object(message.params)
         except ValueError as error:
-            self._emit(Malformed(excerpt=redact(f"session/update: {error}")))
+            self._emit(agent_events.Malformed(excerpt=agent_events.redact(f"session/update: {error}")))
             return
         own = self._open and params.get("sessionId", self.thread_id) == self.thread_id
         events = self._updates.translate(object_in(params, "update")) if own else []
@@ -180,7 +171,7 @@ class AcpSession(StreamSession[wire.Message]):
             self._emit(event)
         if isinstance(answer, wire.ErrorResponse):
             failure = protocol.refusal_failure(answer, self._profile)
-            self._emit(TurnEnd(status=TurnStatus.FAILED, failure=failure))
+            self._emit(agent_events.TurnEnd(status=agent_events.TurnStatus.FAILED, failure=failure))
             return
         try:
             result = decode_object(answer.result)
@@ -193,12 +184,12 @@ class AcpSession(StreamSession[wire.Message]):
             self._emit(usage)
         if result.get("stopReason") == "max_turn_requests":
             text = "the agent paused after its limit of requests for a turn"
-            self._emit(LogNotice(level="warning", message=text))
+            self._emit(agent_events.LogNotice(level="warning", message=text))
         ended = protocol.turn_end(result.get("stopReason"))
         unused = usage is None or usage.tokens.total_tokens == 0
-        if self._profile.errors_as_messages and unused and ended.status is TurnStatus.COMPLETED:
-            failure = protocol.message_failure(redact(message), self._profile)
-            ended = TurnEnd(status=TurnStatus.FAILED, failure=failure)
+        if self._profile.errors_as_messages and unused and ended.status is agent_events.TurnStatus.COMPLETED:
+            failure = protocol.message_failure(agent_events.redact(message), self._profile)
+            ended = agent_events.TurnEnd(status=agent_events.TurnStatus.FAILED, failure=failure)
         self._emit(ended)
 
     async def _answer(self, request: wire.ServerRequest) -> None:
@@ -209,7 +200,7 @@ class AcpSession(StreamSession[wire.Message]):
             self._request.decisions,
             stopping=self._stopping,
         )
-        if isinstance(answer.event, InputRequired) and self._turn_is_running:
+        if isinstance(answer.event, agent_events.InputRequired) and self._turn_is_running:
             await self._send_interrupt()  # before the answer, or the agent goes on without the person
         await self._connection.answer(request, answer)
         if answer.event is not None:
@@ -234,7 +225,9 @@ class AcpSession(StreamSession[wire.Message]):
     @override
     def _emit_pending(self) -> None:
         for event in self._updates.flush():
-            self._events.emit(replace(event, interrupted=True) if isinstance(event, Text) else event)
+            self._events.emit(
+                replace(event, interrupted=True) if isinstance(event, agent_events.Text) else event
+            )
 
     @property
     @override
@@ -298,7 +291,7 @@ async def initialize(call: Call) -> AcpAgent:
         failure = Failure(
             category=Category.RESPONSE_ERROR,
             blame=Blame.CONFIG,
-            message=f"the agent speaks version {redact(repr(version), 40)} of the protocol, "
+            message=f"the agent speaks version {agent_events.redact(repr(version), 40)} of the protocol, "
             f"and this daemon version {protocol.PROTOCOL_VERSION}",
             retryable=False,
             hint="install a version of the agent that speaks the other, or a newer Symphony",
@@ -309,8 +302,8 @@ async def initialize(call: Call) -> AcpAgent:
     if isinstance(object_in(capabilities, "sessionCapabilities").get("resume"), dict):
         resume_method = "session/resume"  # does not replay the conversation, as session/load does
     return AcpAgent(
-        name=redact(str(info.get("name") or "unknown"), 100),
-        version=redact(str(info.get("version") or "unknown"), 100),
+        name=agent_events.redact(str(info.get("name") or "unknown"), 100),
+        version=agent_events.redact(str(info.get("version") or "unknown"), 100),
         resume_method=resume_method,
     )
 
@@ -393,9 +386,9 @@ async def _select(call: Call, opened: OpenedSession, choice: _Choice | None, wha
     failure = Failure(
         category=Category.RESPONSE_ERROR,
         blame=Blame.CONFIG,
-        message=redact(f"the agent offers no {what} {wanted!r}"),
+        message=agent_events.redact(f"the agent offers no {what} {wanted!r}"),
         retryable=False,
-        hint=redact(f"did you mean {near[0]}? {hint}" if near else hint),
+        hint=agent_events.redact(f"did you mean {near[0]}? {hint}" if near else hint),
     )
     raise AgentError(failure)
 
@@ -472,7 +465,7 @@ def decide(
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return wire.RequestAnswer(error=(wire.INVALID_PARAMS, redact(str(error))))
+        return wire.RequestAnswer(error=(wire.INVALID_PARAMS, agent_events.redact(str(error))))
     match request.method:
         case "session/request_permission":
             return (
@@ -485,8 +478,8 @@ def decide(
             event = question_asked([text] if text.strip() else [])
             return wire.RequestAnswer(result={"action": "decline"}, event=event)
         case method:
-            text = redact(f"unsupported request {method}", 200)
-            notice = LogNotice(level="warning", message=f"{text} was refused")
+            text = agent_events.redact(f"unsupported request {method}", 200)
+            notice = agent_events.LogNotice(level="warning", message=f"{text} was refused")
             expected = method.startswith(_NOT_OFFERED)
             return wire.RequestAnswer(error=(wire.METHOD_NOT_FOUND, text), event=None if expected else notice)
 
@@ -507,8 +500,10 @@ def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, b
         for option in options:
             if option.get("kind") == option_kind and option.get("optionId") is not None:
                 outcome = {"outcome": "selected", "optionId": option["optionId"]}
-                event: AgentEvent = ApprovalAnswered(kind=kind, decision=verdict, subject=subject)
+                event: agent_events.AgentEvent = agent_events.ApprovalAnswered(
+                    kind=kind, decision=verdict, subject=subject
+                )
                 return wire.RequestAnswer(result={"outcome": outcome}, event=event)
     return wire.RequestAnswer(
-        result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline", subject=subject)
+        result=_CANCELLED, event=agent_events.ApprovalAnswered(kind=kind, decision="decline", subject=subject)
     )

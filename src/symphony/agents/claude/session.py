@@ -11,18 +11,11 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from symphony.agents import events as agent_events
 from symphony.agents import session
 from symphony.agents.base import AgentError, SessionRequest, Turn, resumed_elsewhere
 from symphony.agents.claude import protocol
 from symphony.agents.event_queue import EventQueue
-from symphony.agents.events import (
-    AgentEvent,
-    ApprovalAnswered,
-    LogNotice,
-    SessionStarted,
-    TurnEnd,
-    redact,
-)
 from symphony.agents.json_fields import Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.process import AgentProcess
 from symphony.agents.wire import MalformedLine, MessageStream, PlainLine, line_event, response_error
@@ -153,13 +146,13 @@ class ClaudeSession(session.StreamSession[protocol.Message]):
         """Handle a message before the first turn, where the end of a turn shows that there will be none."""
         await self._handle(message)
         if isinstance(message, protocol.ClaudeEvent) and message.type == "result":
-            ended = [event for event in self._events.drain() if isinstance(event, TurnEnd)]
+            ended = [event for event in self._events.drain() if isinstance(event, agent_events.TurnEnd)]
             if ended and ended[0].failure is not None:
                 raise AgentError(ended[0].failure)
             raise response_error("the agent ended a turn that was never started")
 
     @override
-    async def _begin(self, turn: Turn) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> agent_events.SessionStarted:
         """Start a turn. A prompt that begins with a slash would be a command; a newline prevents that."""
         if self._deliver(turn) is not None:
             await self._restart()
@@ -169,7 +162,7 @@ class ClaudeSession(session.StreamSession[protocol.Message]):
         self._events.new_turn()
         await self._channel.user(f"\n{prompt}" if prompt.startswith("/") else prompt)
         turn_id = str(uuid.uuid4())
-        return SessionStarted(
+        return agent_events.SessionStarted(
             session_id=session_id(self.thread_id, turn_id), thread_id=self.thread_id, turn_id=turn_id
         )
 
@@ -199,7 +192,7 @@ class ClaudeSession(session.StreamSession[protocol.Message]):
                 if not events:
                     self._events.count()
                 for event in events:
-                    if isinstance(event, TurnEnd):
+                    if isinstance(event, agent_events.TurnEnd):
                         self._turn_open = False
                     self._emit(event)
             case PlainLine() | MalformedLine():
@@ -251,7 +244,7 @@ class ControlAnswer:
 
     response: Json | None = None
     error: str | None = None
-    event: AgentEvent | None = None
+    event: agent_events.AgentEvent | None = None
 
 
 def decide(
@@ -263,11 +256,13 @@ def decide(
     try:
         body = decode_object(request.request)
     except ValueError as error:
-        return ControlAnswer(error=redact(f"unreadable request: {error}", 200))
+        return ControlAnswer(error=agent_events.redact(f"unreadable request: {error}", 200))
     if body.get("subtype") == "can_use_tool":
         return _tool_permission(body, on_approval, decisions)
-    text = redact(f"unsupported request {body.get('subtype')}", 200)
-    return ControlAnswer(error=text, event=LogNotice(level="warning", message=f"{text} was refused"))
+    text = agent_events.redact(f"unsupported request {body.get('subtype')}", 200)
+    return ControlAnswer(
+        error=text, event=agent_events.LogNotice(level="warning", message=f"{text} was refused")
+    )
 
 
 def _tool_permission(
@@ -283,16 +278,16 @@ def _tool_permission(
             [one["question"] for one in questions], [_with_options(one) for one in questions]
         )
         return ControlAnswer(response=_deny("no person is here to answer", interrupt=True), event=event)
-    kind = redact(name, 100)
+    kind = agent_events.redact(name, 100)
     details = [text for key in _APPROVAL_KEYS if (text := text_in(arguments, key))]
     subject = "\n".join(details)
     key = session.request_key(name, {each: arguments[each] for each in arguments if each != "description"})
     match session.answer_to(key, decisions, on_approval):
         case "accept":
-            accepted = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
+            accepted = agent_events.ApprovalAnswered(kind=kind, decision="accept", subject=subject)
             return ControlAnswer(response=allow, event=accepted)
         case "decline":
-            declined = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
+            declined = agent_events.ApprovalAnswered(kind=kind, decision="decline", subject=subject)
             return ControlAnswer(response=_deny(_UNATTENDED, interrupt=False), event=declined)
         case "block":
             blocked = session.approval_required(kind, [*details, text_in(body, "decision_reason")], key)
@@ -306,6 +301,6 @@ def _deny(message: str, *, interrupt: bool) -> Json:
 def _with_options(question: Json) -> str:
     """Return a question with the answers that it offers, if any."""
     labels = [text_in(option, "label") for option in objects_in(question, "options")]
-    labels = [redact(label, 100) for label in labels if label]
+    labels = [agent_events.redact(label, 100) for label in labels if label]
     text = text_in(question, "question")
     return f"{text} ({' / '.join(labels)})" if labels else text

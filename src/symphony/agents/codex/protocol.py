@@ -17,28 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from symphony import __version__
+from symphony.agents import events as agent_events
 from symphony.agents.commands import shown_command
-from symphony.agents.events import (
-    MAX_CHANGES,
-    MAX_PLAN_STEPS,
-    AgentEvent,
-    ContextCompacted,
-    FileEdit,
-    InputRequired,
-    ItemFinished,
-    ItemStarted,
-    LogNotice,
-    Malformed,
-    PlanStep,
-    PlanUpdated,
-    RateLimits,
-    Reasoning,
-    Text,
-    TurnEnd,
-    TurnStatus,
-    UsageUpdate,
-    redact,
-)
 from symphony.agents.json_fields import Json, as_text, count_in, decode_object, object_in, objects_in, text_in
 from symphony.agents.outages import OUTAGE, is_outage
 from symphony.agents.wire import EXCERPT_CHARS, ErrorResponse, JsonRpcDialect, ServerNotification, excerpt
@@ -70,7 +50,9 @@ def parse_user_agent(user_agent: str) -> tuple[str | None, str | None]:
     found = _USER_AGENT.match(user_agent)
     if found is None:
         return None, None
-    return "codex" if found[1] == _CLIENT_NAME else redact(found[1], 100), redact(found[2], 100)
+    return "codex" if found[1] == _CLIENT_NAME else agent_events.redact(found[1], 100), agent_events.redact(
+        found[2], 100
+    )
 
 
 def thread_start(
@@ -271,7 +253,7 @@ def _refusal(refusal: ErrorResponse) -> Failure:
     return Failure(
         category=Category.RESPONSE_ERROR,
         blame=Blame.CONFIG if invalid else Blame.AGENT,
-        message=redact(f"{refusal.method} was refused: {refusal.message} ({refusal.code})"),
+        message=agent_events.redact(f"{refusal.method} was refused: {refusal.message} ({refusal.code})"),
         retryable=not invalid,
         hint=_POLICY_HINT if invalid else None,
     )
@@ -356,7 +338,7 @@ def _name_and_status(info: object) -> tuple[str, int | None]:
 def describe_error(error: Json) -> str:
     """Return message and details of a `TurnError` as one redacted line."""
     parts = [text for key in ("message", "additionalDetails") if (text := text_in(error, key))]
-    return redact(": ".join(parts)) or "the turn failed without a message"
+    return agent_events.redact(": ".join(parts)) or "the turn failed without a message"
 
 
 UNEXPLAINED: Final = turn_failure({})
@@ -381,7 +363,7 @@ _LIMIT_WINDOWS: Final = ("primary", "secondary", "credits")
 _MAX_SEARCH_DEPTH: Final = 8
 
 
-def usage_of(counts: object) -> UsageUpdate | None:
+def usage_of(counts: object) -> agent_events.UsageUpdate | None:
     """Return absolute totals from a map of counts; None if it names neither input, output nor total."""
     if not isinstance(counts, Mapping):
         return None
@@ -397,10 +379,10 @@ def usage_of(counts: object) -> UsageUpdate | None:
         cache_write_tokens=count_in(counts, _CACHE_WRITE) or 0,
         reasoning_tokens=count_in(counts, _REASONING) or 0,
     )
-    return UsageUpdate(absolute=True, tokens=tokens)
+    return agent_events.UsageUpdate(absolute=True, tokens=tokens)
 
 
-def total_usage_in(params: Json) -> UsageUpdate | None:
+def total_usage_in(params: Json) -> agent_events.UsageUpdate | None:
     """Return the totals of the thread in a notification. The usage of the last call alone is ignored."""
     for path in _TOTAL_PATHS:
         node: object = params
@@ -411,11 +393,11 @@ def total_usage_in(params: Json) -> UsageUpdate | None:
     return None
 
 
-def rate_limits_in(params: Json) -> RateLimits | None:
+def rate_limits_in(params: Json) -> agent_events.RateLimits | None:
     """Return the first map, at any depth, that names a limit and holds one of its windows."""
     for node in _maps(params, _MAX_SEARCH_DEPTH):
         if any(node.get(key) for key in _LIMIT_NAMES) and _has_window(node):
-            return RateLimits(payload=node)
+            return agent_events.RateLimits(payload=node)
     return None
 
 
@@ -450,12 +432,12 @@ _SUMMARY_KEYS: Final = {
 }
 
 
-def item_started(item: Json) -> AgentEvent | None:
+def item_started(item: Json) -> agent_events.AgentEvent | None:
     """Return the event of work that began; None for messages, which count when they are complete."""
     kind = text_in(item, "type") or "unknown"
     if kind in _MESSAGES:
         return None
-    return ItemStarted(
+    return agent_events.ItemStarted(
         kind=kind,
         summary=_summary(kind, item),
         arguments=_arguments(kind, item),
@@ -465,22 +447,22 @@ def item_started(item: Json) -> AgentEvent | None:
     )
 
 
-def item_completed(item: Json) -> AgentEvent | None:
+def item_completed(item: Json) -> agent_events.AgentEvent | None:
     """Return the event of work that ended or of a message of the agent; None for other messages."""
     kind = text_in(item, "type") or "unknown"
     if kind == "agentMessage":
         text = text_in(item, "text")
-        return Text(message=text) if text.strip() else None
+        return agent_events.Text(message=text) if text.strip() else None
     if kind in _MESSAGES:
         return None
     if kind == "contextCompaction":
-        return ContextCompacted()
+        return agent_events.ContextCompacted()
     if kind == "reasoning" and (text := _reasoning(item)):
-        return Reasoning(text=text)
+        return agent_events.Reasoning(text=text)
     if kind == "plan" and (text := text_in(item, "text")).strip():
-        return PlanUpdated(text=text)
+        return agent_events.PlanUpdated(text=text)
     exit_code = item.get("exitCode")
-    return ItemFinished(
+    return agent_events.ItemFinished(
         kind=kind,
         summary=_summary(kind, item),
         status=text_in(item, "status") or "completed",
@@ -511,10 +493,10 @@ def _output(kind: str, item: Json) -> str:
     return "" if result is None else as_text(result)
 
 
-def _changes(item: Json) -> tuple[FileEdit, ...]:
+def _changes(item: Json) -> tuple[agent_events.FileEdit, ...]:
     """Return the changed files. A new or deleted file has its content instead of a diff."""
     found = []
-    for change in objects_in(item, "changes")[:MAX_CHANGES]:
+    for change in objects_in(item, "changes")[: agent_events.MAX_CHANGES]:
         kind, text = change.get("kind"), text_in(change, "diff")
         name = text_in(kind, "type") if isinstance(kind, dict) else text_in(change, "kind")
         lines = text.splitlines()
@@ -526,7 +508,9 @@ def _changes(item: Json) -> tuple[FileEdit, ...]:
             added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
             removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
         found.append(
-            FileEdit(path=text_in(change, "path"), change=name or "update", added=added, removed=removed)
+            agent_events.FileEdit(
+                path=text_in(change, "path"), change=name or "update", added=added, removed=removed
+            )
         )
     return tuple(found)
 
@@ -553,7 +537,7 @@ def _summary(kind: str, item: Json) -> str:
             text = f"{text_in(item, 'server')}.{text_in(item, 'tool')}"
         case _:
             text = text_in(item, _SUMMARY_KEYS.get(kind, ""))
-    return redact(text, _SUMMARY_CHARS)
+    return agent_events.redact(text, _SUMMARY_CHARS)
 
 
 def _arguments(kind: str, item: Json) -> str:
@@ -586,7 +570,7 @@ class Translation:
         fatal: the turn must end after the error; else the agent retries.
     """
 
-    events: tuple[AgentEvent, ...] = ()
+    events: tuple[agent_events.AgentEvent, ...] = ()
     thread_id: str | None = None
     turn_id: str | None = None
     turn_started: bool = False
@@ -622,7 +606,7 @@ def translate(message: ServerNotification) -> Translation:
         params = decode_object(message.params)
     except ValueError:
         text = f"{method}: {excerpt(bytes(message.params))}"[:EXCERPT_CHARS]
-        return Translation(events=(Malformed(excerpt=text),))
+        return Translation(events=(agent_events.Malformed(excerpt=text),))
     return handler(params)
 
 
@@ -631,7 +615,7 @@ def is_mere_activity(method: str) -> bool:
     return method.startswith("item/") and method not in _HANDLERS
 
 
-def _translation(params: Json, *events: AgentEvent | None, **fields: Any) -> Translation:
+def _translation(params: Json, *events: agent_events.AgentEvent | None, **fields: Any) -> Translation:
     return Translation(
         events=tuple(event for event in events if event is not None),
         thread_id=text_in(params, "threadId") or None,
@@ -655,7 +639,7 @@ def _figures(params: Json) -> Translation:
 def _rate_limits(params: Json) -> Translation:
     payload = object_in(params, "rateLimits")
     return _translation(
-        params, RateLimits(payload=payload) if _has_window(payload) else rate_limits_in(params)
+        params, agent_events.RateLimits(payload=payload) if _has_window(payload) else rate_limits_in(params)
     )
 
 
@@ -681,27 +665,27 @@ def _turn_cancelled(params: Json) -> Translation:
     return _translation(params, _turn_end("interrupted", {}))
 
 
-def _turn_end(status: str, error: Json) -> TurnEnd:
+def _turn_end(status: str, error: Json) -> agent_events.TurnEnd:
     match status:
         case "completed":
-            return TurnEnd(status=TurnStatus.COMPLETED)
+            return agent_events.TurnEnd(status=agent_events.TurnStatus.COMPLETED)
         case "interrupted":
             message = describe_error(error) if error else "the turn was interrupted"
             failure = Failure(category=Category.TURN_CANCELLED, blame=Blame.AGENT, message=message)
-            return TurnEnd(status=TurnStatus.INTERRUPTED, failure=failure)
+            return agent_events.TurnEnd(status=agent_events.TurnStatus.INTERRUPTED, failure=failure)
         case "failed":
-            return TurnEnd(status=TurnStatus.FAILED, failure=turn_failure(error))
+            return agent_events.TurnEnd(status=agent_events.TurnStatus.FAILED, failure=turn_failure(error))
         case other:
             failure = turn_failure({"message": f"the turn ended with the unknown status {other!r}"})
-            return TurnEnd(status=TurnStatus.FAILED, failure=failure)
+            return agent_events.TurnEnd(status=agent_events.TurnStatus.FAILED, failure=failure)
 
 
 def _plan_updated(params: Json) -> Translation:
     steps = tuple(
-        PlanStep(text=text_in(step, "step"), status=text_in(step, "status"))
-        for step in objects_in(params, "plan")[:MAX_PLAN_STEPS]
+        agent_events.PlanStep(text=text_in(step, "step"), status=text_in(step, "status"))
+        for step in objects_in(params, "plan")[: agent_events.MAX_PLAN_STEPS]
     )
-    return _translation(params, PlanUpdated(steps=steps, text=text_in(params, "explanation")))
+    return _translation(params, agent_events.PlanUpdated(steps=steps, text=text_in(params, "explanation")))
 
 
 def _other_turn(params: Json) -> Translation:
@@ -710,7 +694,7 @@ def _other_turn(params: Json) -> Translation:
 
 def _input_required(params: Json) -> Translation:
     reason = text_in(params, "message") or text_in(params, "reason") or "the agent waits for a person"
-    return _translation(params, InputRequired(reason=redact(reason)))
+    return _translation(params, agent_events.InputRequired(reason=agent_events.redact(reason)))
 
 
 def _requires_input(params: Json) -> bool:
@@ -724,25 +708,25 @@ def _requires_input(params: Json) -> bool:
 def _error(params: Json) -> Translation:
     error = object_in(params, "error")
     fatal = params.get("willRetry") is not True
-    notice = LogNotice(level="error" if fatal else "warning", message=describe_error(error))
+    notice = agent_events.LogNotice(level="error" if fatal else "warning", message=describe_error(error))
     return _translation(params, notice, error=turn_failure(error), fatal=fatal)
 
 
 def _notice(level: str, *keys: str) -> _Handler:
     def handle(params: Json) -> Translation:
-        text = redact(": ".join(value for key in keys if (value := text_in(params, key))))
-        return _translation(params, LogNotice(level=level, message=text) if text else None)
+        text = agent_events.redact(": ".join(value for key in keys if (value := text_in(params, key))))
+        return _translation(params, agent_events.LogNotice(level=level, message=text) if text else None)
 
     return handle
 
 
 def _rerouted(params: Json) -> Translation:
     models = f"model rerouted from {params.get('fromModel')} to {params.get('toModel')}"
-    return _translation(params, LogNotice(level="warning", message=redact(models)))
+    return _translation(params, agent_events.LogNotice(level="warning", message=agent_events.redact(models)))
 
 
 def _compacted(params: Json) -> Translation:
-    return _translation(params, ContextCompacted())
+    return _translation(params, agent_events.ContextCompacted())
 
 
 _HANDLERS: Final[Mapping[str, _Handler]] = {

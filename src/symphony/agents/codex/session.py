@@ -11,23 +11,13 @@ import anyio
 from cachetools import FIFOCache
 from typing_extensions import override
 
+from symphony.agents import events as agent_events
 from symphony.agents import session, wire
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn, resumed_elsewhere
 from symphony.agents.codex import protocol
 from symphony.agents.codex.protocol import Translation
 from symphony.agents.commands import shown_command
 from symphony.agents.event_queue import EventQueue
-from symphony.agents.events import (
-    AgentEvent,
-    ApprovalAnswered,
-    InputRequired,
-    LogNotice,
-    SessionStarted,
-    ToolCalled,
-    TurnEnd,
-    TurnStatus,
-    redact,
-)
 from symphony.agents.json_fields import MAX_ID_CHARS, Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.process import AgentProcess
 from symphony.config import CodexSettings
@@ -82,7 +72,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         self._turn_open = False
         self._turn_id: str | None = None
         self._model: str | None = None
-        self._early_ends: dict[str, TurnEnd] = {}
+        self._early_ends: dict[str, agent_events.TurnEnd] = {}
         self._error: Failure | None = None
         self._error_deadline = math.inf
 
@@ -96,7 +86,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         _, version = protocol.parse_user_agent(text_in(greeting, "userAgent"))
         if self._checked_version is not None and version not in {None, self._checked_version}:
             text = f"the agent is now version {version}; {self._checked_version} was checked at the start"
-            self._events.emit(LogNotice(level="warning", message=text))
+            self._events.emit(agent_events.LogNotice(level="warning", message=text))
         await self._connection.notify("initialized")
         briefing = await self._request.briefing(self._listed_skills)
         self._envelope = briefing.envelope
@@ -163,7 +153,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         return listed_skills(answer)
 
     @override
-    async def _begin(self, turn: Turn) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> agent_events.SessionStarted:
         thread_id = self.thread_id
         if thread_id is None:
             raise RuntimeError("run_turn before start")
@@ -185,7 +175,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         if turn.title and not self._named:  # shows the issue in Codex's own list of threads
             self._named = True
             await self._connection.request("thread/name/set", {"threadId": thread_id, "name": turn.title})
-        return SessionStarted(
+        return agent_events.SessionStarted(
             session_id=session_id(thread_id, turn_id),
             thread_id=thread_id,
             turn_id=turn_id,
@@ -198,7 +188,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         with anyio.move_on_at(self._error_deadline) as scope:
             await super()._read()
         if scope.cancelled_caught:
-            self._emit(TurnEnd(status=TurnStatus.FAILED, failure=self._error))
+            self._emit(agent_events.TurnEnd(status=agent_events.TurnStatus.FAILED, failure=self._error))
 
     @override
     async def _handle(self, message: wire.Message) -> None:
@@ -248,7 +238,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         if translation.error is not None:
             self._expect_end(translation.error, fatal=translation.fatal)
         for event in translation.events:
-            if isinstance(event, TurnEnd):
+            if isinstance(event, agent_events.TurnEnd):
                 self._end_turn(event, translation.turn_id)
             else:
                 self._emit(event)
@@ -269,7 +259,7 @@ class CodexSession(session.StreamSession[wire.Message]):
             )
             self._error_deadline = anyio.current_time() + stall_ms / 1000
 
-    def _end_turn(self, event: TurnEnd, turn_id: str | None) -> None:
+    def _end_turn(self, event: agent_events.TurnEnd, turn_id: str | None) -> None:
         if self._turn_open and self._turn_id is None and turn_id is not None:
             # The end of this turn or of an older one: the answer to turn/start will show which.
             if len(self._early_ends) < _MAX_EARLY_ENDS and len(turn_id) <= MAX_ID_CHARS:
@@ -291,7 +281,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         if isinstance(answer, session.ToolCall):
             result = await session.run_tool(answer, self._request.run_tool, timeout_ms=self._tool_timeout_ms)
             answer = tool_answer(answer.name, result)
-        if isinstance(answer.event, InputRequired) and self._turn_is_running:
+        if isinstance(answer.event, agent_events.InputRequired) and self._turn_is_running:
             await self._send_interrupt()  # before the answer, or the agent goes on without the person
         await self._connection.answer(request, answer)
         if answer.event is not None:
@@ -371,13 +361,14 @@ def decide(request: wire.ServerRequest, policy: Policy) -> wire.RequestAnswer | 
     try:
         params = decode_object(request.params)
     except ValueError as error:
-        return wire.RequestAnswer(error=(wire.INVALID_PARAMS, redact(str(error))))
+        return wire.RequestAnswer(error=(wire.INVALID_PARAMS, agent_events.redact(str(error))))
     handler = _HANDLERS.get(request.method)
     if handler is not None:
         return handler(params, policy)
-    text = redact(f"unsupported request {request.method}", 200)
+    text = agent_events.redact(f"unsupported request {request.method}", 200)
     return wire.RequestAnswer(
-        error=(wire.METHOD_NOT_FOUND, text), event=LogNotice(level="warning", message=f"{text} was refused")
+        error=(wire.METHOD_NOT_FOUND, text),
+        event=agent_events.LogNotice(level="warning", message=f"{text} was refused"),
     )
 
 
@@ -389,7 +380,7 @@ def tool_answer(name: str, result: ToolResult) -> wire.RequestAnswer:
             "output": result.text,
             "contentItems": [{"type": "inputText", "text": result.text}],
         },
-        event=ToolCalled(name=name, success=result.success),
+        event=agent_events.ToolCalled(name=name, success=result.success),
     )
 
 
@@ -464,8 +455,10 @@ def _elicitation(params: Json, policy: Policy) -> wire.RequestAnswer:
         yes = {"action": "accept", "content": {}}
         return _approval("mcpToolCall", asked, policy, yes=yes, once=yes, no=no, stop=no)
     text = params.get("message")
-    reason = redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
-    return wire.RequestAnswer(result=no, event=InputRequired(reason=f"MCP elicitation: {reason}"))
+    reason = agent_events.redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
+    return wire.RequestAnswer(
+        result=no, event=agent_events.InputRequired(reason=f"MCP elicitation: {reason}")
+    )
 
 
 def _approval(
@@ -480,10 +473,10 @@ def _approval(
     key = _request_key(kind, params, policy)
     match session.answer_to(key, policy.decisions, policy.on_approval):
         case "accept":
-            event = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
+            event = agent_events.ApprovalAnswered(kind=kind, decision="accept", subject=subject)
             return wire.RequestAnswer(result=yes if policy.on_approval == "accept" else once, event=event)
         case "decline":
-            event = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
+            event = agent_events.ApprovalAnswered(kind=kind, decision="decline", subject=subject)
             return wire.RequestAnswer(result=no, event=event)
         case "block":
             return wire.RequestAnswer(
@@ -508,7 +501,7 @@ def _user_input(params: Json, policy: Policy) -> wire.RequestAnswer:
     automatic = policy.approval_policy == "never" and all(name.startswith(_MCP_QUESTION) for name in labels)
     if labels and automatic and all(labels.values()):
         answers = {name: {"answers": [label]} for name, label in labels.items()}
-        event: AgentEvent = ApprovalAnswered(kind="mcpToolCall", decision="accept")
+        event: agent_events.AgentEvent = agent_events.ApprovalAnswered(kind="mcpToolCall", decision="accept")
         return wire.RequestAnswer(result={"answers": answers}, event=event)
     texts = [text for question in questions if isinstance(text := question.get("question"), str)]
     return wire.RequestAnswer(

@@ -21,15 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from symphony.api.formatting import (
-    button_words,
-    duration,
-    event_words,
-    overlap_words,
-    seconds_between,
-    stop_words,
-    tokens,
-)
+from symphony.api import formatting
 from symphony.api.pages.views import ACTIONS, MOMENT_MARK, issue_path
 from symphony.characters import visible
 from symphony.domain import plural, without_codes
@@ -98,23 +90,23 @@ def _environment() -> Environment:
         ago=_ago,
         code=_code,
         anchor=lambda text: quote(text, safe=""),
-        buttons=button_words,
-        duration=duration,
+        buttons=formatting.button_words,
+        duration=formatting.duration,
         issue_path=issue_path,
         markdown=_markdown,
         number=lambda value: f"{value:,}",
         outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
         plural=plural,
         prose=_prose,
-        tokens=tokens,
+        tokens=formatting.tokens,
         usd=lambda value: f"${value:,.2f}",
         utc=lambda moment: moment.replace("T", " ").removesuffix("Z") + " UTC",
         web_url=_web_url,
         words=lambda code: code.replace("_", " "),
         plain=without_codes,
-        event_words=event_words,
-        overlap_words=overlap_words,
-        stop_words=stop_words,
+        event_words=formatting.event_words,
+        overlap_words=formatting.overlap_words,
+        stop_words=formatting.stop_words,
     )
     environment.globals.update(
         asset_path=asset_path, icon_path=icon_path, actions=ACTIONS, moment_mark=MOMENT_MARK
@@ -141,12 +133,12 @@ def _finalized(value: Any) -> Any:
 @pass_context
 def _ago(context: Context, moment: str) -> str:
     """The time from a moment to now: `3 min ago`, `in 12 s`, `now`."""
-    seconds = seconds_between(moment, context["now"])
+    seconds = formatting.seconds_between(moment, context["now"])
     if seconds is None:
         return "?"
     if abs(seconds) < 1:
         return "now"
-    return f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
+    return f"{formatting.duration(seconds)} ago" if seconds > 0 else f"in {formatting.duration(-seconds)}"
 
 
 @lru_cache(maxsize=_MAX_CACHED)

@@ -22,19 +22,8 @@ from symphony.api.interface import ApiError, ConflictError, Operator, Unavailabl
 from symphony.api.library import MAX_ASSIGNED, PROPOSAL_STATES
 from symphony.api.live import LIBRARY
 from symphony.api.models import LibraryDraft, LibrarySave, SkillsOverview
+from symphony.api.pages import skills_views
 from symphony.api.pages.responding import SLOW_MS, Content, respond
-from symphony.api.pages.skills_views import (
-    SCOPES,
-    EditorView,
-    assignments_view,
-    diff_lines,
-    proposal_view,
-    proposals_view,
-    skill_list,
-    skill_view,
-    skills_view,
-    versions_view,
-)
 from symphony.api.parameters import page_of, proposal_id, proposal_state, version_of
 from symphony.api.routes import EDITS, SKILLS_PATH
 from symphony.domain import Selection, SymphonyError
@@ -68,8 +57,8 @@ class SkillPages:
         """The skills, what is wrong with their files, and what runs made of them."""
         search, scope = request.query_params.get("q", "").strip(), request.query_params.get("scope", "")
         page = page_of(request)
-        if scope not in SCOPES:
-            raise RequestError(400, "bad_request", f"scope is one of {', '.join(SCOPES[1:])}")
+        if scope not in skills_views.SCOPES:
+            raise RequestError(400, "bad_request", f"scope is one of {', '.join(skills_views.SCOPES[1:])}")
         skills = await self._operator.skills()
         problem, found = None, None
         try:
@@ -85,9 +74,9 @@ class SkillPages:
             section="Skills",
             twin=f"{SKILLS_PATH}.json",
             now=skills.generated_at,
-            view=lambda: skills_view(
+            view=lambda: skills_views.skills_view(
                 skills,
-                skill_list(skills, found, search=search, scope=scope, page=page),
+                skills_views.skill_list(skills, found, search=search, scope=scope, page=page),
                 search=search,
                 scope=scope,
                 page=page,
@@ -107,7 +96,7 @@ class SkillPages:
             title=name,
             section="Skills",
             twin=f"{_TWIN}/skills/{name}",
-            view=lambda: skill_view(page, skills),
+            view=lambda: skills_views.skill_view(page, skills),
             pause_ms=SLOW_MS,
         )
 
@@ -130,7 +119,7 @@ class SkillPages:
             title=f"Versions of {name}",
             section="Skills",
             twin=f"{_TWIN}/skills/{name}/diff",
-            view=lambda: versions_view(diff, newest),
+            view=lambda: skills_views.versions_view(diff, newest),
             pause_ms=SLOW_MS,
         )
 
@@ -150,7 +139,7 @@ class SkillPages:
             section="Skills",
             twin=f"{_TWIN}/assignments",
             now=state.generated_at,
-            view=lambda: assignments_view(
+            view=lambda: skills_views.assignments_view(
                 found, overview, state, kind=kind, target=target, search=search, chosen=chosen
             ),
             still=True,
@@ -166,7 +155,7 @@ class SkillPages:
             title="Proposals",
             section="Skills",
             twin=f"{_TWIN}/proposals",
-            view=lambda: proposals_view(found, state, PROPOSAL_STATES),
+            view=lambda: skills_views.proposals_view(found, state, PROPOSAL_STATES),
             reloads=True,
             pause_ms=SLOW_MS,
         )
@@ -180,7 +169,7 @@ class SkillPages:
             title=f"Proposal {found.proposal.id} for {found.proposal.name}",
             section="Skills",
             twin=f"{_TWIN}/proposals/{found.proposal.id}",
-            view=lambda: proposal_view(found),
+            view=lambda: skills_views.proposal_view(found),
             pause_ms=SLOW_MS,
         )
 
@@ -211,12 +200,12 @@ class SkillPages:
         in_use = self._operator.library()
         draft = LibraryDraft(file=file, name=name or msgspec.UNSET)
         checked, content = await to_thread.run_sync(library.checked, in_use, draft)
-        view = EditorView(
+        view = skills_views.EditorView(
             name=name, file=file, base_version=base_version, reason=reason, check=checked, content=content
         )
         if stale:
             theirs = await to_thread.run_sync(library.skill, in_use, name)
-            lines = diff_lines(await to_thread.run_sync(library.unified, theirs.file, file))
+            lines = skills_views.diff_lines(await to_thread.run_sync(library.unified, theirs.file, file))
             view = replace(view, base_version=theirs.skill.version, theirs=theirs, lines=lines)
         return Content(
             template="editor.html",

@@ -15,7 +15,7 @@ import anyio
 import click
 from msgspec import structs
 
-from symphony import skills, to_thread
+from symphony import config, domain, skills, to_thread, workspaces
 from symphony.agents.base import Program
 from symphony.agents.preflight import missing_bubblewrap, missing_program
 from symphony.agents.registry import AGENTS, SECTIONS, agent_kind, skill_places
@@ -24,56 +24,15 @@ from symphony.cli.failures import CommandError, ExitCode, printable
 from symphony.cli.formatting import aligned
 from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
 from symphony.cli.repository import git, git_output, uncommitted_changes, uncommitted_skills_for
-from symphony.config import (
-    EXPOSED_HINT,
-    KEYS,
-    HooksSettings,
-    NamedAgent,
-    Secret,
-    SecretFileError,
-    Section,
-    Settings,
-    SourceMap,
-    TrackerSettings,
-    WarningCode,
-    Workflow,
-    WorkflowError,
-    WorkflowReport,
-    WorkflowWarning,
-    WorkspaceSettings,
-    agent_key_location,
-    keys_of,
-    read_secrets,
-    read_workflow_file,
-)
 from symphony.daemon.admission import judge
 from symphony.daemon.carriers import CARRIERS, carrier_class
 from symphony.daemon.context import provider_redaction, redaction_for, skill_options
-from symphony.domain import (
-    BRANCH_PREFIX,
-    Failure,
-    Redaction,
-    SymphonyError,
-    holds_credential,
-    mask_credentials,
-    plural,
-)
 from symphony.problem import Problem, Severity
 from symphony.processes.local import LocalHost
 from symphony.skills import with_advice
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import Board, MarkdownTracker, doubtful_states
 from symphony.trackers.registry import create_tracker, with_default_states
-from symphony.workspaces import (
-    SUBMODULES_HINT,
-    TAKEN_FORMAT,
-    Git,
-    MissingFilter,
-    WorkspaceManager,
-    locate_branch,
-    missing_filters,
-    taken_names,
-)
 
 _EPILOG = """\b
 Examples:
@@ -113,21 +72,23 @@ def _print_report(report: CheckedWorkflow) -> None:
         if problem.hint:
             click.echo(click.style(f"  hint: {printable(problem.hint)}", dim=True), color=colour)
     severities = Counter(problem.severity for problem in report.problems)
-    counts = [plural(severities[name], name) for name in Severity if severities[name]]
+    counts = [domain.plural(severities[name], name) for name in Severity if severities[name]]
     verdict = "usable" if report.valid else "not usable"
     details = f" ({', '.join(counts)})" if counts else ""
     click.echo(f"{printable(report.path)}: {verdict}{details}", color=colour)
 
 
 def _print_keys(*, as_json: bool) -> None:
-    keys = list(KEYS.values())
+    keys = list(config.KEYS.values())
     for kind in SECTIONS.keys() - {key.name.partition(".")[0] for key in keys}:
-        with suppress(SymphonyError):  # an adapter package that cannot be loaded is reported where it is used
-            keys += keys_of(SECTIONS[kind], f"{kind}.")
+        with suppress(
+            domain.SymphonyError
+        ):  # an adapter package that cannot be loaded is reported where it is used
+            keys += config.keys_of(SECTIONS[kind], f"{kind}.")
     for kind in CARRIERS.names:
-        with suppress(SymphonyError):
-            found = keys_of(carrier_class(kind).settings_type, f"worker.{kind}.")
-            keys += [key for key in found if key.name not in KEYS]
+        with suppress(domain.SymphonyError):
+            found = config.keys_of(carrier_class(kind).settings_type, f"worker.{kind}.")
+            keys += [key for key in found if key.name not in config.KEYS]
     if as_json:
         print_json([asdict(key) for key in keys])
         return
@@ -153,23 +114,23 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
     """Check a workflow file and what it needs; every problem is part of the result."""
     path = path.absolute()
     try:
-        file = read_workflow_file(path)
-    except WorkflowError as error:
+        file = config.read_workflow_file(path)
+    except config.WorkflowError as error:
         return _document(path, error.failures, (), None)
-    failures: list[Failure] = []
-    warnings: list[WorkflowWarning] = []
+    failures: list[domain.Failure] = []
+    warnings: list[config.WorkflowWarning] = []
     try:
-        secrets = read_secrets(environment)
-    except SecretFileError as error:
+        secrets = config.read_secrets(environment)
+    except config.SecretFileError as error:
         failures += error.failures
     else:
         environment = secrets.environment
         warnings += (
-            WorkflowWarning(
-                code=WarningCode.EXPOSED_SECRET,
+            config.WorkflowWarning(
+                code=config.WarningCode.EXPOSED_SECRET,
                 message="other users can read or change this file of a secret",
                 where=str(exposed),
-                hint=EXPOSED_HINT,
+                hint=config.EXPOSED_HINT,
             )
             for exposed in secrets.exposed
         )
@@ -178,7 +139,7 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
     warnings += [*report.warnings, *_unused_file(path)]
     if report.workflow is None:
         tracker = report.sections.get("tracker")
-        provider = tracker.provider if isinstance(tracker, TrackerSettings) else {}
+        provider = tracker.provider if isinstance(tracker, config.TrackerSettings) else {}
         redaction = provider_redaction(provider, environment)
         settings = None
     else:
@@ -193,22 +154,22 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
     return _document(path, told, [_masked(warning) for warning in warnings], settings)
 
 
-def _masked(warning: WorkflowWarning) -> WorkflowWarning:
+def _masked(warning: config.WorkflowWarning) -> config.WorkflowWarning:
     """A warning without the credentials that are written as keys."""
     return (
-        replace(warning, message=mask_credentials(warning.message))
-        if holds_credential(warning.message)
+        replace(warning, message=domain.mask_credentials(warning.message))
+        if domain.holds_credential(warning.message)
         else warning
     )
 
 
 def _document(
     path: Path,
-    failures: Iterable[Failure],
-    warnings: Iterable[WorkflowWarning],
+    failures: Iterable[domain.Failure],
+    warnings: Iterable[config.WorkflowWarning],
     settings: dict[str, Any] | None,
 ) -> CheckedWorkflow:
-    def problem(severity: Severity, code: str, found: Failure | WorkflowWarning) -> Problem:
+    def problem(severity: Severity, code: str, found: domain.Failure | config.WorkflowWarning) -> Problem:
         location = None if found.where is None else _LOCATION.fullmatch(found.where)
         column = location and location["column"]
         return Problem(
@@ -237,43 +198,45 @@ def _document(
 # --- errors ----------------------------------------------------------------------------------------------
 
 
-async def _missing_requirements(report: WorkflowReport, environment: Mapping[str, str]) -> list[Failure]:
+async def _missing_requirements(
+    report: config.WorkflowReport, environment: Mapping[str, str]
+) -> list[domain.Failure]:
     """Reasons outside of the file why a start would fail, each with the location of its key."""
     host, source, failures = LocalHost(), report.source_map, []
     for agent, program in _programs(report):
         if missing := await missing_program(program, host=host, environment=environment):
-            location = agent_key_location(agent, "command", source)
+            location = config.agent_key_location(agent, "command", source)
             failures.append(replace(missing, where=source.where(location)))
     workspace = {**report.partial_sections, **report.sections}.get("workspace")
-    if not isinstance(workspace, WorkspaceSettings):
+    if not isinstance(workspace, config.WorkspaceSettings):
         return failures
     if workspace.isolation != "none" and (
         missing := await to_thread.run_sync(missing_bubblewrap, environment)
     ):
         failures.append(replace(missing, where=source.where(("workspace", "isolation"))))
-    manager = WorkspaceManager(
-        host, workspace, HooksSettings(), environment, frozenset(), workflow=source.path
+    manager = workspaces.WorkspaceManager(
+        host, workspace, config.HooksSettings(), environment, frozenset(), workflow=source.path
     )
     try:
         await manager.inspect_root()
-    except SymphonyError as error:
+    except domain.SymphonyError as error:
         failures.append(replace(error.failure, where=source.where(("workspace", "root"))))
     if (workspace.repo or "").startswith("/"):  # not a URL
         try:
             await manager.check_repository()
-        except SymphonyError as error:
+        except domain.SymphonyError as error:
             key = "repo" if workspace.base_branch is None else "base_branch"
             failures.append(replace(error.failure, where=source.where(("workspace", key))))
     return failures
 
 
-def _programs(report: WorkflowReport) -> Iterator[tuple[NamedAgent, Program]]:
+def _programs(report: config.WorkflowReport) -> Iterator[tuple[config.NamedAgent, Program]]:
     """The programs of the agents whose command is known."""
     for agent in report.agents.values():
         # A section that is partly invalid has the default for a wrong command. The user did not choose it.
         given = agent.own | report.given_keys.get(agent.kind, frozenset())
         if agent.kind in AGENTS.names and (agent.kind in report.sections or "command" in given):
-            with suppress(SymphonyError):  # an adapter that cannot be loaded is an error of the file
+            with suppress(domain.SymphonyError):  # an adapter that cannot be loaded is an error of the file
                 program = agent_kind(agent.kind).program(agent.settings, agent.section)
                 if program is not None:
                     yield agent, program
@@ -282,19 +245,21 @@ def _programs(report: WorkflowReport) -> Iterator[tuple[NamedAgent, Program]]:
 # --- warnings --------------------------------------------------------------------------------------------
 
 
-def _unused_file(workflow: Path) -> Iterator[WorkflowWarning]:
+def _unused_file(workflow: Path) -> Iterator[config.WorkflowWarning]:
     """A file that other programs of the name Symphony read."""
     file = workflow.parent / ".symphony" / "config.yaml"
     if file.is_file():
-        yield WorkflowWarning(
-            code=WarningCode.UNUSED_FILE,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.UNUSED_FILE,
             message=f"{file} is not read",
             where=f"{file}:1",
             hint="settings stand between the two --- lines of WORKFLOW.md",
         )
 
 
-def _state_warnings(workflow: Workflow, environment: Mapping[str, str]) -> Iterator[WorkflowWarning]:
+def _state_warnings(
+    workflow: config.Workflow, environment: Mapping[str, str]
+) -> Iterator[config.WorkflowWarning]:
     """States of the settings that the Markdown board probably does not have."""
     tracker, agent, forge = workflow.settings.tracker, workflow.settings.agent, workflow.settings.forge
     made = create_tracker(tracker, base_dir=workflow.path.parent, environment=environment)
@@ -319,8 +284,8 @@ def _state_warnings(workflow: Workflow, environment: Mapping[str, str]) -> Itera
             "provider",
         )
         near = "" if doubt.nearest is None else f"did you mean {doubt.nearest!r}? Else "
-        yield WorkflowWarning(
-            code=WarningCode.DOUBTFUL_SETTING,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.DOUBTFUL_SETTING,
             message=doubt.message,
             where=workflow.source_map.where(("tracker", at)),
             hint=f"{near}name the states of the issues in tracker.active_states or tracker.terminal_states",
@@ -328,11 +293,11 @@ def _state_warnings(workflow: Workflow, environment: Mapping[str, str]) -> Itera
 
 
 def _repository_warnings(
-    settings: Settings, workflow: Path, source: SourceMap, environment: Mapping[str, str]
-) -> Iterator[WorkflowWarning]:
+    settings: config.Settings, workflow: Path, source: config.SourceMap, environment: Mapping[str, str]
+) -> Iterator[config.WorkflowWarning]:
     if missing := uncommitted_skills_for(settings):
-        yield WorkflowWarning(
-            code=WarningCode.UNCOMMITTED_SKILLS,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.UNCOMMITTED_SKILLS,
             message=f"skills that are not committed on {missing.branch}: {', '.join(missing.names)}",
             where=source.where(("agent", "skills")),
             hint="sessions see only commits: git add and commit the skills",
@@ -341,8 +306,8 @@ def _repository_warnings(
     yield from _instruction_problems(settings, source)
     if changed := uncommitted_changes(settings, workflow):
         more = f" and {len(changed) - _MAX_NAMES} more" if len(changed) > _MAX_NAMES else ""
-        yield WorkflowWarning(
-            code=WarningCode.UNCOMMITTED_CHANGES,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.UNCOMMITTED_CHANGES,
             message=f"changes that are not committed: {', '.join(changed[:_MAX_NAMES])}{more}",
             where=source.where(("workspace", "repo")),
             hint="sessions start from the last commit and do not see them: commit or stash them",
@@ -351,7 +316,7 @@ def _repository_warnings(
     yield from _clone_warnings(settings, source, environment)
 
 
-def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
+def _skill_problems(settings: config.Settings) -> Iterator[config.WorkflowWarning]:
     """Malformed skills in the folder of a local repository."""
     options, repo = skill_options(settings.agent.skills), settings.workspace.repo
     if not options.enabled or repo is None or not Path(repo).is_dir():
@@ -359,8 +324,8 @@ def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
     for problem in with_advice(Path(repo), options, skills.load(Path(repo), options)).problems:
         if problem.severity is not skills.Severity.INFO:
             path = Path(*skills.resolve_anchor(problem.scope, problem.path, Path(repo), options))
-            yield WorkflowWarning(
-                code=WarningCode.SKILL_PROBLEM,
+            yield config.WorkflowWarning(
+                code=config.WarningCode.SKILL_PROBLEM,
                 message=f"{problem.message} ({problem.code})",
                 where=structs.replace(problem, path=str(path)).where,
                 hint=problem.hint,
@@ -368,23 +333,25 @@ def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
 
 
 def unseen_skills(
-    settings: Settings, agents: Mapping[str, NamedAgent], *, where: str | None
-) -> Iterator[WorkflowWarning]:
+    settings: config.Settings, agents: Mapping[str, config.NamedAgent], *, where: str | None
+) -> Iterator[config.WorkflowWarning]:
     """Folders of a local repository with skills that no session sees, in one warning."""
     options, repo = skill_options(settings.agent.skills), settings.workspace.repo
     if not options.enabled or repo is None or not Path(repo).is_dir():
         return
     found = skills.load(Path(repo), options)
     if folders := skills.skills_elsewhere(Path(repo), options, found, skill_places(agents.values())):
-        yield WorkflowWarning(
-            code=WarningCode.SKILLS_ELSEWHERE,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.SKILLS_ELSEWHERE,
             message=skills.unseen_in(folders),
             where=where,
             hint=skills.hint_for(options, folders),
         )
 
 
-def _instruction_problems(settings: Settings, source: SourceMap) -> Iterator[WorkflowWarning]:
+def _instruction_problems(
+    settings: config.Settings, source: config.SourceMap
+) -> Iterator[config.WorkflowWarning]:
     """Problems with instructions and their phases; those of an address are not looked at."""
     section, repo = settings.agent.instructions, settings.workspace.repo
     if section.source == "embedded":
@@ -397,38 +364,42 @@ def _instruction_problems(settings: Settings, source: SourceMap) -> Iterator[Wor
     selector, shared = skills.Loader(found, sha256=section.sha256).load(), section.source == "embedded"
     unfit = skills.check_phases(selector, settings.agent.phases.names, manifest, shared=shared)
     for problem in (*selector.problems, *unfit):
-        yield WorkflowWarning(
-            code=WarningCode.INSTRUCTIONS_PROBLEM,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.INSTRUCTIONS_PROBLEM,
             message=f"{problem.message} ({problem.code})",
             where=problem.where,
             hint=problem.hint,
         )
 
 
-def _delivery_warnings(workspace: WorkspaceSettings, source: SourceMap) -> Iterator[WorkflowWarning]:
+def _delivery_warnings(
+    workspace: config.WorkspaceSettings, source: config.SourceMap
+) -> Iterator[config.WorkflowWarning]:
     """Settings with which finished work does not arrive where people look for it."""
     pushes = workspace.push == "origin"
-    branch = locate_branch(workspace, "symphony/ISSUE", pushed=pushes)
+    branch = workspaces.locate_branch(workspace, "symphony/ISSUE", pushed=pushes)
     if branch is None:
         return
     where = source.where(("workspace", "push" if pushes else "repo"))
     if pushes and branch.fetch is None and not _has_origin(Path(branch.repository)):
-        yield WorkflowWarning(
-            code=WarningCode.NO_REMOTE,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.NO_REMOTE,
             message=f"workspace.push is origin, and {branch.repository} has no remote of that name",
             where=where,
             hint="add one with `git remote add origin URL`, or set workspace.push: never",
         )
     if branch.fetch is None:
         repository = Path(branch.repository)
-        listed = git_output(repository, "for-each-ref", TAKEN_FORMAT, f"refs/heads/{BRANCH_PREFIX[:-1]}")
-        for taken in taken_names(repository, listed or ""):
-            yield WorkflowWarning(
-                code=WarningCode.BRANCH_NAME_TAKEN, message=taken.message, where=where, hint=taken.hint
+        listed = git_output(
+            repository, "for-each-ref", workspaces.TAKEN_FORMAT, f"refs/heads/{domain.BRANCH_PREFIX[:-1]}"
+        )
+        for taken in workspaces.taken_names(repository, listed or ""):
+            yield config.WorkflowWarning(
+                code=config.WarningCode.BRANCH_NAME_TAKEN, message=taken.message, where=where, hint=taken.hint
             )
     if workspace.push == "never" and branch.fetch is not None:
-        yield WorkflowWarning(
-            code=WarningCode.HIDDEN_DELIVERY,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.HIDDEN_DELIVERY,
             message=f"finished work will be on this machine only, in the repository {branch.repository}",
             where=where,
             hint=f"set workspace.push: origin, or fetch each branch from there: {branch.fetch}",
@@ -443,33 +414,33 @@ def _has_origin(repository: Path) -> bool:
 
 
 def _clone_warnings(
-    settings: Settings, source: SourceMap, environment: Mapping[str, str]
-) -> Iterator[WorkflowWarning]:
+    settings: config.Settings, source: config.SourceMap, environment: Mapping[str, str]
+) -> Iterator[config.WorkflowWarning]:
     """Content of a local repository that a clone lacks: submodules, and what filters make of files."""
     repo, branch = settings.workspace.repo, settings.workspace.base_branch or "HEAD"
     if repo is None or not Path(repo).is_dir():
         return
     where = source.where(("workspace", "repo"))
     if settings.hooks.after_create is None and git_output(Path(repo), "ls-tree", branch, "--", ".gitmodules"):
-        yield WorkflowWarning(
-            code=WarningCode.SUBMODULES_NOT_POPULATED,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.SUBMODULES_NOT_POPULATED,
             message=f"{branch} has submodules, and workspaces come without them",
             where=where,
-            hint=SUBMODULES_HINT,
+            hint=workspaces.SUBMODULES_HINT,
         )
-    git_of_daemon = Git(LocalHost(), environment, frozenset())
-    find = partial(missing_filters, source=Path(repo), hook=settings.hooks.after_create)
+    git_of_daemon = workspaces.Git(LocalHost(), environment, frozenset())
+    find = partial(workspaces.missing_filters, source=Path(repo), hook=settings.hooks.after_create)
     for missing in anyio.run(find, git_of_daemon, Path(repo), branch):
         lfs = missing.name == "lfs"
-        yield WorkflowWarning(
-            code=WarningCode.LFS_NOT_SET_UP if lfs else WarningCode.FILTER_NOT_SET_UP,
+        yield config.WorkflowWarning(
+            code=config.WarningCode.LFS_NOT_SET_UP if lfs else config.WarningCode.FILTER_NOT_SET_UP,
             message=filter_message(branch, missing),
             where=where,
             hint=missing.hint,
         )
 
 
-def filter_message(branch: str, missing: MissingFilter) -> str:
+def filter_message(branch: str, missing: workspaces.MissingFilter) -> str:
     """What sessions would see without a filter of git, in one line."""
     if missing.name == "lfs":
         return f"{branch} has files in Git LFS, and sessions would see pointers in their place"
@@ -482,7 +453,7 @@ def filter_message(branch: str, missing: MissingFilter) -> str:
 
 
 def _effective_settings(
-    workflow: Workflow, environment: Mapping[str, str], redaction: Redaction
+    workflow: config.Workflow, environment: Mapping[str, str], redaction: domain.Redaction
 ) -> dict[str, Any]:
     """Every setting with its value, with the tracker's default states, and with masked secrets."""
     tracker = with_default_states(
@@ -491,9 +462,9 @@ def _effective_settings(
 
     def plain(node: Any) -> Any:
         match node:
-            case str() | Path() | Secret():
+            case str() | Path() | config.Secret():
                 return redaction.text(str(node))
-            case Section():
+            case config.Section():
                 fields = type(node).model_fields
                 return {fields[key].alias or key: plain(value) for key, value in node}
             case dict():

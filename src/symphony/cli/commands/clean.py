@@ -18,17 +18,10 @@ import anyio
 import click
 
 from symphony import to_thread
+from symphony.cli import options
 from symphony.cli.client import connect
 from symphony.cli.documents import Cleaned, CleanedItem
 from symphony.cli.failures import CommandError, ExitCode, printable
-from symphony.cli.options import (
-    dry_run_option,
-    json_option,
-    parse_age,
-    print_json,
-    use_colour,
-    workflow_option,
-)
 from symphony.config import read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import RuntimeContext, build_context
@@ -119,16 +112,16 @@ _KINDS = {
 
 
 @click.command(epilog=_EPILOG)
-@dry_run_option
+@options.dry_run_option
 @click.option(
     "--older-than",
     metavar="AGE",
-    callback=parse_age,
+    callback=options.parse_age,
     help="Only leftovers older than this: 90m, 12h, 30d, 4w. Replaces retention.max_age_days for history.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def clean(*, dry_run: bool, older_than: float | None, yes: bool, as_json: bool, workflow: Path) -> int:
     """Remove the leftovers of ended runs and issues.
 
@@ -142,7 +135,7 @@ def clean(*, dry_run: bool, older_than: float | None, yes: bool, as_json: bool, 
         confirm=(lambda _: None) if yes else _confirm,
     )
     if as_json:
-        print_json(result)
+        options.print_json(result)
     else:
         _print_result(result)
     return ExitCode.FAILURE if any(item.outcome == "failed" for item in result.items) else ExitCode.OK
@@ -159,7 +152,7 @@ def _confirm(runs: int) -> None:
 
 
 def _print_result(result: Cleaned) -> None:
-    colour = use_colour()
+    colour = options.use_colour()
     for item in result.items:
         style = {"kept": None, "failed": "red"}.get(item.outcome, "green")
         outcome = click.style(f"{item.outcome.replace('_', ' '):12}", fg=style)

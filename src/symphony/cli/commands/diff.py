@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from symphony import workspaces
 from symphony.characters import visible
 from symphony.cli.documents import BranchDiff
 from symphony.cli.failures import CommandError, warn
@@ -21,16 +22,6 @@ from symphony.cli.repository import git
 from symphony.config import WorkspaceSettings, read_secrets
 from symphony.daemon.admission import open_store
 from symphony.domain import BRANCH_PREFIX, WorkSize, branch_name
-from symphony.workspaces import (
-    NUMSTAT,
-    all_refs,
-    key_of,
-    local_repository,
-    locate_branch,
-    mirror_path,
-    parse_numstat,
-    read_ref,
-)
 
 _SAFE: Final = ("--no-ext-diff", "--no-textconv")
 _COLOURS: Final = (
@@ -131,8 +122,8 @@ def _page(branch: _Branch, command: list[str]) -> int:
 
 
 def _document(branch: _Branch, commits: int) -> BranchDiff:
-    output = _git_output(branch, "diff", *NUMSTAT, f"{branch.base}...{branch.ref}", "--")
-    files = parse_numstat(output.encode("utf-8", "surrogateescape"))
+    output = _git_output(branch, "diff", *workspaces.NUMSTAT, f"{branch.base}...{branch.ref}", "--")
+    files = workspaces.parse_numstat(output.encode("utf-8", "surrogateescape"))
     return BranchDiff(
         issue_identifier=branch.identifier,
         branch=branch.name,
@@ -184,10 +175,10 @@ def _branch_of(identifier: str, settings: WorkspaceSettings) -> _Branch | None:
             "workspace.repo is not set, so hooks populate the workspaces and no branch is delivered",
             hint=f"the workspaces are below {settings.root}",
         )
-    name = branch_name(key_of(identifier))
+    name = branch_name(workspaces.key_of(identifier))
     ref = f"refs/heads/{name}"
-    mirror, local = mirror_path(settings), local_repository(settings.repo)
-    delivered = read_ref(mirror, ref)
+    mirror, local = workspaces.mirror_path(settings), workspaces.local_repository(settings.repo)
+    delivered = workspaces.read_ref(mirror, ref)
     if local is not None and _has_commit(local, ref):
         if delivered and git(local, "merge-base", "--is-ancestor", delivered, ref).returncode != 0:
             fetch = f"git fetch {shlex.quote(str(mirror))} {name}"
@@ -196,8 +187,8 @@ def _branch_of(identifier: str, settings: WorkspaceSettings) -> _Branch | None:
         return _Branch(repository=local, identifier=identifier, name=name, base=base)
     if delivered is None:
         return None
-    pushed = read_ref(mirror, f"refs/symphony/pushed/{name}") == delivered
-    location = locate_branch(settings, name, pushed=pushed)
+    pushed = workspaces.read_ref(mirror, f"refs/symphony/pushed/{name}") == delivered
+    location = workspaces.locate_branch(settings, name, pushed=pushed)
     if location is not None and location.fetch is not None:
         click.echo(f"hint: `{location.fetch}` fetches the branch into your clone", err=True)
     base = _base_in_mirror(mirror, settings)
@@ -225,8 +216,8 @@ def _base_in_mirror(mirror: Path, settings: WorkspaceSettings) -> str:
     """The configured base branch; without one, a branch of the origin at the commit of the origin's HEAD."""
     if settings.base_branch is not None:
         return f"refs/remotes/origin/{settings.base_branch}"
-    head = read_ref(mirror, "refs/symphony/origin-head")
-    branches = all_refs(mirror, "refs/remotes/origin/")
+    head = workspaces.read_ref(mirror, "refs/symphony/origin-head")
+    branches = workspaces.all_refs(mirror, "refs/remotes/origin/")
     for ref in (*(f"refs/remotes/origin/{name}" for name in _DEFAULT_BRANCHES), *sorted(branches)):
         if ref in branches and head in {None, branches[ref]}:
             return ref

@@ -138,7 +138,8 @@ def host_lines(found: HostsShown) -> Iterator[str]:
     if not found.hosts:
         yield _NO_HOSTS
     for host in found.hosts:
-        state = f": {shown}" if (shown := _machines(host)) else ""
+        machines = ", ".join(f"{count} on {name}" for name, count in sorted(host.machines.items()))
+        state = f": {machines}" if machines else ""
         if host.rests_until is not None:
             state += f", rests until {host.rests_until} after {host.failures} failures: {host.failure}"
         elif host.failure is not None:
@@ -146,10 +147,6 @@ def host_lines(found: HostsShown) -> Iterator[str]:
         yield printable(f"{host.name} {host.used} of {host.limit}{state}")
     if found.hosts and found.source == "files":
         yield "No daemon is running."
-
-
-def _machines(host: HostInUse) -> str:
-    return ", ".join(f"{count} on {name}" for name, count in sorted(host.machines.items()))
 
 
 async def check_hosts(

@@ -9,13 +9,8 @@ from pathlib import Path
 import anyio
 import click
 
-from symphony.cli.documents import (
-    ComposedInstructions,
-    InstructionListing,
-    InstructionProblems,
-    NewInstructions,
-    ShownModule,
-)
+from symphony import skills
+from symphony.cli import documents
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.formatting import cell, console_for, print_blocks, table
 from symphony.cli.main import LazyGroup
@@ -25,16 +20,6 @@ from symphony.config import InstructionsSettings
 from symphony.daemon.instruction_store import InstructionStore
 from symphony.daemon.state_dir import locate
 from symphony.domain import Failure, one_line, plural
-from symphony.skills import (
-    EMBEDDED,
-    MANIFEST_FILE,
-    Composition,
-    InstructionOrigin,
-    Problem,
-    Selector,
-    Severity,
-    check_phases,
-)
 
 # --- which instructions ----------------------------------------------------------------------------------
 
@@ -66,7 +51,7 @@ class InstructionsContext:
             return self.settings.url or ""
         return "embedded" if self.settings.source == "embedded" else self.settings.path
 
-    def load(self) -> Selector:
+    def load(self) -> skills.Selector:
         """The instructions as the source has them now; nothing is written."""
         if self.unused:
             source = self.settings.source
@@ -85,7 +70,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     if path is not None:
         chosen = {"source": "local", "path": path}
     elif settings.source is None:
-        there = (repository / settings.path / MANIFEST_FILE).exists()
+        there = (repository / settings.path / skills.MANIFEST_FILE).exists()
         chosen = {"source": "local" if there else "embedded"}
     return InstructionsContext(
         repository=repository,
@@ -102,21 +87,21 @@ _instructions_options = place_options(
 )
 
 
-def _report(selector: Selector, problems: tuple[Problem, ...]) -> None:
+def _report(selector: skills.Selector, problems: tuple[skills.Problem, ...]) -> None:
     """Print problems on stderr, and what was used in place of the source."""
     for one in problems:
         click.echo(_line(one), err=True)
-    if selector.origin is not InstructionOrigin.SOURCE:
+    if selector.origin is not skills.InstructionOrigin.SOURCE:
         warn(f"the source cannot be used; sessions get: {selector.origin.value}")
 
 
-def _line(problem: Problem) -> str:
+def _line(problem: skills.Problem) -> str:
     words = (f"{problem.where}:", problem.severity.value, problem.code, problem.message, problem.hint)
     return one_line(" ".join(words), 1_000)
 
 
-def _fails(problems: tuple[Problem, ...], *, strict: bool = False) -> bool:
-    return any(strict or one.severity is Severity.ERROR for one in problems)
+def _fails(problems: tuple[skills.Problem, ...], *, strict: bool = False) -> bool:
+    return any(strict or one.severity is skills.Severity.ERROR for one in problems)
 
 
 # --- commands --------------------------------------------------------------------------------------------
@@ -167,7 +152,7 @@ def init(*, place: InstructionsContext, as_json: bool) -> None:
     if not Path(os.path.realpath(target)).is_relative_to(os.path.realpath(repository)):
         hint = "name a directory below the repository, and no link out of it"
         raise CommandError.of(f"{path} leads out of the repository", hint=hint)
-    names = sorted(file.name for file in EMBEDDED.iterdir() if file.suffix in {".md", ".yaml"})
+    names = sorted(file.name for file in skills.EMBEDDED.iterdir() if file.suffix in {".md", ".yaml"})
     taken = [name for name in names if os.path.lexists(target / name)]
     if taken:
         hint = "nothing was written; remove them, or choose another directory with --path"
@@ -176,12 +161,12 @@ def init(*, place: InstructionsContext, as_json: bool) -> None:
         target.mkdir(parents=True, exist_ok=True)
         for name in names:
             with (target / name).open("xb") as file:
-                file.write((EMBEDDED / name).read_bytes())
+                file.write((skills.EMBEDDED / name).read_bytes())
     except OSError as error:
         hint = "look at the directory and its permissions"
         raise CommandError.of(f"{target} cannot be written: {error.strerror}", hint=hint) from error
     if as_json:
-        print_json(NewInstructions(path=str(target), files=tuple(names)))
+        print_json(documents.NewInstructions(path=str(target), files=tuple(names)))
         return
     for name in names:
         click.echo(target / name)
@@ -201,12 +186,12 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
     composed = selector.compose(phase)
     chosen = {module.name for module in composed.modules}
     modules = tuple(
-        ShownModule.of(module, chars=len(module.text), selected=module.name in chosen)
+        documents.ShownModule.of(module, chars=len(module.text), selected=module.name in chosen)
         for module in selector.modules
     )
     if as_json:
         print_json(
-            InstructionListing(
+            documents.InstructionListing(
                 source=place.settings.source or "",
                 place=place.place,
                 origin=selector.origin.value,
@@ -227,7 +212,7 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
     return ExitCode.FAILURE if _fails(selector.problems) else ExitCode.OK
 
 
-def _print_table(modules: tuple[ShownModule, ...], composed: Composition) -> None:
+def _print_table(modules: tuple[documents.ShownModule, ...], composed: skills.Composition) -> None:
     rows = table("NAME", "PRIORITY", "PHASES", "CHARS", "SELECTED", fold={"PHASES"})
     for one in modules:
         selected = "yes" if one.selected else "dropped" if one.name in composed.dropped else "no"
@@ -247,7 +232,7 @@ def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> 
     composed = selector.compose(phase)
     if as_json:
         print_json(
-            ComposedInstructions(
+            documents.ComposedInstructions(
                 phase=phase,
                 text=composed.text,
                 chars=len(composed.text or ""),
@@ -275,14 +260,14 @@ def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> 
 def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     """Report all mistakes in the manifest, the modules and their phases."""
     has_source = place.settings.source != "remote" or place.settings.url is not None
-    selector = place.load() if has_source else Selector()
-    manifest = f"{place.place}/{MANIFEST_FILE}" if place.settings.source != "remote" else place.place
+    selector = place.load() if has_source else skills.Selector()
+    manifest = f"{place.place}/{skills.MANIFEST_FILE}" if place.settings.source != "remote" else place.place
     shared = place.settings.source != "local"
-    phases = check_phases(selector, place.phases, manifest, shared=shared)
+    phases = skills.check_phases(selector, place.phases, manifest, shared=shared)
     found = (*selector.problems, *phases)
     problems = (*map(_refusal, place.refused), *found)
     if as_json:
-        print_json(InstructionProblems(problems=problems))
+        print_json(documents.InstructionProblems(problems=problems))
     else:
         for one in problems:
             click.echo(_line(one))
@@ -292,11 +277,11 @@ def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 
-def _refusal(failure: Failure) -> Problem:
+def _refusal(failure: Failure) -> skills.Problem:
     path, _, line = (failure.where or "").rpartition(":")
-    return Problem(
+    return skills.Problem(
         path=path if line.isdecimal() else failure.where or "WORKFLOW.md",
-        severity=Severity.ERROR,
+        severity=skills.Severity.ERROR,
         code=failure.category.value,
         line=int(line) if line.isdecimal() else None,
         column=None,

@@ -12,64 +12,24 @@ import click
 from msgspec import structs
 from rich.text import Text
 
+from symphony import domain
 from symphony.api.models import CreatedIssue, NewIssue
+from symphony.cli import documents, options
 from symphony.cli.client import connect
 from symphony.cli.commands.schedules import print_created
-from symphony.cli.documents import (
-    BoardBlocker,
-    BoardComment,
-    BoardIssue,
-    BoardIssueShown,
-    BoardListing,
-    BoardProblem,
-    IssueCommented,
-    IssueMoved,
-)
 from symphony.cli.failures import CommandError, require_person, warn
 from symphony.cli.formatting import console_for, print_blocks, table
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import (
-    WORKFLOW_HELP,
-    WORKFLOW_NAME,
-    complete_issue,
-    current_directory,
-    directories_upwards,
-    json_option,
-    print_json,
-    read_text_argument,
-    text_file_option,
-)
 from symphony.daemon.issue_numbers import read_section, used_numbers
-from symphony.domain import (
-    BOARD_PATH,
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    SymphonyError,
-    natural_order,
-    normalise_state,
-)
 from symphony.frontmatter import FrontMatterError
 from symphony.processes.table import RUN_ID_VARIABLE
-from symphony.trackers.markdown import (
-    AGENT,
-    RESERVED_AUTHORS,
-    Board,
-    BoardConfig,
-    CommentStore,
-    IssueDraft,
-    StoredComment,
-    author_name,
-    doubtful_states,
-    printable,
-)
+from symphony.trackers import markdown
 
 _MAX_TEXT_CHARS: Final = 1_048_576
 _PIPE_WIDTH: Final = 200
 
 _board_option = click.option(
-    "--workflow", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=WORKFLOW_HELP
+    "--workflow", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=options.WORKFLOW_HELP
 )
 """As `workflow_option`, but without WORKFLOW.md there may still be a board."""
 
@@ -101,12 +61,12 @@ On trackers other than a Markdown board the running daemon creates the issue, or
 @click.argument("title", required=False)
 @click.option("--title", "title_option", metavar="TEXT", help="The title, instead of the argument.")
 @click.option("-d", "--body", "--description", "description", help="The description, in Markdown.")
-@text_file_option
+@options.text_file_option
 @click.option("-s", "--state", help="The first state.  [default: the first active state]")
 @click.option("-l", "--label", "labels", multiple=True, help="A label; may be repeated.")
 @click.option("-p", "--priority", type=click.IntRange(1, 4), help="1 is first.")
 @click.option("-b", "--blocked-by", multiple=True, metavar="ID", help="An issue that must end first.")
-@json_option
+@options.json_option
 @_board_option
 def new(
     *,
@@ -131,7 +91,7 @@ def new(
     if file is not None:
         if description is not None:
             raise click.UsageError("--body and --file exclude each other")
-        description = read_text_argument(None, file, what="description", most=_MAX_TEXT_CHARS)
+        description = options.read_text_argument(None, file, what="description", most=_MAX_TEXT_CHARS)
     if (other := _other_tracker(workflow)) is not None:
         if priority is not None or blocked_by:
             raise click.UsageError("--priority and --blocked-by are for Markdown boards only")
@@ -144,10 +104,10 @@ def new(
         state = board.known_state(state)
     else:
         state = (config.active or config.states)[0]
-        for doubt in doubtful_states(config, [*config.active, *config.terminal], board.all().issues):
+        for doubt in markdown.doubtful_states(config, [*config.active, *config.terminal], board.all().issues):
             if doubt.state == state:
                 warn(doubt.message)
-    draft = IssueDraft(
+    draft = markdown.IssueDraft(
         title=title,
         state=state,
         description=description or "",
@@ -157,7 +117,7 @@ def new(
     )
     created = board.create(draft, used_numbers(config.path, workflow, os.environ))
     if as_json:
-        print_json(_issue_document(board, created))
+        options.print_json(_issue_document(board, created))
     else:
         click.echo(f"{created.id}  {board.store.path(created.id)}")
 
@@ -171,25 +131,27 @@ Examples:
 """,
 )
 @click.option("-s", "--state", "states", multiple=True, help="Only issues in this state; may be repeated.")
-@json_option
+@options.json_option
 @_board_option
 def list_(*, states: tuple[str, ...], as_json: bool, workflow: Path | None) -> None:
     """List issues, and show what they wait for. Unusable files are reported on stderr."""
     board = open_board(workflow)
-    wanted = {normalise_state(board.known_state(state)) for state in states}
+    wanted = {domain.normalise_state(board.known_state(state)) for state in states}
     snapshot = board.all()
     for problem in snapshot.problems.values():
         warn(f"{problem.failure.where}: {problem.failure.message}")
-    issues = [one for one in snapshot.issues if not wanted or normalise_state(one.state) in wanted]
-    issues.sort(key=lambda one: natural_order(one.id))
+    issues = [one for one in snapshot.issues if not wanted or domain.normalise_state(one.state) in wanted]
+    issues.sort(key=lambda one: domain.natural_order(one.id))
     if as_json:
-        problems = sorted(snapshot.problems.items(), key=lambda item: natural_order(item[0]))
-        print_json(
-            BoardListing(
+        problems = sorted(snapshot.problems.items(), key=lambda item: domain.natural_order(item[0]))
+        options.print_json(
+            documents.BoardListing(
                 board=str(board.config.path),
                 issues=tuple(_issue_document(board, one) for one in issues),
                 problems=tuple(
-                    BoardProblem(id=key, where=problem.failure.where, message=problem.failure.message)
+                    documents.BoardProblem(
+                        id=key, where=problem.failure.where, message=problem.failure.message
+                    )
                     for key, problem in problems
                 ),
             )
@@ -206,23 +168,23 @@ Example:
   symphony issue show SYM-3
 """
 )
-@click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
-@json_option
+@click.argument("issue_id", metavar="ID", shell_complete=options.complete_issue)
+@options.json_option
 @_board_option
 def show(*, issue_id: str, as_json: bool, workflow: Path | None) -> None:
     """Show one issue with its description and comments."""
     board = open_board(workflow)
     found = board.find(issue_id)
-    comments, problems = CommentStore(board.config.comments, now=board.now).read(found.id)
+    comments, problems = markdown.CommentStore(board.config.comments, now=board.now).read(found.id)
     for problem in problems:
         warn(f"{problem.failure.where}: {problem.failure.message}")
     if as_json:
-        print_json(
-            BoardIssueShown(
+        options.print_json(
+            documents.BoardIssueShown(
                 **structs.asdict(_issue_document(board, found)),
                 description=found.description,
                 comments=tuple(
-                    BoardComment(
+                    documents.BoardComment(
                         id=comment.id,
                         author=comment.author,
                         created=_iso(comment.created),
@@ -243,17 +205,19 @@ Example:
   symphony issue move SYM-3 "Human Review"
 """
 )
-@click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
+@click.argument("issue_id", metavar="ID", shell_complete=options.complete_issue)
 @click.argument("state")
-@json_option
+@options.json_option
 @_board_option
 def move(*, issue_id: str, state: str, as_json: bool, workflow: Path | None) -> None:
     """Move an issue to another state. Nothing else in its file changes."""
     moved = open_board(workflow).move(issue_id, state)
     if as_json:
-        print_json(IssueMoved(issue_identifier=moved.issue_id, before=moved.before, state=moved.after))
+        options.print_json(
+            documents.IssueMoved(issue_identifier=moved.issue_id, before=moved.before, state=moved.after)
+        )
     else:
-        click.echo(f"{moved.issue_id}: {printable(moved.before)} -> {moved.after}")
+        click.echo(f"{moved.issue_id}: {markdown.printable(moved.before)} -> {moved.after}")
 
 
 @issue.command(
@@ -263,11 +227,11 @@ Examples:
   symphony issue comment SYM-3 -F review.md --author ann
 """
 )
-@click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
+@click.argument("issue_id", metavar="ID", shell_complete=options.complete_issue)
 @click.argument("text", required=False)
-@text_file_option
+@options.text_file_option
 @click.option("--author", help="The author.  [default: your login name]")
-@json_option
+@options.json_option
 @_board_option
 def comment(
     *,
@@ -282,13 +246,13 @@ def comment(
 
     TEXT is the comment, or - for standard input.
     """
-    text = read_text_argument(text, file, what="comment", most=_MAX_TEXT_CHARS)
+    text = options.read_text_argument(text, file, what="comment", most=_MAX_TEXT_CHARS)
     board = open_board(workflow)
     found = board.find(issue_id)
-    store = CommentStore(board.config.comments, now=board.now)
+    store = markdown.CommentStore(board.config.comments, now=board.now)
     comment_id = store.add(found.id, text, author=_comment_author(author))
     if as_json:
-        print_json(IssueCommented(issue_identifier=found.id, comment_id=comment_id))
+        options.print_json(documents.IssueCommented(issue_identifier=found.id, comment_id=comment_id))
     else:
         click.echo(f"{found.id}: {comment_id}")
 
@@ -296,23 +260,23 @@ def comment(
 def _comment_author(wanted: str | None) -> str:
     """A name that is neither the daemon's nor an agent's; in the shell of an agent always the agent's."""
     if RUN_ID_VARIABLE in os.environ:
-        return AGENT
+        return markdown.AGENT
     if wanted is not None:
-        if author_name(wanted) in RESERVED_AUTHORS:
+        if markdown.author_name(wanted) in markdown.RESERVED_AUTHORS:
             raise click.UsageError(f"--author: {wanted!r} is not a person's name here")
         return wanted
     try:
         name = getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "person"
-    return "person" if author_name(name) in RESERVED_AUTHORS else name
+    return "person" if markdown.author_name(name) in markdown.RESERVED_AUTHORS else name
 
 
-def _issue_document(board: Board, issue: Issue) -> BoardIssue:
-    return BoardIssue.of(
+def _issue_document(board: markdown.Board, issue: domain.Issue) -> documents.BoardIssue:
+    return documents.BoardIssue.of(
         issue,
         assignee=issue.assignee_id,
-        blocked_by=tuple(BoardBlocker.of(one) for one in issue.blocked_by),
+        blocked_by=tuple(documents.BoardBlocker.of(one) for one in issue.blocked_by),
         reason=issue.not_dispatchable_reason,
         created=_iso(issue.created_at),
         path=str(board.store.path(issue.id)),
@@ -323,7 +287,7 @@ def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
-def _print_table(issues: Sequence[Issue]) -> None:
+def _print_table(issues: Sequence[domain.Issue]) -> None:
     rows = table("ID", "STATE", "PRIO", "TITLE", "LABELS", "WAITS", fold={"TITLE", "LABELS", "WAITS"})
     for one in issues:
         rows.add_row(
@@ -337,7 +301,9 @@ def _print_table(issues: Sequence[Issue]) -> None:
     print_blocks(console_for(pipe_width=_PIPE_WIDTH), rows)
 
 
-def _print_issue(board: Board, issue: Issue, comments: Sequence[StoredComment]) -> None:
+def _print_issue(
+    board: markdown.Board, issue: domain.Issue, comments: Sequence[markdown.StoredComment]
+) -> None:
     """Details, description and comments below each other."""
     console = console_for(pipe_width=_PIPE_WIDTH)
     blockers = (f"{blocker.id} ({blocker.state or 'unknown'})" for blocker in issue.blocked_by)
@@ -366,7 +332,7 @@ def _print_issue(board: Board, issue: Issue, comments: Sequence[StoredComment]) 
 
 def _line(text: object) -> Text:
     """Untrusted text on one line; control and bidi characters become escapes."""
-    return Text(printable(text))
+    return Text(markdown.printable(text))
 
 
 def _lines(text: str) -> Text:
@@ -382,12 +348,12 @@ def _lines(text: str) -> Text:
 def _other_tracker(workflow: Path | None) -> Path | None:
     """The workflow file in use, if its tracker is not a Markdown board."""
     if workflow is None:
-        folders = directories_upwards(current_directory())
-        files = (folder / WORKFLOW_NAME for folder in folders)
+        folders = options.directories_upwards(options.current_directory())
+        files = (folder / options.WORKFLOW_NAME for folder in folders)
         workflow = next((file for file in files if file.is_file()), None)
     try:
         kind = None if workflow is None else _read_section(workflow, "tracker").get("kind")
-    except SymphonyError:
+    except domain.SymphonyError:
         return None  # `open_board` tells of it
     return None if kind in {None, "markdown"} else workflow
 
@@ -404,7 +370,7 @@ def _create_at_tracker(workflow: Path, given: NewIssue) -> CreatedIssue:
     return run_on_tracker(workflow, partial(create_given, given=given, now=datetime.now(UTC)))
 
 
-def open_board(workflow: Path | None) -> Board:
+def open_board(workflow: Path | None) -> markdown.Board:
     """The board of a workflow file; without one, the nearest board from the current directory upwards.
 
     Raises:
@@ -416,37 +382,38 @@ def open_board(workflow: Path | None) -> Board:
         if config is None:
             hint = "name the WORKFLOW.md of a board, or use `symphony tracker`"
             raise _unusable(workflow, "tracker.kind is not `markdown`", hint)
-        return Board(config)
-    here = current_directory()
-    for folder in directories_upwards(here):
-        file = folder / WORKFLOW_NAME
+        return markdown.Board(config)
+    here = options.current_directory()
+    for folder in options.directories_upwards(here):
+        file = folder / options.WORKFLOW_NAME
         try:
             config = _configured_board(file) if file.is_file() else None
-        except SymphonyError as error:
+        except domain.SymphonyError as error:
             failure = error.failure
             warn(f"{failure.where or file}: {failure.message}; the default states are used")
             config = None
         if config is not None:
-            return Board(config)
-        if (folder / BOARD_PATH).is_dir():
-            return Board(BoardConfig(path=folder / BOARD_PATH))
+            return markdown.Board(config)
+        if (folder / domain.BOARD_PATH).is_dir():
+            return markdown.Board(markdown.BoardConfig(path=folder / domain.BOARD_PATH))
     raise CommandError(
-        Failure(
-            category=Category.TRACKER_REQUEST,
-            blame=Blame.TRACKER,
-            message=f"there is no board: no {BOARD_PATH} in {here} or above it in its repository",
-            hint=f"`symphony init` makes one; so does `mkdir -p {BOARD_PATH}`; -C DIR names another place",
+        domain.Failure(
+            category=domain.Category.TRACKER_REQUEST,
+            blame=domain.Blame.TRACKER,
+            message=f"there is no board: no {domain.BOARD_PATH} in {here} or above it in its repository",
+            hint=f"`symphony init` makes one; so does `mkdir -p {domain.BOARD_PATH}`; -C DIR names another"
+            " place",
         )
     )
 
 
-def _configured_board(file: Path) -> BoardConfig | None:
+def _configured_board(file: Path) -> markdown.BoardConfig | None:
     """The board that a WORKFLOW.md describes; None if it describes another kind of tracker."""
     tracker = _read_section(file, "tracker")
     if tracker.get("kind") != "markdown":
         return None
     provider = tracker.get("provider")
-    return BoardConfig.of(
+    return markdown.BoardConfig.of(
         provider if isinstance(provider, dict) else {},
         base_dir=file.parent,
         active=_strings(tracker.get("active_states")),
@@ -476,9 +443,11 @@ def _read_section(file: Path, name: str) -> Mapping[str, object]:
 def _unusable(file: Path, message: str, hint: str, *, line: int | None = None) -> CommandError:
     missing = line is None and not file.is_file()
     return CommandError(
-        Failure(
-            category=Category.MISSING_WORKFLOW_FILE if missing else Category.INVALID_WORKFLOW_CONFIG,
-            blame=Blame.CONFIG,
+        domain.Failure(
+            category=domain.Category.MISSING_WORKFLOW_FILE
+            if missing
+            else domain.Category.INVALID_WORKFLOW_CONFIG,
+            blame=domain.Blame.CONFIG,
             message=message,
             retryable=False,
             hint=hint,

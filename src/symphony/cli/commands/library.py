@@ -27,6 +27,7 @@ from symphony.api.models import (
     LibrarySave,
 )
 from symphony.api.routes import Edit
+from symphony.cli import options as cli_options
 from symphony.cli.commands.skills import Moved, exported, outcome_code, print_moves
 from symphony.cli.documents import (
     FailedFile,
@@ -42,18 +43,6 @@ from symphony.cli.failures import CommandError, ExitCode, printable, require_per
 from symphony.cli.library_access import OpenLibrary, open_library
 from symphony.cli.main import LazyGroup
 from symphony.cli.offline import open_context
-from symphony.cli.options import (
-    complete_issue,
-    dry_run_option,
-    issue_argument,
-    json_option,
-    known_issues,
-    nearest_workflow,
-    print_json,
-    read_text_argument,
-    text_file_option,
-    workflow_option,
-)
 from symphony.cli.render.library import (
     finding_line,
     print_assignments,
@@ -113,7 +102,7 @@ def library_options(command: Callable[..., Any]) -> Callable[..., Any]:
             hint = error.hint or "`symphony library list` names the skills"
             raise CommandError.of(error.message, hint=hint) from error
 
-    return json_option(workflow_option(run))
+    return cli_options.json_option(cli_options.workflow_option(run))
 
 
 def skill_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,7 +121,7 @@ def complete_proposal(ctx: click.Context, _argument: click.Parameter, incomplete
 
 
 def _completed(ctx: click.Context, incomplete: str, names: Callable[[Library], Iterable[str]]) -> list[str]:
-    workflow = ctx.params.get("workflow") or nearest_workflow()
+    workflow = ctx.params.get("workflow") or cli_options.nearest_workflow()
     try:
         library = open_library(Path(workflow), os.environ).in_use.store
         found = list(names(library)) if library.path.exists() else []
@@ -171,7 +160,7 @@ def change_library(library: OpenLibrary, edit: Edit, by: str, *, as_json: bool, 
     """
     done = api_library.change(library.in_use, edit, by, name)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
         return
     for finding in done.findings:
         click.echo(finding_line(finding, coloured=sys.stderr.isatty()), err=True)
@@ -257,7 +246,7 @@ def list_(*, words: tuple[str, ...], learned: bool, library: OpenLibrary, as_jso
     """List the skills of the library, or those with all of the words."""
     found = api_library.skills(library.in_use, " ".join(words), None, learned=learned)
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_skills(found)
     tell_count(found.total, "skill")
@@ -273,7 +262,7 @@ def show(*, name: str, version: int | None, library: OpenLibrary, as_json: bool)
     """Show a skill and its file. VERSION is an earlier version."""
     page = api_library.skill(library.in_use, name, version)
     if as_json:
-        print_json(page)
+        cli_options.print_json(page)
         return
     for line in skill_lines(page):
         click.echo(line)
@@ -286,7 +275,7 @@ def history(*, name: str, library: OpenLibrary, as_json: bool) -> None:
     """List the versions of a skill, the newest first: who wrote each, when and why."""
     page = api_library.skill(library.in_use, name)
     if as_json:
-        print_json(LibraryHistory(name=page.skill.name, versions=page.versions))
+        cli_options.print_json(LibraryHistory(name=page.skill.name, versions=page.versions))
         return
     print_versions(page.versions)
 
@@ -301,7 +290,7 @@ def diff_(*, name: str, old: int | None, new: int | None, library: OpenLibrary, 
     newest = api_library.skill(library.in_use, name).skill.version
     found = api_library.diff(library.in_use, name, old or max(newest - 1, 1), new or newest)
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_diff(found.diff)
     if not found.diff:
@@ -377,7 +366,7 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
 
 @click.command(name="edit", epilog=_EDIT_EPILOG, short_help="Change a skill in your editor.")
 @skill_argument
-@text_file_option
+@cli_options.text_file_option
 @reason_option
 @library_options
 def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibrary, as_json: bool) -> None:
@@ -426,7 +415,7 @@ def revert(*, name: str, version: int, reason: str | None, library: OpenLibrary,
 
 
 def _read(file: str) -> str:
-    return read_text_argument(None, file, what="skill", most=_MAX_CHARS)
+    return cli_options.read_text_argument(None, file, what="skill", most=_MAX_CHARS)
 
 
 def _save(
@@ -507,7 +496,7 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
         raise CommandError.of(f"there are no skills in {directory}", hint=hint)
     done = _import(str(directory), found, library.in_use, change)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
     else:
         _print_imported(done)
     return ExitCode.FAILURE if done.failed else ExitCode.OK
@@ -587,7 +576,7 @@ def _imported(store: Library, text: SkillText, change: Authorship) -> str:
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=complete_skill)
 @click.option("--force", is_flag=True, help="Replace existing files that differ.")
-@dry_run_option
+@cli_options.dry_run_option
 @library_options
 def export(
     *,
@@ -615,7 +604,7 @@ def export(
             )
         )
     if as_json:
-        print_json(exported(moves, target, dry_run=dry_run))
+        cli_options.print_json(exported(moves, target, dry_run=dry_run))
     else:
         print_moves(moves, dry_run=dry_run)
     return outcome_code(moves)
@@ -633,7 +622,7 @@ def backup(*, file: Path, library: OpenLibrary, as_json: bool) -> None:
     store.backup(file)
     done = LibraryBackup(path=str(file.absolute()), bytes=file.stat().st_size)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
     else:
         click.echo(f"{done.path}  {done.bytes:,} bytes")
 
@@ -650,13 +639,15 @@ def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary,
     """Commit a skill on a new branch of the repository, for review."""
     author()
     skill = library.in_use.store.skill(name)
-    _refuse_secrets(skill, library)
+    if any(one.code == "secret" for one in gate(None, skill.text, library.in_use.mask)):
+        hint = f"take it out: symphony library edit {name}"
+        raise CommandError.of(f"{name} has a secret, and a commit would show it", hint=hint)
     repository, base_branch = _repository(library)
     path = f"{library.settings.skills.path}/{skill.name}/{_FILE_NAME}"
     branch = branch or f"skill/{skill.name}-v{skill.version}"
     done = _promoted(_Repository(repository), skill, path, branch, base_branch, force=force)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
     elif done.commit is None:
         click.echo(f"{done.base} has version {done.version} of {name} already: {done.path}")
     else:
@@ -672,12 +663,6 @@ def _repository(library: OpenLibrary) -> tuple[Path, str | None]:
         return repository_top(library.workflow.absolute().parent), None
     local = local_repository(workspace.repo or "")
     return local or repository_top(library.workflow.absolute().parent), workspace.base_branch
-
-
-def _refuse_secrets(skill: LibrarySkill, library: OpenLibrary) -> None:
-    if any(one.code == "secret" for one in gate(None, skill.text, library.in_use.mask)):
-        hint = f"remove it: symphony library edit {skill.name}"
-        raise CommandError.of(f"{skill.name} has a secret, and a commit would show it", hint=hint)
 
 
 class _Repository:
@@ -802,7 +787,7 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--issue` and `--agent`, of which one must be given."""
     for option in (
         click.option("--agent", metavar="NAME", help="An agent of `agents` in WORKFLOW.md."),
-        click.option("--issue", metavar="ISSUE", shell_complete=complete_issue, help="An issue."),
+        click.option("--issue", metavar="ISSUE", shell_complete=cli_options.complete_issue, help="An issue."),
     ):
         command = option(command)
     return command
@@ -846,7 +831,7 @@ def assignments(*, library: OpenLibrary, as_json: bool) -> None:
         if missing := sorted(set(one.skills) - known):
             warn(f"{one.kind} {one.target}: the library has no {', '.join(missing)}")
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_assignments(found)
     tell_count(len(found.assignments), "assignment")
@@ -866,7 +851,10 @@ def _assign(
         raise click.UsageError("give either --issue or --agent")
     if agent and library.agents and agent not in library.agents:
         warn(f"WORKFLOW.md has no agent {one_line(agent)}: its agents are {', '.join(library.agents)}")
-    if issue is not None and len(meant := issues_named(issue, known_issues(library.workflow))) == 1:
+    if (
+        issue is not None
+        and len(meant := issues_named(issue, cli_options.known_issues(library.workflow))) == 1
+    ):
         (target,) = meant
     change_library(library, LibraryAssign(kind=kind, target=target, skills=skills), author(), as_json=as_json)
 
@@ -929,7 +917,7 @@ def proposals(*, number: int | None, state: str | None, library: OpenLibrary, as
     if number is not None:
         page = api_library.proposal(library.in_use, number)
         if as_json:
-            print_json(page)
+            cli_options.print_json(page)
             return
         print_proposal(page)
         if page.proposal.state == "open":
@@ -937,7 +925,7 @@ def proposals(*, number: int | None, state: str | None, library: OpenLibrary, as
         return
     found = api_library.proposals(library.in_use, state or "open", None)
     if as_json:
-        print_json(found)
+        cli_options.print_json(found)
         return
     print_proposals(found)
     tell_count(found.total, f"{state or 'open'} proposal")
@@ -985,14 +973,14 @@ def _confirm_dangers(number: int, library: OpenLibrary) -> None:
 
 
 @click.command(epilog=_SYNC_EPILOG, short_help="Propose what an agent changed in a workspace.")
-@issue_argument
+@cli_options.issue_argument
 @library_options
 def sync(*, issue: str, library: OpenLibrary, as_json: bool) -> None:
     """Compare the skills in the workspace of an issue with the library, and propose the changes."""
     author()
     done = anyio.run(_sync, issue, library)
     if as_json:
-        print_json(done)
+        cli_options.print_json(done)
         return
     for outcome, names in (
         ("created", done.created),
@@ -1092,7 +1080,7 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
         done = store.purge(since_ms, change)
     if as_json:
         reverted = tuple(LibraryReverted.of(one) for one in done.reverted)
-        print_json(
+        cli_options.print_json(
             LibraryPurged(dry_run=dry_run, removed=done.removed, reverted=reverted, rejected=done.rejected)
         )
         return

@@ -14,17 +14,10 @@ from rich.text import Text
 
 from symphony.api.interface import MAX_REVIEW_CHARS
 from symphony.api.models import Review, ReviewChoice, ReviewGiven, ReviewLine
+from symphony.cli import options
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.failures import CommandError, require_person
 from symphony.cli.formatting import arrow, cell, console_for, print_blocks, table
-from symphony.cli.options import (
-    issue_argument,
-    json_option,
-    print_json,
-    read_text_argument,
-    text_file_option,
-    workflow_option,
-)
 from symphony.cli.queries import resolve_issue
 from symphony.domain import one_line, plural
 
@@ -53,7 +46,7 @@ Exit codes: 0 shown or done, 1 refused or no such issue, 2 wrong options, 5 no d
 not answer.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.option(
     "--comment",
     "comments",
@@ -63,14 +56,14 @@ not answer.
     help="Comment on a line; the comment quotes it.",
 )
 @click.option("--message", metavar="TEXT", help="Comment on the whole change.")
-@text_file_option
+@options.text_file_option
 @click.option("--send-back", "decision", flag_value="send_back", help="Send it back to the agent.")
 @click.option("--approve", "decision", flag_value="approve", help="Approve it, which merges it.")
 @click.option("--head", metavar="COMMIT", help="The commit that you saw, if not the one shown last.")
 @click.option("--since", metavar="COMMIT", help="Show only changes since this commit.")
 @click.option("--unverified", is_flag=True, help="Approve it although it did not pass its verification.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def review(
     *,
     issue: str,
@@ -97,14 +90,14 @@ def review(
         ask = partial(client.review, reviewer=_reviewer(), since=since)
         shown = resolve_issue(issue, ask, client.identifiers, partial(_without_branch, client))
         if as_json:
-            print_json(shown)
+            options.print_json(shown)
         else:
             print_blocks(console_for(), *_view(shown))
         return
     text = (
         ""
         if message is None and file is None
-        else read_text_argument(message, file, what="message", most=MAX_REVIEW_CHARS)
+        else options.read_text_argument(message, file, what="message", most=MAX_REVIEW_CHARS)
     )
     given = ReviewGiven(
         decision=decision,
@@ -116,7 +109,7 @@ def review(
     )
     done = resolve_issue(issue, partial(client.decide, given), client.identifiers)
     if as_json:
-        print_json(done)
+        options.print_json(done)
     else:
         click.echo(f"{one_line(done.issue_identifier)}: {one_line(done.message)}.")
 

@@ -20,19 +20,11 @@ from typing import Final
 
 import click
 
+from symphony import config
 from symphony.cli.documents import ServiceState
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
-from symphony.config import (
-    SECRET_ENDINGS,
-    STATE_DIR_VARIABLE,
-    Workflow,
-    WorkflowError,
-    WorkflowFile,
-    is_secret_variable,
-    read_workflow_file,
-)
 from symphony.daemon.admission import judge
 from symphony.domain import SymphonyError, one_line
 from symphony.trackers.registry import TRACKERS, tracker_kind
@@ -46,8 +38,10 @@ _REFERENCE: Final = re.compile(rb"\$([A-Za-z_][A-Za-z0-9_]*)")
 _PLACEHOLDER: Final = "set-by-the-service"
 _TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - PrivateTmp= replaces both
 _HOMES: Final = (Path("/home"), Path("/root"), Path("/run/user"))  # ProtectHome= hides these
-_SET_BY_UNIT: Final = frozenset({STATE_DIR_VARIABLE, "STATE_DIRECTORY"})
-_ALWAYS_SET: Final = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", STATE_DIR_VARIABLE})
+_SET_BY_UNIT: Final = frozenset({config.STATE_DIR_VARIABLE, "STATE_DIRECTORY"})
+_ALWAYS_SET: Final = frozenset(
+    {"HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", config.STATE_DIR_VARIABLE}
+)
 
 
 # --- locations -------------------------------------------------------------------------------------------
@@ -186,7 +180,7 @@ def plan_instance(
     Raises:
         SymphonyError: the workflow is invalid, apart from missing secrets.
     """
-    file = read_workflow_file(workflow)
+    file = config.read_workflow_file(workflow)
     # The service has its own state directory and home, and not those of the user's shell.
     environment = {key: value for key, value in environment.items() if key not in _SET_BY_UNIT}
     if locations.state is not None:
@@ -197,14 +191,16 @@ def plan_instance(
     repo = workspace.repo or ""
     repository = [Path(repo)] if repo.startswith("/") else []  # not a URL
     writable = dict.fromkeys((file.path.parent, *repository, workspace.root))
-    secrets = sorted(filter(is_secret_variable, given))
+    secrets = sorted(filter(config.is_secret_variable, given))
     unset = sorted((given | parsed.variables) - {*secrets, *_ALWAYS_SET})
     notes = []
     if unset:
         edit = f"{' '.join(locations.systemctl)} edit {unit_name(name)}"
         settings = " ".join(f"{variable}=…" for variable in unset)
         notes.append(f"The service has no {', '.join(unset)}: {edit}, [Service], Environment={settings}")
-        notes.append(f"A secret among them needs a name that ends in one of {', '.join(SECRET_ENDINGS)}")
+        notes.append(
+            f"A secret among them needs a name that ends in one of {', '.join(config.SECRET_ENDINGS)}"
+        )
     if locations.of_user:
         notes.append("It ends when you log out, unless you say once: loginctl enable-linger")
     else:
@@ -256,8 +252,8 @@ def _account_notes(account: str) -> Iterator[str]:
 
 
 def _parse_without_secrets(
-    file: WorkflowFile, environment: Mapping[str, str]
-) -> tuple[Workflow, frozenset[str]]:
+    file: config.WorkflowFile, environment: Mapping[str, str]
+) -> tuple[config.Workflow, frozenset[str]]:
     """The workflow, with placeholders for unset variables, and the variables for tracker and agents."""
     referenced = {name.decode() for name in _REFERENCE.findall(file.data)} - _SET_BY_UNIT
     usual = {kind: _usual_secrets(kind) for kind in TRACKERS.names}
@@ -265,7 +261,7 @@ def _parse_without_secrets(
     report = judge(file, environment={**placeholders, **environment}, acknowledged=True)
     workflow = report.workflow
     if workflow is None:
-        raise WorkflowError(report.failures)
+        raise config.WorkflowError(report.failures)
     of_tracker = workflow.secret_names or usual[workflow.settings.tracker.kind]
     of_agents = {name for agent in workflow.agents.values() for name in agent.settings.env}
     return workflow, of_tracker | of_agents

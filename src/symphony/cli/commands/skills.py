@@ -21,29 +21,11 @@ import click
 from msgspec import structs
 from rich.table import Table
 
+from symphony import skills as agent_skills
 from symphony.api.models import SkillOutcomes, SkillVersionFigures, wall_text
 from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
 from symphony.characters import visible
-from symphony.cli.documents import (
-    FolderElsewhere,
-    FoundSkill,
-    HiddenSkill,
-    MovedSkill,
-    NewSkill,
-    ShownSkill,
-    SkillBlock,
-    SkillDetail,
-    SkillFolder,
-    SkillHits,
-    SkillListing,
-    SkillProblems,
-    SkillRoot,
-    SkillsExported,
-    SkillsImported,
-    SkillSource,
-    SkillsReport,
-    UnlistedSkill,
-)
+from symphony.cli import documents
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.formatting import cell, console_for, print_blocks, table
 from symphony.cli.journal import journal_to_read
@@ -62,46 +44,6 @@ from symphony.daemon.state_dir import library_key
 from symphony.domain import one_line, plural
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.processes.local import LocalHost
-from symphony.skills import (
-    FILE_NAME,
-    Bundle,
-    BundledFile,
-    BundleError,
-    CatalogBlock,
-    ContentError,
-    DropReason,
-    Format,
-    Hit,
-    ImportCandidate,
-    Installed,
-    InstallOutcome,
-    ParseOptions,
-    Problem,
-    Severity,
-    Skill,
-    SkillContent,
-    SkillOptions,
-    SkillSet,
-    Validation,
-    clean,
-    directory_key,
-    draft,
-    find_importable,
-    github_lines,
-    install,
-    is_clean_name,
-    is_failure,
-    parse_bytes,
-    path_text,
-    read_bundle,
-    read_content,
-    resolve_anchor,
-    search_skills,
-    skill_digests,
-    suggested_name,
-    summary,
-    text_lines,
-)
 from symphony.skills import FolderElsewhere as UnseenFolder
 from symphony.skills import one_line as skill_line
 from symphony.workspaces import Git, GitError, split_login, without_credentials
@@ -139,7 +81,7 @@ def new(
     _refuse_taken(name, root, place)
     path = _written(place, root, name, description or None, when)
     if as_json:
-        print_json(NewSkill(name=name, path=str(path), scope="user" if user else "project"))
+        print_json(documents.NewSkill(name=name, path=str(path), scope="user" if user else "project"))
         return
     click.echo(f"{name}  {path}")
     if not user:
@@ -150,8 +92,8 @@ def new(
 
 
 def _refuse_bad_name(name: str) -> None:
-    if not is_clean_name(name):
-        near = suggested_name(name)
+    if not agent_skills.is_clean_name(name):
+        near = agent_skills.suggested_name(name)
         hint = "a name has lower-case letters, digits and single hyphens, at most 64"
         shown = f"{hint}; for instance {near}" if near else hint
         message = f"{one_line(name)!r} cannot be the name of a skill"
@@ -171,18 +113,23 @@ def _refuse_taken(name: str, root: Path, place: SkillsContext) -> None:
 def _written(place: SkillsContext, root: Path, name: str, description: str | None, when: str | None) -> Path:
     """Judged by the strict rules before anything is written."""
     try:
-        data = draft(name, description, when).encode()
+        data = agent_skills.draft(name, description, when).encode()
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    rules = ParseOptions.of(replace(place.options, validation=Validation.STRICT))
-    for problem in parse_bytes(data, name, FILE_NAME, rules).problems:
-        if problem.severity is not Severity.INFO:
+    rules = agent_skills.ParseOptions.of(replace(place.options, validation=agent_skills.Validation.STRICT))
+    for problem in agent_skills.parse_bytes(data, name, agent_skills.FILE_NAME, rules).problems:
+        if problem.severity is not agent_skills.Severity.INFO:
             raise CommandError.of(problem.message, hint=problem.hint, code=ExitCode.USAGE)
-    done = install(Bundle(files={FILE_NAME: BundledFile(data=data)}), root, name, force=False)
-    if done.outcome is not InstallOutcome.CREATED:
+    done = agent_skills.install(
+        agent_skills.Bundle(files={agent_skills.FILE_NAME: agent_skills.BundledFile(data=data)}),
+        root,
+        name,
+        force=False,
+    )
+    if done.outcome is not agent_skills.InstallOutcome.CREATED:
         hint = "look at the directory and its permissions"
         raise CommandError.of(f"{root / name}: {done.reason or 'it is there already'}", hint=hint)
-    return root / name / FILE_NAME
+    return root / name / agent_skills.FILE_NAME
 
 
 # The commands of `symphony skills` that only look: list, check, show, prompt, search.
@@ -236,7 +183,7 @@ def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
     found = place.load()
     block = place.block(found)
     if as_json:
-        digests = skill_digests(place.workspace, found.skills, place.options)
+        digests = agent_skills.skill_digests(place.workspace, found.skills, place.options)
         print_json(
             listing(
                 found,
@@ -249,10 +196,10 @@ def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
         )
     else:
         print_listing(found, block, place)
-        click.echo(summary(found), err=True)
+        click.echo(agent_skills.summary(found), err=True)
         place.warn_of_differences()
         place.warn_of_elsewhere(found)
-    return ExitCode.FAILURE if is_failure(found.problems, strict=False) else ExitCode.OK
+    return ExitCode.FAILURE if agent_skills.is_failure(found.problems, strict=False) else ExitCode.OK
 
 
 @click.command(epilog=_CHECK_EXAMPLES, short_help="Report mistakes in the skills.")
@@ -266,18 +213,18 @@ def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_js
     if as_json and github:
         raise click.UsageError("--json and --github exclude each other")
     if strict:
-        place = replace(place, options=replace(place.options, validation=Validation.STRICT))
+        place = replace(place, options=replace(place.options, validation=agent_skills.Validation.STRICT))
     found = place.load()
     if as_json:
-        print_json(SkillProblems(problems=found.problems))
+        print_json(documents.SkillProblems(problems=found.problems))
     else:
-        problems = [one for one in found.problems if info or one.severity is not Severity.INFO]
-        lines = github_lines if github else text_lines
+        problems = [one for one in found.problems if info or one.severity is not agent_skills.Severity.INFO]
+        lines = agent_skills.github_lines if github else agent_skills.text_lines
         for line in lines(problems, place.below):
             click.echo(line)
-        click.echo(summary(found), err=True)
+        click.echo(agent_skills.summary(found), err=True)
         place.warn_of_elsewhere(found)
-    return ExitCode.FAILURE if is_failure(found.problems, strict=strict) else ExitCode.OK
+    return ExitCode.FAILURE if agent_skills.is_failure(found.problems, strict=strict) else ExitCode.OK
 
 
 @click.command(epilog=_SHOW_EXAMPLES, short_help="Show one skill.")
@@ -305,7 +252,7 @@ def show(*, name: str, place: SkillsContext, as_json: bool) -> None:
 def prompt(*, place: SkillsContext, form: str | None, phase: str | None, as_json: bool) -> None:
     """Print exactly the block that a session gets."""
     if form is not None:
-        place = replace(place, options=replace(place.options, format=Format(form)))
+        place = replace(place, options=replace(place.options, format=agent_skills.Format(form)))
     place = place.in_phase(phase)
     found = place.load()
     block = place.block(found)
@@ -336,9 +283,9 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsContext, as_json:
     """Find skills by words of their names and descriptions, the best first."""
     query = " ".join(words)
     found = place.load()
-    hits = search_skills(found.skills, query, limit=limit)
+    hits = agent_skills.search_skills(found.skills, query, limit=limit)
     if as_json:
-        digests = skill_digests(place.workspace, [hit.skill for hit in hits], place.options)
+        digests = agent_skills.skill_digests(place.workspace, [hit.skill for hit in hits], place.options)
         print_json(hits_document(query, hits, place.block(found), place.options, digests=digests))
     elif hits:
         print_hits(hits)
@@ -346,9 +293,9 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsContext, as_json:
         click.echo("no skill has any of these words", err=True)
 
 
-def _unknown(name: str, found: SkillSet) -> CommandError:
+def _unknown(name: str, found: agent_skills.SkillSet) -> CommandError:
     for one in found.problems:
-        if one.severity is Severity.ERROR and name in one.path.split("/"):
+        if one.severity is agent_skills.Severity.ERROR and name in one.path.split("/"):
             message = f"{one.path}:{one.line or 1}: {one.message} ({one.code})"
             return CommandError.of(message, hint=one.hint)
     known = [one_line(skill.name) for skill in found.skills]
@@ -399,7 +346,7 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
         outcomes = read_skill_outcomes(reader, library, library_key(journal.parent), since_wall_ms=since_ms)
     if as_json:
         skills = tuple(map(skill_uses, found))
-        print_json(SkillsReport(since=wall_text(since_ms), skills=skills, outcomes=outcomes))
+        print_json(documents.SkillsReport(since=wall_text(since_ms), skills=skills, outcomes=outcomes))
     elif found:
         _show(found, outcomes)
     else:
@@ -415,7 +362,7 @@ def _show(found: Sequence[SkillReport], outcomes: SkillOutcomes) -> None:
             str(one.listed),
             str(one.seen),
             str(one.outcomes.get(_SUCCEEDED, 0)),
-            cell(_otherwise(one.outcomes)),
+            cell(", ".join(f"{number} {end}" for end, number in one.outcomes.items() if end != _SUCCEEDED)),
             str(one.versions),
             datetime.fromtimestamp(one.last_used_wall_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M"),
         )
@@ -456,11 +403,6 @@ def _versions_table(versions: Sequence[SkillVersionFigures]) -> Table:
             f"{one.tokens:,.0f}",
         )
     return rows
-
-
-def _otherwise(outcomes: Mapping[str, int]) -> str:
-    others = [f"{number} {outcome}" for outcome, number in outcomes.items() if outcome != _SUCCEEDED]
-    return ", ".join(others)
 
 
 _EPILOG = """\b
@@ -511,24 +453,24 @@ class Moved:
     name: str
     source: str
     path: str
-    outcome: InstallOutcome
+    outcome: agent_skills.InstallOutcome
     reason: str | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[agent_skills.Problem, ...] = ()
 
 
-def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsExported:
+def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> documents.SkillsExported:
     """What became of the skills, each outcome in the order of the source."""
 
-    def those(outcome: InstallOutcome) -> tuple[MovedSkill, ...]:
-        return tuple(MovedSkill.of(one) for one in moves if one.outcome is outcome)
+    def those(outcome: agent_skills.InstallOutcome) -> tuple[documents.MovedSkill, ...]:
+        return tuple(documents.MovedSkill.of(one) for one in moves if one.outcome is outcome)
 
-    return SkillsExported(
+    return documents.SkillsExported(
         target=str(target),
         dry_run=dry_run,
-        created=those(InstallOutcome.CREATED),
-        updated=those(InstallOutcome.UPDATED),
-        unchanged=those(InstallOutcome.UNCHANGED),
-        skipped=those(InstallOutcome.SKIPPED),
+        created=those(agent_skills.InstallOutcome.CREATED),
+        updated=those(agent_skills.InstallOutcome.UPDATED),
+        unchanged=those(agent_skills.InstallOutcome.UNCHANGED),
+        skipped=those(agent_skills.InstallOutcome.SKIPPED),
     )
 
 
@@ -537,7 +479,9 @@ def print_moves(moves: Sequence[Moved], *, dry_run: bool) -> None:
     for one in moves:
         for line in _lines(one):
             click.echo(line)
-    counts = [(sum(one.outcome is outcome for one in moves), outcome) for outcome in InstallOutcome]
+    counts = [
+        (sum(one.outcome is outcome for one in moves), outcome) for outcome in agent_skills.InstallOutcome
+    ]
     told = ", ".join(f"{count} {outcome.value}" for count, outcome in counts)
     click.echo(f"{told} (nothing was written)" if dry_run else told, err=True)
 
@@ -556,7 +500,7 @@ def _lines(moved: Moved) -> Iterator[str]:
 
 def outcome_code(moves: Iterable[Moved]) -> ExitCode:
     """A failure where something was left behind, so that a script notices."""
-    skipped = any(one.outcome is InstallOutcome.SKIPPED for one in moves)
+    skipped = any(one.outcome is agent_skills.InstallOutcome.SKIPPED for one in moves)
     return ExitCode.FAILURE if skipped else ExitCode.OK
 
 
@@ -679,7 +623,7 @@ def export(
     left_out = {
         one.name
         for one in place.block(found).dropped
-        if one.reason in {DropReason.DISABLED, DropReason.NOT_INCLUDED}
+        if one.reason in {agent_skills.DropReason.DISABLED, agent_skills.DropReason.NOT_INCLUDED}
     }
     target = directory.absolute() / _TARGETS[to]
     moves = [
@@ -694,14 +638,16 @@ def export(
     return outcome_code(moves)
 
 
-def _copied(place: SkillsContext, skill: Skill, target: Path, *, force: bool, dry_run: bool) -> Moved:
-    directory = skill.name if is_clean_name(skill.name) else skill.directory
-    anchor, path = resolve_anchor(skill.scope, skill.path, place.workspace, place.options)
+def _copied(
+    place: SkillsContext, skill: agent_skills.Skill, target: Path, *, force: bool, dry_run: bool
+) -> Moved:
+    directory = skill.name if agent_skills.is_clean_name(skill.name) else skill.directory
+    anchor, path = agent_skills.resolve_anchor(skill.scope, skill.path, place.workspace, place.options)
     try:
-        bundle = read_bundle(anchor, PurePosixPath(path).parts[:-1])
-        done = install(bundle, target, directory, force=force, dry_run=dry_run)
-    except BundleError as error:
-        done = Installed(InstallOutcome.SKIPPED, str(error))
+        bundle = agent_skills.read_bundle(anchor, PurePosixPath(path).parts[:-1])
+        done = agent_skills.install(bundle, target, directory, force=force, dry_run=dry_run)
+    except agent_skills.BundleError as error:
+        done = agent_skills.Installed(agent_skills.InstallOutcome.SKIPPED, str(error))
     return Moved(
         name=skill.name,
         source=skill.path,
@@ -772,12 +718,13 @@ def import_(
         moves = _moved(_chosen(found, names, opened), root, place, force=force, dry_run=dry_run)
     if as_json:
         folders_found = tuple(
-            SkillFolder(folder=folder, found=count, skipped=bad) for folder, count, bad in _folders(found)
+            documents.SkillFolder(folder=folder, found=count, skipped=bad)
+            for folder, count, bad in _folders(found)
         )
         print_json(
-            SkillsImported(
+            documents.SkillsImported(
                 **structs.asdict(exported(moves, root, dry_run=dry_run)),
-                source=SkillSource(from_=opened.shown, commit=opened.commit),
+                source=documents.SkillSource(from_=opened.shown, commit=opened.commit),
                 folders=folders_found,
             )
         )
@@ -821,13 +768,13 @@ def _steps(folder: str) -> tuple[str, ...]:
     return pure.parts
 
 
-def _found(source: _Source, place: SkillsContext) -> list[ImportCandidate]:
+def _found(source: _Source, place: SkillsContext) -> list[agent_skills.ImportCandidate]:
     """Everything that may be a skill.
 
     Raises:
         CommandError: there is nothing, in all of the source or in one of the folders that were named.
     """
-    found = find_importable(source.anchor, source.starts, place.options)
+    found = agent_skills.find_importable(source.anchor, source.starts, place.options)
     for start in source.starts:
         steps = "/".join(start)
         if not any(not steps or f"{one.source}/".startswith(f"{steps}/") for one in found):
@@ -837,7 +784,7 @@ def _found(source: _Source, place: SkillsContext) -> list[ImportCandidate]:
     return found
 
 
-def _folders(found: Sequence[ImportCandidate]) -> list[tuple[str, int, int]]:
+def _folders(found: Sequence[agent_skills.ImportCandidate]) -> list[tuple[str, int, int]]:
     """Each folder that has skills, how many it has, and how many of them cannot be taken."""
     every = Counter(one.folder for one in found)
     bad = Counter(one.folder for one in found if one.bundle is None)
@@ -845,8 +792,8 @@ def _folders(found: Sequence[ImportCandidate]) -> list[tuple[str, int, int]]:
 
 
 def _chosen(
-    found: Sequence[ImportCandidate], names: tuple[str, ...], source: _Source
-) -> list[ImportCandidate]:
+    found: Sequence[agent_skills.ImportCandidate], names: tuple[str, ...], source: _Source
+) -> list[agent_skills.ImportCandidate]:
     known = {name for one in found for name in (one.name, one.directory)}
     for name in names:
         if name not in known:
@@ -857,30 +804,40 @@ def _chosen(
 
 
 def _moved(
-    found: Sequence[ImportCandidate], root: Path, place: SkillsContext, *, force: bool, dry_run: bool
+    found: Sequence[agent_skills.ImportCandidate],
+    root: Path,
+    place: SkillsContext,
+    *,
+    force: bool,
+    dry_run: bool,
 ) -> list[Moved]:
     """One after the other; a name that another directory has, here or in the source, is not given twice."""
     there = [skill for skill in place.load().skills if skill.root == root.absolute()]
     owners = {skill.name: skill.directory for skill in there}
-    present = {directory_key(path.name): path.name for path in root.iterdir()} if root.is_dir() else {}
+    present = (
+        {agent_skills.directory_key(path.name): path.name for path in root.iterdir()} if root.is_dir() else {}
+    )
     moves = []
     for one in found:
         owner = owners.setdefault(one.name, one.directory) if one.bundle else one.directory
         if one.bundle is None:
-            done = Installed(InstallOutcome.SKIPPED, one.reason)
+            done = agent_skills.Installed(agent_skills.InstallOutcome.SKIPPED, one.reason)
         elif owner != one.directory:
-            done = Installed(InstallOutcome.SKIPPED, f"its name is already taken by {owner}")
-        elif (near := present.get(directory_key(one.directory), one.directory)) != one.directory:
-            done = Installed(
-                InstallOutcome.SKIPPED, f"{near} is there, and on some file systems the same folder"
+            done = agent_skills.Installed(
+                agent_skills.InstallOutcome.SKIPPED, f"its name is already taken by {owner}"
+            )
+        elif (near := present.get(agent_skills.directory_key(one.directory), one.directory)) != one.directory:
+            done = agent_skills.Installed(
+                agent_skills.InstallOutcome.SKIPPED,
+                f"{near} is there, and on some file systems the same folder",
             )
         else:
-            done = install(one.bundle, root, one.directory, force=force, dry_run=dry_run)
+            done = agent_skills.install(one.bundle, root, one.directory, force=force, dry_run=dry_run)
         moves.append(
             Moved(
                 name=one.name,
                 source=one.source,
-                path=path_text(str(root / one.directory)),
+                path=agent_skills.path_text(str(root / one.directory)),
                 outcome=done.outcome,
                 reason=done.reason,
                 problems=one.problems,
@@ -901,28 +858,33 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def listing(
-    found: SkillSet,
-    block: CatalogBlock,
-    options: SkillOptions,
+    found: agent_skills.SkillSet,
+    block: agent_skills.CatalogBlock,
+    options: agent_skills.SkillOptions,
     *,
     uncommitted: Iterable[str],
     elsewhere: Iterable[UnseenFolder] = (),
     digests: Mapping[str, str] = _NONE,
-) -> SkillListing:
+) -> documents.SkillListing:
     """All skills; `digests` are SHA-256 in hex by the paths of files."""
-    return SkillListing(
-        roots=tuple(SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
+    return documents.SkillListing(
+        roots=tuple(documents.SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
         skills=tuple(_shown(skill, block, options, digests.get(skill.path)) for skill in found.skills),
-        shadowed=tuple(HiddenSkill.of(one) for one in found.shadowed),
+        shadowed=tuple(documents.HiddenSkill.of(one) for one in found.shadowed),
         problems=found.problems,
         uncommitted=tuple(sorted(uncommitted)),
-        elsewhere=tuple(FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
+        elsewhere=tuple(documents.FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
     )
 
 
-def _shown(skill: Skill, block: CatalogBlock, options: SkillOptions, sha256: str | None) -> ShownSkill:
+def _shown(
+    skill: agent_skills.Skill,
+    block: agent_skills.CatalogBlock,
+    options: agent_skills.SkillOptions,
+    sha256: str | None,
+) -> documents.ShownSkill:
     included = not options.include or skill.name in options.include
-    return ShownSkill.of(
+    return documents.ShownSkill.of(
         skill,
         enabled=options.enabled
         and included
@@ -933,31 +895,39 @@ def _shown(skill: Skill, block: CatalogBlock, options: SkillOptions, sha256: str
     )
 
 
-def block_document(found: SkillSet, block: CatalogBlock) -> SkillBlock:
+def block_document(found: agent_skills.SkillSet, block: agent_skills.CatalogBlock) -> documents.SkillBlock:
     """What goes into a prompt."""
-    return SkillBlock(
+    return documents.SkillBlock(
         block=block.text,
         listed=tuple(block.listed),
-        dropped=tuple(UnlistedSkill(name=one.name, reason=one.reason.value) for one in block.dropped),
+        dropped=tuple(
+            documents.UnlistedSkill(name=one.name, reason=one.reason.value) for one in block.dropped
+        ),
         shortened=tuple(block.shortened),
         problems=found.problems,
     )
 
 
 def detail(
-    workspace: Path, found: SkillSet, name: str, block: CatalogBlock, options: SkillOptions
-) -> SkillDetail | None:
+    workspace: Path,
+    found: agent_skills.SkillSet,
+    name: str,
+    block: agent_skills.CatalogBlock,
+    options: agent_skills.SkillOptions,
+) -> documents.SkillDetail | None:
     """One skill with what it hides, what is wrong with it, and its text; `None` where none has this name."""
     skill = next((one for one in found.skills if one.name == name), None)
     if skill is None:
         return None
-    content: SkillContent | None
+    content: agent_skills.SkillContent | None
     try:
-        content = read_content(*resolve_anchor(skill.scope, skill.path, workspace, options))
-    except ContentError:
+        content = agent_skills.read_content(
+            *agent_skills.resolve_anchor(skill.scope, skill.path, workspace, options)
+        )
+    except agent_skills.ContentError:
         content = None
-    sha256 = skill_digests(workspace, [skill], options).get(skill.path)
-    return SkillDetail(
+    sha256 = agent_skills.skill_digests(workspace, [skill], options).get(skill.path)
+    return documents.SkillDetail(
         **structs.asdict(_shown(skill, block, options, sha256)),
         file=str(found.file(skill)),
         shadows=tuple(one.path for one in found.shadowed if one.by == skill.path),
@@ -971,17 +941,17 @@ def detail(
 
 def hits_document(
     query: str,
-    hits: Iterable[Hit],
-    block: CatalogBlock,
-    options: SkillOptions,
+    hits: Iterable[agent_skills.Hit],
+    block: agent_skills.CatalogBlock,
+    options: agent_skills.SkillOptions,
     *,
     digests: Mapping[str, str] = _NONE,
-) -> SkillHits:
+) -> documents.SkillHits:
     """What a search finds, the best first."""
-    return SkillHits(
+    return documents.SkillHits(
         query=query,
         hits=tuple(
-            FoundSkill(
+            documents.FoundSkill(
                 **structs.asdict(_shown(hit.skill, block, options, digests.get(hit.skill.path))),
                 score=hit.score,
             )
@@ -1008,22 +978,28 @@ _FIELDS: Final = (
 )
 
 _REASONS = {
-    DropReason.COUNT: "over the cap",
-    DropReason.BUDGET: "over budget",
-    DropReason.DISABLED: "disabled",
-    DropReason.NOT_INCLUDED: "not included",
-    DropReason.FOR_PEOPLE: "for people",
-    DropReason.PHASE: "other phase",
+    agent_skills.DropReason.COUNT: "over the cap",
+    agent_skills.DropReason.BUDGET: "over budget",
+    agent_skills.DropReason.DISABLED: "disabled",
+    agent_skills.DropReason.NOT_INCLUDED: "not included",
+    agent_skills.DropReason.FOR_PEOPLE: "for people",
+    agent_skills.DropReason.PHASE: "other phase",
 }
 
 
-def print_listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) -> None:
+def print_listing(
+    found: agent_skills.SkillSet, block: agent_skills.CatalogBlock, place: SkillsContext
+) -> None:
     """A line per skill; below, what is wrong with files that are none."""
     if found.skills:
         print_blocks(console_for(), _listing(found, block, place))
     paths = {skill.path for skill in found.skills}
-    others = [one for one in found.problems if one.path not in paths and one.severity is not Severity.INFO]
-    for line in text_lines(others, place.below):
+    others = [
+        one
+        for one in found.problems
+        if one.path not in paths and one.severity is not agent_skills.Severity.INFO
+    ]
+    for line in agent_skills.text_lines(others, place.below):
         click.echo(line)
     kept = [skill for skill in found.skills if place.options.hides(skill)]
     if kept:
@@ -1031,10 +1007,10 @@ def print_listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) ->
         click.echo(f"hint: kept for people: {names}; agent.skills.for_people: show lists them", err=True)
 
 
-def _listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) -> Table:
+def _listing(found: agent_skills.SkillSet, block: agent_skills.CatalogBlock, place: SkillsContext) -> Table:
     unseen = place.uncommitted()
     dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
-    problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)
+    problems = Counter(one.path for one in found.problems if one.severity is not agent_skills.Severity.INFO)
     rows = table("NAME", "SCOPE", "LISTED", "PROBLEMS", "WHEN TO USE", cut={"WHEN TO USE"})
     for skill in found.skills:
         if not place.options.enabled:
@@ -1054,7 +1030,7 @@ def _listing(found: SkillSet, block: CatalogBlock, place: SkillsContext) -> Tabl
     return rows
 
 
-def print_hits(hits: Iterable[Hit]) -> None:
+def print_hits(hits: Iterable[agent_skills.Hit]) -> None:
     """A line per hit."""
     rows = table("NAME", "PATH", "WHEN TO USE", fold={"PATH"}, cut={"WHEN TO USE"})
     for hit in hits:
@@ -1070,20 +1046,20 @@ def print_folders(folders: Iterable[tuple[str, int, int]]) -> None:
     print_blocks(console_for(), rows)
 
 
-def detail_lines(skill: SkillDetail, found: SkillSet, below: str) -> Iterator[str]:
+def detail_lines(skill: documents.SkillDetail, found: agent_skills.SkillSet, below: str) -> Iterator[str]:
     """The fields, the problems, then at most 500 lines of text in which nothing steers a terminal."""
     for name in _FIELDS:
         value = getattr(skill, name)
         if value not in (None, "", ()):
-            yield clean(f"{name}: {_plain(value)}")
-    yield from text_lines((one for one in found.problems if one.path == skill.path), below)
+            yield agent_skills.clean(f"{name}: {_plain(value)}")
+    yield from agent_skills.text_lines((one for one in found.problems if one.path == skill.path), below)
     if skill.body is None:
         return
     yield ""
     lines = skill.body.split("\n")
     yield from map(visible, lines[:_MAX_LINES])
     if len(lines) > _MAX_LINES or skill.cut:
-        yield f"(more in {clean(skill.file)})"
+        yield f"(more in {agent_skills.clean(skill.file)})"
 
 
 def _plain(value: object) -> str:

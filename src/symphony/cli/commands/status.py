@@ -35,17 +35,8 @@ from rich.text import Text
 from symphony.api.formatting import duration, seconds_between
 from symphony.api.interface import REASON_CODES
 from symphony.api.models import State, utc_text
+from symphony.cli import documents
 from symphony.cli.client import Client
-from symphony.cli.documents import (
-    DaemonCounts,
-    DaemonRow,
-    Daemons,
-    KnownIssue,
-    SkippedDirectory,
-    Status,
-    StatusUnavailable,
-    UnavailableReason,
-)
 from symphony.cli.endpoint import DaemonRecord, check_listener, read_record, read_small_file
 from symphony.cli.formatting import arrow, cell, console_for, print_blocks, table
 from symphony.cli.options import json_option, print_json, workflow_option
@@ -83,16 +74,18 @@ _MAX_ENTRIES: Final = 1_000
 _HOME_STATE: Final = ".local/state/symphony"
 
 
-def list_daemons(environment: Mapping[str, str]) -> Daemons:
+def list_daemons(environment: Mapping[str, str]) -> documents.Daemons:
     """All daemons by name, and the directories that were skipped."""
     directories = find_state_directories(environment)
     with ThreadPoolExecutor(_PARALLEL) as pool:
         found = list(pool.map(ask_daemon, directories.found, directories.found.values()))
     answers = [each[0] if isinstance(each, tuple) else each for each in found]
-    rows = [answer for answer in answers if isinstance(answer, DaemonRow)]
-    failed = [answer for answer in answers if isinstance(answer, SkippedDirectory)]
-    skipped = [SkippedDirectory(path=str(path), reason=why) for path, why in directories.skipped.items()]
-    return Daemons(
+    rows = [answer for answer in answers if isinstance(answer, documents.DaemonRow)]
+    failed = [answer for answer in answers if isinstance(answer, documents.SkippedDirectory)]
+    skipped = [
+        documents.SkippedDirectory(path=str(path), reason=why) for path, why in directories.skipped.items()
+    ]
+    return documents.Daemons(
         daemons=tuple(sorted(rows, key=lambda row: (row.name, row.state_dir))),
         skipped=tuple(sorted([*skipped, *failed], key=lambda one: one.path)),
     )
@@ -194,15 +187,15 @@ def user_name(uid: int) -> str:
 
 def ask_daemon(
     path: Path, owner: int, *, answer_s: float = _ANSWER_S
-) -> tuple[DaemonRow, State | None] | SkippedDirectory | None:
+) -> tuple[documents.DaemonRow, State | None] | documents.SkippedDirectory | None:
     """The daemon of a state directory, and its answer without waiting issues; None if there is none."""
     try:
         record = read_record(path, owner)
     except OSError as error:
-        return SkippedDirectory(path=str(path), reason=error.strerror or str(error))
+        return documents.SkippedDirectory(path=str(path), reason=error.strerror or str(error))
     if record is None:
         return None
-    row = DaemonRow(
+    row = documents.DaemonRow(
         name=path.name if record.workflow is None else Path(record.workflow).parent.name,
         status="silent" if record.alive else "dead",
         state_dir=str(path),
@@ -214,8 +207,8 @@ def ask_daemon(
 
 
 def _with_status(
-    row: DaemonRow, record: DaemonRecord, owner: int, answer_s: float
-) -> tuple[DaemonRow, State | None]:
+    row: documents.DaemonRow, record: DaemonRecord, owner: int, answer_s: float
+) -> tuple[documents.DaemonRow, State | None]:
     """The row with what the daemon says of itself, or what is wrong with it."""
     if not record.alive:
         command = shlex.join(("symphony", "run", *filter(None, [record.workflow])))
@@ -249,7 +242,7 @@ def _with_status(
         row,
         status="running",
         health=state.health.status,
-        counts=DaemonCounts.of(state.counts),
+        counts=documents.DaemonCounts.of(state.counts),
         version=state.version or None,
         commit=state.commit or None,
     )
@@ -266,7 +259,7 @@ _HEALTH: Final = {
 }
 
 
-def daemons_view(document: Daemons, *, now: datetime) -> RenderableType:
+def daemons_view(document: documents.Daemons, *, now: datetime) -> RenderableType:
     """All daemons, and the places that were skipped."""
     found, skipped = document.daemons, document.skipped
     blocks: list[RenderableType] = [_table(found, now) if found else Text("No daemon was found.")]
@@ -278,7 +271,7 @@ def daemons_view(document: Daemons, *, now: datetime) -> RenderableType:
     return Group(*blocks)
 
 
-def _table(found: Sequence[DaemonRow], now: datetime) -> Table:
+def _table(found: Sequence[documents.DaemonRow], now: datetime) -> Table:
     texts, numbers = (
         ("VERSION", "USER", "WORKFLOW"),
         ("RUNNING", "RETRYING", "BLOCKED", "WAITING", "UP", "PID"),
@@ -303,7 +296,7 @@ def _table(found: Sequence[DaemonRow], now: datetime) -> Table:
     return rows
 
 
-def _health(row: DaemonRow) -> Text:
+def _health(row: documents.DaemonRow) -> Text:
     if row.status == "dead":
         return Text("dead", style="bold red")
     if row.status == "silent":
@@ -312,7 +305,7 @@ def _health(row: DaemonRow) -> Text:
     return cell(*_HEALTH.get(health, (health, "yellow")))
 
 
-def _notes(row: DaemonRow) -> Iterator[Text]:
+def _notes(row: documents.DaemonRow) -> Iterator[Text]:
     if row.message:
         yield Text.assemble(cell(row.name), ": ", cell(row.message, "red"))
         if row.hint:
@@ -573,8 +566,8 @@ class StatusView:
         self._only = only
         self._console = console
         self._state_dir = state_dir
-        self._status: Status | None = None
-        self._issue: KnownIssue | None = None
+        self._status: documents.Status | None = None
+        self._issue: documents.KnownIssue | None = None
         self._failure: Failure | None = None
         self._asked: tuple[Selection, float] | None = None
         self._filter = ""
@@ -719,7 +712,7 @@ class DaemonsView:
 
     def __init__(self) -> None:
         self.ended = False
-        self._document: Daemons | None = None
+        self._document: documents.Daemons | None = None
 
     def fetch(self) -> None:
         """Ask every daemon."""
@@ -830,7 +823,7 @@ def status(
 class _Source(Protocol):
     """What is shown. `document` and `view` raise `SymphonyError`."""
 
-    def document(self) -> Status | Daemons: ...
+    def document(self) -> documents.Status | documents.Daemons: ...
 
     def view(self, console: Console, *, keep_free: int) -> RenderableType:
         """The picture for a console; on a terminal one screen, with a number of lines kept free."""
@@ -850,7 +843,7 @@ class _OneDaemon:
         self._only = only
         self._all_issues = all_issues
 
-    def document(self) -> Status:
+    def document(self) -> documents.Status:
         return self._queries.state(self._only)
 
     def view(self, console: Console, *, keep_free: int) -> RenderableType:
@@ -873,7 +866,7 @@ class _OneDaemon:
 class _AllDaemons:
     """Every daemon; what is wrong with one is in its row."""
 
-    def document(self) -> Daemons:
+    def document(self) -> documents.Daemons:
         return list_daemons(os.environ)
 
     def view(self, console: Console, *, keep_free: int) -> RenderableType:
@@ -885,14 +878,16 @@ class _AllDaemons:
         return DaemonsView()
 
 
-def _document_or_error(source: _Source) -> Status | Daemons | StatusUnavailable:
+def _document_or_error(source: _Source) -> documents.Status | documents.Daemons | documents.StatusUnavailable:
     """The document, or the failure as a document: a daemon that is watched may come back."""
     try:
         return source.document()
     except SymphonyError as error:
         failure = error.failure
-        reason = UnavailableReason(code=failure.category.value, message=failure.message, hint=failure.hint)
-        return StatusUnavailable(error=reason)
+        reason = documents.UnavailableReason(
+            code=failure.category.value, message=failure.message, hint=failure.hint
+        )
+        return documents.StatusUnavailable(error=reason)
 
 
 def _watch(source: _Source, interval_s: float, render_interval_s: float) -> None:

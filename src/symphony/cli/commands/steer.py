@@ -15,19 +15,11 @@ import click
 from symphony.api.formatting import duration
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Issue, Stars, Verb, feedback_effect
+from symphony.cli import options
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.documents import OrderResult, Orders, VerificationShown
 from symphony.cli.endpoint import UnreachableError, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, report, require_person
-from symphony.cli.options import (
-    issue_argument,
-    issues_argument,
-    json_option,
-    print_json,
-    read_text_argument,
-    text_file_option,
-    workflow_option,
-)
 from symphony.cli.queries import Queries, resolve_issue
 from symphony.daemon.state_dir import StateDirectory, locate
 from symphony.domain import SymphonyError, one_line, plain_text
@@ -59,9 +51,9 @@ a person moves it to another state. A restart or other settings do not start it.
 {_ISSUE_CODES}
 """
 )
-@issues_argument
-@json_option
-@workflow_option
+@options.issues_argument
+@options.json_option
+@options.workflow_option
 def stop(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
     """End the runs of issues, and keep them from starting."""
     return _order(workflow, "stop", issues, as_json=as_json)
@@ -78,9 +70,9 @@ Budgets do not change. `symphony unblock` gives the issue a new budget.
 {_ISSUE_CODES}
 """
 )
-@issues_argument
-@json_option
-@workflow_option
+@options.issues_argument
+@options.json_option
+@options.workflow_option
 def retry(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
     """Retry issues now."""
     return _order(workflow, "retry", issues, as_json=as_json)
@@ -95,9 +87,9 @@ Examples:
 {_ISSUE_CODES}
 """
 )
-@issues_argument
-@json_option
-@workflow_option
+@options.issues_argument
+@options.json_option
+@options.workflow_option
 def unblock(*, issues: tuple[str, ...], as_json: bool, workflow: Path) -> int:
     """Give blocked issues a new budget and retry them."""
     return _order(workflow, "unblock", issues, as_json=as_json)
@@ -114,10 +106,10 @@ daemon, use `symphony tracker move`, or `symphony issue move` on a Markdown boar
 {_ISSUE_CODES}
 """
 )
-@issues_argument
+@options.issues_argument
 @click.option("--to", "state", required=True, metavar="STATE", help="The new state.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def move(*, issues: tuple[str, ...], state: str, as_json: bool, workflow: Path) -> int:
     """Move issues to another state of the tracker."""
     return _order(workflow, "move", issues, as_json=as_json, text=state)
@@ -136,9 +128,9 @@ Exit codes: 0 all checks passed, 1 a check failed, refused, or no such issue, 5 
 does not answer.
 """
 )
-@issue_argument
-@json_option
-@workflow_option
+@options.issue_argument
+@options.json_option
+@options.workflow_option
 def verify(*, issue: str, as_json: bool, workflow: Path) -> None:
     """Run the checks on the finished work of an issue."""
     client = require_daemon(workflow, os.environ, hint=_START)
@@ -152,7 +144,7 @@ def verify(*, issue: str, as_json: bool, workflow: Path) -> None:
     click.echo(f"{one_line(before.issue_identifier)}: {one_line(ordered.message)} …", err=True)
     found = _verification(client, before)
     if as_json:
-        print_json(found)
+        options.print_json(found)
     else:
         for check in found.verified.checks if found.verified else ():
             took = "" if not check.duration_ms else f", after {duration(check.duration_ms / 1000)}"
@@ -206,13 +198,13 @@ Without a daemon the answer is stored, and the next daemon gives it to the agent
 Exit codes: 0 done, 1 refused or no such issue, 2 no text or too much text, 5 the daemon does not answer.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.argument("text", required=False)
-@text_file_option
+@options.text_file_option
 @click.option("--approve", "decision", flag_value="approve", help="Approve the agent's request.")
 @click.option("--deny", "decision", flag_value="deny", help="Deny the agent's request.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def answer(
     *, issue: str, text: str | None, file: str | None, decision: str | None, as_json: bool, workflow: Path
 ) -> None:
@@ -222,7 +214,7 @@ def answer(
     """
     require_person("answer questions", hint="a person answers them")
     if decision is None:
-        text = read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
+        text = options.read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
     elif text is not None or file is not None:
         raise click.UsageError("--approve and --deny take no text")
     verb = decision or "answer"
@@ -252,12 +244,12 @@ Exit codes: 0 stored, 1 no such issue, or the library cannot be written, 2 usage
 or it does not answer.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.option("--stars", type=click.IntRange(1, 5), required=True, help="5 is best.")
 @click.option("--comment", default="", help="What was good, and what should change.")
 @click.option("--no-learn", is_flag=True, help="Only store it, and start no learning run.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: bool, workflow: Path) -> None:
     """Rate the work on an issue to improve skills."""
     require_person("rate work", hint="write what you learned into the skills directory of the workspace")
@@ -273,7 +265,7 @@ def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: b
         Queries(workflow, os.environ).inactive_error,
     )
     if as_json:
-        print_json(stored)
+        options.print_json(stored)
     else:
         click.echo(f"{one_line(stored.issue_identifier)}: {one_line(feedback_effect(stored))}.")
 
@@ -289,8 +281,8 @@ The pause survives a restart of the daemon.
 {_DAEMON_CODES}
 """
 )
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def pause(*, as_json: bool, workflow: Path) -> None:
     """Start nothing new; running sessions continue."""
     _print_result(require_daemon(workflow, os.environ, hint=_START).act("pause"), as_json=as_json)
@@ -304,8 +296,8 @@ Examples:
 {_DAEMON_CODES}
 """
 )
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def resume(*, as_json: bool, workflow: Path) -> None:
     """Let a paused daemon start issues again."""
     _print_result(require_daemon(workflow, os.environ, hint=_START).act("resume"), as_json=as_json)
@@ -323,8 +315,8 @@ Exit codes: 0 the daemon drains (with --wait: it has ended), 5 no daemon is runn
 """
 )
 @click.option("--wait", is_flag=True, help="Return when the daemon has ended.")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     """Let running turns end, then end the daemon.
 
@@ -354,13 +346,13 @@ Examples:
 Exit codes: 0 accepted, 5 no daemon is running, or it does not answer.
 """
 )
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def refresh(*, as_json: bool, workflow: Path) -> None:
     """Poll the tracker now."""
     answer = require_daemon(workflow, os.environ, hint=f"{_START}; it polls at once").refresh()
     if as_json:
-        print_json(answer)
+        options.print_json(answer)
     elif answer.coalesced:
         click.echo("A poll is running or due already; this refresh joins it.")
     else:
@@ -381,18 +373,18 @@ Exit codes: 0 done, 1 refused or no such issue, 2 no text or too much text, 5 no
 not answer.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.argument("text", required=False)
-@text_file_option
-@json_option
-@workflow_option
+@options.text_file_option
+@options.json_option
+@options.workflow_option
 def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
     """Comment on an issue as a person.
 
     TEXT is the comment, or - for standard input.
     """
     require_person("comment as a person", hint="an agent has a tool for comments")
-    text = read_text_argument(text, file, what="comment", most=MAX_ANSWER_CHARS)
+    text = options.read_text_argument(text, file, what="comment", most=MAX_ANSWER_CHARS)
     _print_result(_act_on_issue(workflow, "comment", issue, text=text), as_json=as_json)
 
 
@@ -429,7 +421,7 @@ def _order(
             if not as_json:
                 _print_result(done, as_json=False)
     if as_json:
-        print_json(Orders(verb=verb, orders=tuple(orders)))
+        options.print_json(Orders(verb=verb, orders=tuple(orders)))
     return code
 
 
@@ -477,7 +469,7 @@ def _known_identifiers(client: Client, refused: str) -> Sequence[str]:
 
 def _print_result(result: Verb, *, as_json: bool) -> None:
     if as_json:
-        print_json(result)
+        options.print_json(result)
         return
     message = one_line(result.message)
     if result.issue_identifier is None:

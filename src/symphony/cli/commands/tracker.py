@@ -13,37 +13,14 @@ import anyio
 import click
 
 from symphony.api.models import utc_text
-from symphony.cli.documents import (
-    Blocker,
-    CheckedState,
-    IssueCommented,
-    IssueMoved,
-    ServiceLimit,
-    TrackerCheck,
-    TrackerIssue,
-    TrackerProblem,
-)
+from symphony.cli import documents, options
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import LazyGroup
 from symphony.cli.offline import open_context
-from symphony.cli.options import (
-    issue_argument,
-    json_option,
-    print_json,
-    read_text_argument,
-    text_file_option,
-    workflow_option,
-)
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Category, Issue, SymphonyError, issues_named, normalise_state, one_line
 from symphony.http import wall_ms
-from symphony.trackers.base import (
-    AccountCapability,
-    CommentCapability,
-    MovingCapability,
-    TrackerError,
-    skipped_by,
-)
+from symphony.trackers import base
 from symphony.trackers.remote import RemoteTracker
 
 _MAX_COMMENT_CHARS: Final = 32_000
@@ -75,13 +52,13 @@ Changes nothing. Exit codes: 0 fine (also with warnings), 1 a state is missing o
 configuration is invalid, 4 the credential is missing or refused.
 """
 )
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def check(*, as_json: bool, workflow: Path) -> int:
     """Check that the tracker answers, and that it has the states of the settings."""
     result = run_on_tracker(workflow, check_tracker)
     if as_json:
-        print_json(result)
+        options.print_json(result)
     else:
         _print_check(result)
     return ExitCode.OK if result.ok else ExitCode.FAILURE
@@ -98,15 +75,15 @@ not make is a failure. Exit codes: 0 moved, 1 refused or no such issue or state,
 credential.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.argument("state")
-@json_option
-@workflow_option
+@options.json_option
+@options.workflow_option
 def move(*, issue: str, state: str, as_json: bool, workflow: Path) -> None:
     """Move an issue to another state."""
     moved = run_on_tracker(workflow, partial(move_issue, name=issue, state=state))
     if as_json:
-        print_json(moved)
+        options.print_json(moved)
     else:
         _print_line("", f"{moved.issue_identifier}: {moved.before} -> {moved.state}")
 
@@ -122,25 +99,25 @@ Exit codes: 0 written, 1 refused or no such issue, 2 no text or too much, 3 the 
 credential.
 """
 )
-@issue_argument
+@options.issue_argument
 @click.argument("text", required=False)
-@text_file_option
-@json_option
-@workflow_option
+@options.text_file_option
+@options.json_option
+@options.workflow_option
 def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
     """Write a comment on an issue.
 
     TEXT is the comment, or - for standard input.
     """
-    text = read_text_argument(text, file, what="comment", most=_MAX_COMMENT_CHARS)
+    text = options.read_text_argument(text, file, what="comment", most=_MAX_COMMENT_CHARS)
     written = run_on_tracker(workflow, partial(add_comment, name=issue, text=text))
     if as_json:
-        print_json(written)
+        options.print_json(written)
     else:
         _print_line("", f"{written.issue_identifier}: {written.comment_id}")
 
 
-def _print_check(check: TrackerCheck) -> None:
+def _print_check(check: documents.TrackerCheck) -> None:
     account = "" if check.login is None else f" as {check.login}"
     scope = "" if check.scope is None else f", {check.scope}"
     _print_line("tracker   ", f"{check.kind}{account}{scope}")
@@ -162,7 +139,7 @@ def _print_check(check: TrackerCheck) -> None:
         _print_line("  hint: ", problem.hint)
 
 
-def _print_sample(issue: TrackerIssue) -> None:
+def _print_sample(issue: documents.TrackerIssue) -> None:
     _print_line("sample    ", f"{issue.identifier}, {issue.state}: {issue.title}")
     details = []
     if issue.labels:
@@ -214,30 +191,32 @@ def run_on_tracker(workflow: Path, ask: Callable[[RuntimeContext], Awaitable[_T]
         raise SymphonyError(context.redaction.failure(error.failure)) from error
 
 
-async def check_tracker(context: RuntimeContext) -> TrackerCheck:
+async def check_tracker(context: RuntimeContext) -> documents.TrackerCheck:
     """The account, the states, the rate limits, and a sample of the issues in active states.
 
     Raises:
         TrackerError: the tracker does not answer, or refuses the credential.
     """
     tracker = context.tracker
-    account = await tracker.account_info() if isinstance(tracker, AccountCapability) else None
+    account = await tracker.account_info() if isinstance(tracker, base.AccountCapability) else None
     issues = await tracker.fetch_issues_by_states(context.active_states)
     states = _check_states(context, () if account is None else account.states)
     problems = [*_state_problems(context, states)]
-    for failure in skipped_by(tracker):
+    for failure in base.skipped_by(tracker):
         hint = failure.hint or "correct the record in the tracker"
-        problems.append(TrackerProblem(severity="warning", message=f"left out: {failure.line}", hint=hint))
+        problems.append(
+            documents.TrackerProblem(severity="warning", message=f"left out: {failure.line}", hint=hint)
+        )
     now_ms = wall_ms()
     quotas = tracker.quota() if isinstance(tracker, RemoteTracker) else ()
-    return TrackerCheck(
+    return documents.TrackerCheck(
         ok=not any(problem.severity == "error" for problem in problems),
         kind=context.settings.tracker.kind,
         login=None if account is None else account.login,
         scope=None if account is None else account.scope,
         states=states,
         limits=tuple(
-            ServiceLimit(
+            documents.ServiceLimit(
                 name=quota.name,
                 limit=quota.limit,
                 remaining=quota.remaining,
@@ -251,32 +230,32 @@ async def check_tracker(context: RuntimeContext) -> TrackerCheck:
     )
 
 
-async def move_issue(context: RuntimeContext, name: str, state: str) -> IssueMoved:
+async def move_issue(context: RuntimeContext, name: str, state: str) -> documents.IssueMoved:
     """Move the issue with this identifier or id to another state.
 
     Raises:
         SymphonyError: there is no such issue or state, or the move is not possible.
     """
     tracker = context.tracker
-    if not isinstance(tracker, MovingCapability):
+    if not isinstance(tracker, base.MovingCapability):
         raise _not_supported(context, "move issues")
     issue = await find_issue(context, name)
     after = await tracker.move_issue(issue.id, state)
-    return IssueMoved(issue_identifier=issue.identifier, before=issue.state, state=after)
+    return documents.IssueMoved(issue_identifier=issue.identifier, before=issue.state, state=after)
 
 
-async def add_comment(context: RuntimeContext, name: str, text: str) -> IssueCommented:
+async def add_comment(context: RuntimeContext, name: str, text: str) -> documents.IssueCommented:
     """Write a new comment on the issue with this identifier or id.
 
     Raises:
         SymphonyError: there is no such issue, or comments are not possible.
     """
     tracker = context.tracker
-    if not isinstance(tracker, CommentCapability):
+    if not isinstance(tracker, base.CommentCapability):
         raise _not_supported(context, "take comments")
     issue = await find_issue(context, name)
     comment_id = await tracker.put_comment(issue.id, text, key=secrets.token_hex(16), comment_id=None)
-    return IssueCommented(issue_identifier=issue.identifier, comment_id=comment_id)
+    return documents.IssueCommented(issue_identifier=issue.identifier, comment_id=comment_id)
 
 
 def _not_supported(context: RuntimeContext, what: str) -> CommandError:
@@ -284,7 +263,7 @@ def _not_supported(context: RuntimeContext, what: str) -> CommandError:
     return CommandError.of(f"a tracker of kind {kind} does not {what}", hint="use the tracker itself")
 
 
-def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[CheckedState, ...]:
+def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[documents.CheckedState, ...]:
     """The states of the tracker, then those that only the settings name.
 
     A tracker that names no states accepts any state.
@@ -304,7 +283,7 @@ def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[Che
     for state in (state for states in configured.values() for state in states):
         names.setdefault(normalise_state(state), state)
     return tuple(
-        CheckedState(
+        documents.CheckedState(
             name=name,
             roles=tuple(role for role, states in configured.items() if key in map(normalise_state, states)),
             found=not known or key in known,
@@ -313,7 +292,9 @@ def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[Che
     )
 
 
-def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> Iterator[TrackerProblem]:
+def _state_problems(
+    context: RuntimeContext, states: Sequence[documents.CheckedState]
+) -> Iterator[documents.TrackerProblem]:
     """Configured states that the tracker does not have. Of the default active states one is enough."""
     tracker = context.settings.tracker
     keys = {
@@ -334,24 +315,24 @@ def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> 
             near = difflib.get_close_matches(normalise_state(state.name), existing, n=1, cutoff=0.6)
             question = f"did you mean {existing[near[0]]!r}?" if near else "was it renamed?"
             named_by = ", ".join(keys[role] for role in sorted(roles))
-            yield TrackerProblem(
+            yield documents.TrackerProblem(
                 severity="warning" if roles == {"terminal"} else "error",
                 message=f"{tracker.kind} has no state {state.name!r}, which {named_by} names",
                 hint=f"{question} {listed}",
             )
     if "active" not in keys and not any(state.found and "active" in state.roles for state in states):
-        yield TrackerProblem(
+        yield documents.TrackerProblem(
             severity="error",
             message=f"{tracker.kind} has none of the default active states",
             hint=f"set tracker.active_states; {listed}",
         )
 
 
-def _tracker_issue(issue: Issue) -> TrackerIssue:
-    return TrackerIssue.of(
+def _tracker_issue(issue: Issue) -> documents.TrackerIssue:
+    return documents.TrackerIssue.of(
         issue,
         native_ref=None if issue.native_ref is None else dict(issue.native_ref),
-        blocked_by=tuple(Blocker.of(one) for one in issue.blocked_by),
+        blocked_by=tuple(documents.Blocker.of(one) for one in issue.blocked_by),
         created_at=None if issue.created_at is None else utc_text(issue.created_at),
         updated_at=None if issue.updated_at is None else utc_text(issue.updated_at),
     )
@@ -374,7 +355,7 @@ async def find_issue(context: RuntimeContext, name: str) -> Issue:
     if _ID.fullmatch(name):
         try:
             by_id = await tracker.fetch_issues_by_ids([name])
-        except TrackerError as error:  # the service may answer that this cannot be one of its ids
+        except base.TrackerError as error:  # the service may answer that this cannot be one of its ids
             failure = error.failure
             if failure.category is not Category.TRACKER_STATUS or failure.status in _REFUSED:
                 raise
@@ -382,7 +363,7 @@ async def find_issue(context: RuntimeContext, name: str) -> Issue:
         if by_id:
             return by_id[0]
     others = dict.fromkeys(context.terminal_states)
-    if isinstance(tracker, AccountCapability):
+    if isinstance(tracker, base.AccountCapability):
         others |= dict.fromkeys((await tracker.account_info()).states)
     if found := await among([state for state in others if state not in context.active_states]):
         return found

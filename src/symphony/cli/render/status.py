@@ -16,18 +16,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api import models
+from symphony.api import formatting, models
 from symphony.api.conditions import day_tokens, placed
 from symphony.api.explain import failure_before, remedy
-from symphony.api.formatting import (
-    ago,
-    attempt_of,
-    duration,
-    overlap_words,
-    seconds_between,
-    stop_words,
-    tokens,
-)
 from symphony.cli.documents import Status
 from symphony.cli.formatting import arrow, cell, instruction_problems, table
 from symphony.cli.render.conditions import condition_lines
@@ -179,12 +170,12 @@ def _head(status: Status, workflow: str) -> Iterator[Text]:
         yield Text("This is read from the files. `symphony run` starts a daemon.", style="dim")
     else:
         health, style = _HEALTH.get(status.health.status, ("in trouble", "bold red"))
-        up = duration(seconds_between(status.daemon.started_at, status.generated_at))
+        up = formatting.duration(formatting.seconds_between(status.daemon.started_at, status.generated_at))
         due_ms = status.polling.next_poll_in_ms
         if status.polling.checking:
             poll = "asking the tracker now"
         else:
-            poll = "no poll due" if due_ms is None else f"next poll in {duration(due_ms / 1000)}"
+            poll = "no poll due" if due_ms is None else f"next poll in {formatting.duration(due_ms / 1000)}"
         yield Text.assemble((f"Daemon {health}", style), f"  pid {status.daemon.pid} · up {up} · {poll}")
         if status.notice:
             yield cell(status.notice, "yellow")
@@ -207,7 +198,9 @@ def _counts(state: models.State) -> str:
         f"{counts.waiting:,} waiting",
     ]
     today = day_tokens(state.budgets)
-    parts.append(f"{tokens(state.codex_totals.total_tokens)} tokens{f', {today} today' if today else ''}")
+    parts.append(
+        f"{formatting.tokens(state.codex_totals.total_tokens)} tokens{f', {today} today' if today else ''}"
+    )
     return " · ".join(parts)
 
 
@@ -291,7 +284,7 @@ def _stuck(
         why = cell(f"{error}; it asks: {question}" if question else error, "red")
         advice = remedy(row, row.issue_identifier, row.issue_url)
         command = _COMMAND.search(advice)
-        waits = Text(duration(seconds_between(row.blocked_at, status.generated_at)))
+        waits = Text(formatting.duration(formatting.seconds_between(row.blocked_at, status.generated_at)))
         lines.append(
             _Line(
                 row=row,
@@ -311,7 +304,7 @@ def _ready(status: Status, limit: int | None) -> _Section:
             cell(row.state),
             Text(str(row.delivered.work.commits)),
             Text(row.delivered.work.lines),
-            Text(ago(seconds_between(row.ended_at, status.generated_at))),
+            Text(formatting.ago(formatting.seconds_between(row.ended_at, status.generated_at))),
         ]
         if has_stars:
             values.append(Text("" if row.stars is None else f"{row.stars} of 5"))
@@ -362,25 +355,25 @@ def _running(status: Status, limit: int | None) -> _Section:
     hosted = any(row.worker_host for row in rows)
     lines = []
     for row in rows:
-        silent_s = seconds_between(row.last_event_at, now)
+        silent_s = formatting.seconds_between(row.last_event_at, now)
         action = row.last_message or row.stage.replace("_", " ")
         words = row.last_words if row.last_words != action else None
         texts = [cell(words), cell(action, "dim")] if words else [cell(action, "dim")]
         if row.stopping:
-            texts = [cell(f"it is being stopped: {stop_words(row.stopping)}", "dim")]
+            texts = [cell(f"it is being stopped: {formatting.stop_words(row.stopping)}", "dim")]
         values = [
             *_agent(status, row),
             *([cell(row.worker_host or "")] if hosted else []),
             *([cell(row.phase.name if row.phase else "")] if phased else []),
-            *([Text(attempt_of(row))] if retried else []),
+            *([Text(formatting.attempt_of(row))] if retried else []),
             Text(str(row.turn)),
-            Text(duration(seconds_between(row.started_at, now))),
-            Text("none yet" if silent_s is None else ago(silent_s)),
-            Text(tokens(row.tokens.total_tokens)),
+            Text(formatting.duration(formatting.seconds_between(row.started_at, now))),
+            Text("none yet" if silent_s is None else formatting.ago(silent_s)),
+            Text(formatting.tokens(row.tokens.total_tokens)),
         ]
         if silent_s is not None and silent_s > _SILENT_S:
             values[-2].stylize("yellow")
-        shared = [cell(overlap_words(one), "yellow") for one in row.overlaps]
+        shared = [cell(formatting.overlap_words(one), "yellow") for one in row.overlaps]
         lines.append(_Line(row=row, values=values, texts=[*texts, *shared], brief=[*texts[:1], *shared[:1]]))
     columns: list[_Column] = [
         *_agent_column(status),
@@ -398,9 +391,12 @@ def _running(status: Status, limit: int | None) -> _Section:
 def _retrying(status: Status, limit: int | None) -> _Section:
     lines = []
     for row in _first(status.retrying, limit):
-        wait_s, error = seconds_between(status.generated_at, row.due_at), failure_before(row, row.last_error)
-        due = "now" if wait_s is not None and wait_s <= 0 else duration(wait_s)
-        values = [*_agent(status, row), Text(attempt_of(row)), Text(due)]
+        wait_s, error = (
+            formatting.seconds_between(status.generated_at, row.due_at),
+            failure_before(row, row.last_error),
+        )
+        due = "now" if wait_s is not None and wait_s <= 0 else formatting.duration(wait_s)
+        values = [*_agent(status, row), Text(formatting.attempt_of(row)), Text(due)]
         why = f"after: {without_codes(error)}" if error else "it continues if the issue is still active"
         lines.append(_Line(row=row, values=values, texts=[cell(why, "dim")]))
     columns: list[_Column] = [*_agent_column(status), _ATTEMPT, ("DUE IN", "right")]

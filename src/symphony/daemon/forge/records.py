@@ -9,19 +9,10 @@ from typing import Any, Final
 import anyio
 import structlog
 
+from symphony import domain
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.writes import KIND
 from symphony.daemon.jobs import JobRunner
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    PullComment,
-    PullRequest,
-    ReviewThread,
-    SymphonyError,
-    one_line,
-)
 from symphony.journal.model import PullRequestRecord
 from symphony.observability import bugs
 
@@ -116,7 +107,7 @@ class PullRequestRecords:
             if failure is not None or self._may_clear(issue_id, key):
                 self.change(issue_id, failure=failure)
             if failure is not None:
-                raise SymphonyError(failure)
+                raise domain.SymphonyError(failure)
 
     async def look(self, issue_id: str, step: Awaitable[None]) -> None:
         """Do what the next look at the pull request repeats: a failure is recorded, logged, and cleared."""
@@ -139,26 +130,30 @@ def about(record: PullRequestRecord) -> AbstractContextManager[None]:
     )
 
 
-async def failure_of(step: Awaitable[None]) -> Failure | None:
+async def failure_of(step: Awaitable[None]) -> domain.Failure | None:
     """Take a step; why it failed, if it did. A bug costs one step, never the daemon."""
     try:
         with anyio.fail_after(STEP_S):
             await step
     except TimeoutError:
-        return forge_failure(f"no end within {STEP_S:g} s", Blame.TRACKER)
-    except SymphonyError as error:
+        return forge_failure(f"no end within {STEP_S:g} s", domain.Blame.TRACKER)
+    except domain.SymphonyError as error:
         return error.failure
     except Exception as error:  # noqa: BLE001 - as said above
-        return bugs.contained("pull_request_crashed", error, Category.FORGE)
+        return bugs.contained("pull_request_crashed", error, domain.Category.FORGE)
     return None
 
 
-def forge_failure(message: str, blame: Blame, *, hint: str | None = None, retryable: bool = True) -> Failure:
+def forge_failure(
+    message: str, blame: domain.Blame, *, hint: str | None = None, retryable: bool = True
+) -> domain.Failure:
     """What a pull request fails with, besides what the forge itself says."""
-    return Failure(category=Category.FORGE, blame=blame, message=message, hint=hint, retryable=retryable)
+    return domain.Failure(
+        category=domain.Category.FORGE, blame=blame, message=message, hint=hint, retryable=retryable
+    )
 
 
-def retry_wait_ms(failure: Failure, failures: int) -> int:
+def retry_wait_ms(failure: domain.Failure, failures: int) -> int:
     """How long to wait after so many failures in a row."""
     wait_ms = min(FIRST_RETRY_MS << min(failures - 1, _MAX_DOUBLINGS), LONGEST_RETRY_MS)
     if not failure.retryable:
@@ -166,20 +161,20 @@ def retry_wait_ms(failure: Failure, failures: int) -> int:
     return max(wait_ms, failure.retry_after_ms or 0)
 
 
-def bounded(pull: PullRequest) -> PullRequest:
+def bounded(pull: domain.PullRequest) -> domain.PullRequest:
     """The snapshot as it is recorded: no text of others makes it large, and what is cut is not complete."""
 
-    def cut(comment: PullComment) -> PullComment:
+    def cut(comment: domain.PullComment) -> domain.PullComment:
         return replace(comment, body=comment.body[:_MAX_COMMENT_CHARS])
 
-    def cut_thread(thread: ReviewThread) -> ReviewThread:
+    def cut_thread(thread: domain.ReviewThread) -> domain.ReviewThread:
         return replace(thread, comments=tuple(cut(each) for each in thread.comments[-_MAX_LIST:]))
 
     lengths = [len(pull.checks), len(pull.reviews), len(pull.threads), len(pull.comments)]
     lengths += [len(thread.comments) for thread in pull.threads]
     return replace(
         pull,
-        title=one_line(pull.title),
+        title=domain.one_line(pull.title),
         body=pull.body[:_MAX_COMMENT_CHARS],
         checks=pull.checks[:_MAX_LIST],
         reviews=tuple(

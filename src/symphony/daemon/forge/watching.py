@@ -14,6 +14,7 @@ from typing import Final, assert_never
 
 import structlog
 
+from symphony import scheduler
 from symphony.config import ForgeSettings, Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.ending import Ender
@@ -24,35 +25,6 @@ from symphony.daemon.forge.writes import ForgeStep, owe_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import (
-    Event,
-    FeedbackGiven,
-    FeedbackKind,
-    FeedbackTurn,
-    ForgePolicy,
-    MergeHead,
-    NeedsYou,
-    PullLedger,
-    PullRequestEnded,
-    ReadyForPerson,
-    ResultStatus,
-    State,
-    ThreadReply,
-    Verdict,
-    Wait,
-    WaitCode,
-    block_of,
-    is_verified,
-    is_worked_on,
-    judge_pull,
-    ledger_after_claim,
-    ledger_after_lift,
-    ledger_after_push,
-    ledger_after_snapshot,
-    ledger_after_verdict,
-    left_to_people,
-    must_disarm,
-)
 from symphony.services.pulls import Forge, Landing
 
 _SOONEST_MS: Final = 5_000
@@ -78,11 +50,11 @@ class Watcher:
         records: PullRequestRecords,
         *,
         context: Callable[[], RuntimeContext],
-        state: Callable[[], State | None],
+        state: Callable[[], scheduler.State | None],
         jobs: Callable[[], JobRunner],
         ender: Ender,
         on_changed: Callable[[PullRequestRecord], None],
-        post: Callable[[Event], None],
+        post: Callable[[scheduler.Event], None],
         wall_ms: Callable[[], int],
     ) -> None:
         self._records = records
@@ -174,7 +146,7 @@ class Watcher:
         _log.log(level, "pull_requests_not_observed", reason=failure.message, hint=failure.hint)
 
     def _gone(self, record: PullRequestRecord) -> None:
-        made = PullRequestEnded(merged=False, gone=True)
+        made = scheduler.PullRequestEnded(merged=False, gone=True)
         code, message = describe(made)
         gone = replace(record, code=code, message=message)
         if gone != record:
@@ -191,33 +163,35 @@ class Watcher:
         record = self._records[issue_id]
         pull, ledger = _observed(record)
         self._block(issue_id, made)
-        if must_disarm(pull, ledger, made):
+        if scheduler.must_disarm(pull, ledger, made):
             owe_write(self._jobs(), record, ForgeStep.DISARM, about=pull.head_sha)
         match made:
-            case PullRequestEnded(merged=True):
+            case scheduler.PullRequestEnded(merged=True):
                 if record.code != describe(made)[0]:
                     owe_write(self._jobs(), record, ForgeStep.END, about=pull.head_sha)
-            case PullRequestEnded():
+            case scheduler.PullRequestEnded():
                 if record.code != describe(made)[0]:
                     await self._ended(issue_id, made)
-            case MergeHead():
+            case scheduler.MergeHead():
                 owe_write(self._jobs(), record, ForgeStep.LAND, about=made.head)
-            case FeedbackTurn():
+            case scheduler.FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
                 self._offer(issue_id)
-        if not isinstance(made, PullRequestEnded):
+        if not isinstance(made, scheduler.PullRequestEnded):
             for thread in self.unsent(issue_id):
                 about = reply_marker(self._reply(issue_id, thread))
                 owe_write(self._jobs(), record, ForgeStep.REPLY, about=about, thread=thread)
 
-    async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
+    async def _judge(
+        self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings
+    ) -> scheduler.Verdict:
         """The verdict on a snapshot; both are recorded, but what is done because of it."""
         now_ms, state = self._wall_ms(), self._state()
         policy = policy_of(settings, self._context().workflow, base=self._base)
         assert record.number is not None  # noqa: S101 - it is watched
         assert state is not None  # noqa: S101 - the daemon serves
-        ledger = record.ledger or PullLedger(
+        ledger = record.ledger or scheduler.PullLedger(
             number=record.number, branch=record.branch, pushed_head=record.head, pushed_ms=now_ms
         )
         issue_id = record.issue.id
@@ -230,32 +204,38 @@ class Watcher:
         ):
             record = replace(record, head=delivered.head)  # pushed by a run that just ended, or by a person
         if ledger.pushed_head != record.head:
-            ledger = ledger_after_push(ledger, record.head, now_ms)
+            ledger = scheduler.ledger_after_push(ledger, record.head, now_ms)
         unpushed = (  # and nobody else pushed to the branch, which would keep ours out
             delivered is not None and delivered.to_push and pull.head_sha in {record.head, delivered.head}
         )
-        ledger = ledger_after_claim(
+        ledger = scheduler.ledger_after_claim(
             ledger,
-            working=is_worked_on(state, issue_id) or unpushed,
+            working=scheduler.is_worked_on(state, issue_id) or unpushed,
             result=result,
         )
-        ledger = ledger_after_lift(ledger, None if result is None else result.lifted, now_ms)
+        ledger = scheduler.ledger_after_lift(ledger, None if result is None else result.lifted, now_ms)
         kept = bounded(pull)
         if kept != record.pull or ledger.head is None:
-            ledger = ledger_after_snapshot(ledger, kept, policy, now_ms)
-        made = judge_pull(kept, ledger, policy, now_ms)
-        if isinstance(made, FeedbackTurn) and not self._may_go_on(issue_id):
-            made = left_to_people(made)
+            ledger = scheduler.ledger_after_snapshot(ledger, kept, policy, now_ms)
+        made = scheduler.judge_pull(kept, ledger, policy, now_ms)
+        if isinstance(made, scheduler.FeedbackTurn) and not self._may_go_on(issue_id):
+            made = scheduler.left_to_people(made)
         verifies = self._context().settings.verify.is_set
-        if isinstance(made, MergeHead) and verifies and not is_verified(result, kept.head_sha):
-            made = Wait(WaitCode.NOT_VERIFIED, "its commit did not pass its verification")
-        if not isinstance(made, FeedbackTurn | MergeHead):  # these are recorded when they are carried out
-            ledger = ledger_after_verdict(ledger, made, now_ms)
+        if (
+            isinstance(made, scheduler.MergeHead)
+            and verifies
+            and not scheduler.is_verified(result, kept.head_sha)
+        ):
+            made = scheduler.Wait(scheduler.WaitCode.NOT_VERIFIED, "its commit did not pass its verification")
+        if not isinstance(
+            made, scheduler.FeedbackTurn | scheduler.MergeHead
+        ):  # these are recorded when they are carried out
+            ledger = scheduler.ledger_after_verdict(ledger, made, now_ms)
         code, message = describe(made)
         issue = record.issue if result is None else result.issue
         text = record.text or (digest(pull.body) if record.ours else None)
         after = replace(record, issue=issue, pull=kept, ledger=ledger, text=text)
-        if not isinstance(made, PullRequestEnded):  # this is said when it is carried out
+        if not isinstance(made, scheduler.PullRequestEnded):  # this is said when it is carried out
             after = replace(after, code=code, message=message)
         self._records.put(after)
         if after.code != record.code:
@@ -264,11 +244,11 @@ class Watcher:
         await self._records.recorded()
         return made
 
-    def _block(self, issue_id: str, made: Verdict) -> None:
+    def _block(self, issue_id: str, made: scheduler.Verdict) -> None:
         """Tell the scheduler whether the issue waits for a person, unless it knows."""
         state, ledger = self._state(), self._records[issue_id].ledger
         result = None if state is None else state.results.get(issue_id)
-        if ledger is not None and result is not None and (judged := block_of(made, ledger, result)):
+        if ledger is not None and result is not None and (judged := scheduler.block_of(made, ledger, result)):
             self._post(judged)
 
     # --- feedback ----------------------------------------------------------------------------------------
@@ -278,7 +258,7 @@ class Watcher:
         record = self._records.get(issue_id)
         return () if record is None or record.ledger is None else record.ledger.threads
 
-    def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
+    def take_reply(self, issue_id: str, reply: scheduler.ThreadReply) -> None:
         """Record what the agent answers in one of them; it is posted once its work is pushed."""
         _, ledger = _observed(self._records[issue_id])
         self._records.change(issue_id, ledger=replace(ledger, replies=with_reply(ledger, reply)))
@@ -287,15 +267,18 @@ class Watcher:
         """Whether the work on an issue may still go on."""
         state = self._state()
         result = None if state is None else state.results.get(issue_id)
-        return result is not None and result.status in {ResultStatus.OPEN, ResultStatus.READY}
+        return result is not None and result.status in {
+            scheduler.ResultStatus.OPEN,
+            scheduler.ResultStatus.READY,
+        }
 
-    async def _tell(self, forge: Forge, issue_id: str, made: FeedbackTurn) -> None:
+    async def _tell(self, forge: Forge, issue_id: str, made: scheduler.FeedbackTurn) -> None:
         """Record feedback as told, then offer it to the scheduler."""
         pull, _ = _observed(self._records[issue_id])
         base = None if made.conflict is None else await self._fetch_base(made.conflict)
         offer = await make_offer(forge, pull, made, self._context().redaction, base=base)
         _, ledger = _observed(self._records[issue_id])
-        told = ledger_after_verdict(ledger, made, self._wall_ms())
+        told = scheduler.ledger_after_verdict(ledger, made, self._wall_ms())
         self._records.change(issue_id, ledger=replace(told, offered=offer))
         await self._records.recorded()
         self._offer(issue_id)
@@ -318,7 +301,9 @@ class Watcher:
         offer = _observed(record)[1].offered
         if offer is not None and offer.head == record.head and self._may_go_on(issue_id):
             self._post(
-                FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
+                scheduler.FeedbackGiven(
+                    issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text
+                )
             )
 
     def unsent(self, issue_id: str) -> tuple[str, ...]:
@@ -327,7 +312,7 @@ class Watcher:
         ledger = None if record is None else record.ledger
         return () if ledger is None or ledger.working else tuple(each.thread_id for each in ledger.replies)
 
-    def _reply(self, issue_id: str, thread: str | None) -> ThreadReply:
+    def _reply(self, issue_id: str, thread: str | None) -> scheduler.ThreadReply:
         _, ledger = _observed(self._records[issue_id])
         return next(each for each in ledger.replies if each.thread_id == thread)
 
@@ -358,10 +343,12 @@ class Watcher:
         if pull is None:
             return
         made = await self._judge(self._records[record.issue.id], pull, settings)
-        if not isinstance(made, MergeHead):
+        if not isinstance(made, scheduler.MergeHead):
             return
         _, ledger = _observed(self._records[record.issue.id])
-        self._records.change(record.issue.id, ledger=ledger_after_verdict(ledger, made, self._wall_ms()))
+        self._records.change(
+            record.issue.id, ledger=scheduler.ledger_after_verdict(ledger, made, self._wall_ms())
+        )
         await self._records.recorded()
         wanted = Landing.QUEUE if settings.land == "queue" else Landing.AUTO
         done = await forge.arm(pull, wanted)
@@ -383,9 +370,9 @@ class Watcher:
         record = self._records[issue_id]
         pull, _ = _observed(record)
         await self._ender.merged(forge, record, pull, settings, tries)
-        await self._ended(issue_id, PullRequestEnded(merged=True))
+        await self._ended(issue_id, scheduler.PullRequestEnded(merged=True))
 
-    async def _ended(self, issue_id: str, made: PullRequestEnded) -> None:
+    async def _ended(self, issue_id: str, made: scheduler.PullRequestEnded) -> None:
         code, message = describe(made)
         record = self._records.change(issue_id, code=code, message=message)
         self._on_changed(record)
@@ -398,20 +385,20 @@ async def _fail(error: ServiceError) -> None:
     raise error
 
 
-def _observed(record: PullRequestRecord) -> tuple[PullRequest, PullLedger]:
+def _observed(record: PullRequestRecord) -> tuple[PullRequest, scheduler.PullLedger]:
     """What `Watcher._judge` recorded."""
     assert record.pull is not None  # noqa: S101 - see above
     assert record.ledger is not None  # noqa: S101 - see above
     return record.pull, record.ledger
 
 
-def policy_of(settings: ForgeSettings, workflow: Workflow, *, base: str | None) -> ForgePolicy:
+def policy_of(settings: ForgeSettings, workflow: Workflow, *, base: str | None) -> scheduler.ForgePolicy:
     """The part of the settings that verdicts depend on; `base` is the branch that is landed on."""
     agent = workflow.settings.agent
     files = (workflow.path, Path(agent.instructions.fallback or workflow.path))
     folders = (agent.skills.path, *agent.skills.extra_paths, agent.instructions.path, agent.library.directory)
-    told = {kind for kind in FeedbackKind if getattr(settings.feedback, kind.value)}
-    return ForgePolicy(
+    told = {kind for kind in scheduler.FeedbackKind if getattr(settings.feedback, kind.value)}
+    return scheduler.ForgePolicy(
         repo=settings.repo or "",
         grace_ms=settings.checks_grace_ms,
         feedback=frozenset(told),
@@ -427,20 +414,20 @@ def policy_of(settings: ForgeSettings, workflow: Workflow, *, base: str | None) 
     )
 
 
-def describe(made: Verdict) -> tuple[str, str]:
+def describe(made: scheduler.Verdict) -> tuple[str, str]:
     """The stable code of a verdict, and what it says to people."""
     match made:
-        case ReadyForPerson(message=message):
+        case scheduler.ReadyForPerson(message=message):
             return "settled", message
-        case Wait(code=code, message=message) | NeedsYou(code=code, message=message):
+        case scheduler.Wait(code=code, message=message) | scheduler.NeedsYou(code=code, message=message):
             return code.value, message
-        case FeedbackTurn(kinds=kinds):
+        case scheduler.FeedbackTurn(kinds=kinds):
             return "feedback", f"there is news for the agent: {', '.join(kinds)}"
-        case MergeHead():
+        case scheduler.MergeHead():
             return "landing", "the forge is asked to merge it"
-        case PullRequestEnded(merged=True):
+        case scheduler.PullRequestEnded(merged=True):
             return "merged", "it is merged"
-        case PullRequestEnded(gone=gone):
+        case scheduler.PullRequestEnded(gone=gone):
             closed = "closed", "it was closed without being merged; a person decides about the issue"
             return ("gone", "the forge does not have it any more") if gone else closed
         case _:

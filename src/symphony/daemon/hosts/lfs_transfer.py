@@ -8,26 +8,17 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
-from symphony import to_thread
+from symphony import to_thread, workspaces
 from symphony.daemon.carriers import RemoteHost, host_failure, said
 from symphony.domain import SymphonyError, is_disk_full
 from symphony.processes.base import Completed
-from symphony.workspaces import (
-    LFS_OBJECTS,
-    Courier,
-    lfs_object_name,
-    pack_lfs_objects,
-    present_lfs_objects,
-    temporary_directory,
-    unpack_lfs_objects,
-)
 
 _TIMEOUT_MS: Final = 600_000
 _PIPE: Final = 'exec < "$1" > "$2"; shift 2; exec "$@"'
 """A shell program that runs its arguments from the third on, with the first two as input and output."""
 
 
-async def send_objects(host: RemoteHost, repository: str, courier: Courier, commit: str) -> None:
+async def send_objects(host: RemoteHost, repository: str, courier: workspaces.Courier, commit: str) -> None:
     """Give a bare repository on a host the LFS objects of a commit, as far as they are here and not there.
 
     Raises:
@@ -38,11 +29,13 @@ async def send_objects(host: RemoteHost, repository: str, courier: Courier, comm
     if not wanted:
         return
     stores = await to_thread.run_sync(courier.lfs_stores)
-    here = await to_thread.run_sync(present_lfs_objects, stores, wanted)
+    here = await to_thread.run_sync(workspaces.present_lfs_objects, stores, wanted)
     if not here:
         return
     where = shlex.quote(repository)
-    found = await host.run(f"cd {where} && mkdir -p {LFS_OBJECTS} && cd {LFS_OBJECTS} && find . -type f")
+    found = await host.run(
+        f"cd {where} && mkdir -p {workspaces.LFS_OBJECTS} && cd {workspaces.LFS_OBJECTS} && find . -type f"
+    )
     there = {line.rpartition("/")[2] for line in found.stdout.decode("ascii", "replace").splitlines()}
     missing = here - there
     if not missing:
@@ -50,11 +43,11 @@ async def send_objects(host: RemoteHost, repository: str, courier: Courier, comm
     incoming = "lfs/incoming.$$"
     command = (
         f"cd {where} && mkdir {incoming} && trap 'rm -rf {incoming}' EXIT && tar -xf - -C {incoming}"
-        f" && cp -Rlf {incoming}/. {LFS_OBJECTS}/"
+        f" && cp -Rlf {incoming}/. {workspaces.LFS_OBJECTS}/"
     )
-    async with temporary_directory(courier.staging, "lfs-") as directory:
+    async with workspaces.temporary_directory(courier.staging, "lfs-") as directory:
         file = directory / "objects.tar"
-        await to_thread.run_sync(pack_lfs_objects, stores, missing, file)
+        await to_thread.run_sync(workspaces.pack_lfs_objects, stores, missing, file)
         done = await _transfer(host, command, source=file)
     if done.exit_code != 0:
         reason = said(done)
@@ -63,7 +56,9 @@ async def send_objects(host: RemoteHost, repository: str, courier: Courier, comm
         raise SymphonyError(host_failure(host.name, text, hint=hint))
 
 
-async def fetch_objects(host: RemoteHost, repository: str, courier: Courier, commit: str) -> str | None:
+async def fetch_objects(
+    host: RemoteHost, repository: str, courier: workspaces.Courier, commit: str
+) -> str | None:
     """Take the LFS objects of a commit over from a host; never raises.
 
     Returns:
@@ -74,17 +69,18 @@ async def fetch_objects(host: RemoteHost, repository: str, courier: Courier, com
         if not wanted:
             return None
         stores = await to_thread.run_sync(courier.lfs_stores)
-        missing = wanted - await to_thread.run_sync(present_lfs_objects, stores, wanted)
+        missing = wanted - await to_thread.run_sync(workspaces.present_lfs_objects, stores, wanted)
         if not missing:
             return None
-        async with temporary_directory(courier.staging, "lfs-") as directory:
+        async with workspaces.temporary_directory(courier.staging, "lfs-") as directory:
             names, file = directory / "names", directory / "objects.tar"
-            lines = "".join(f"{lfs_object_name(oid)}\n" for oid in sorted(missing))
+            lines = "".join(f"{workspaces.lfs_object_name(oid)}\n" for oid in sorted(missing))
             await to_thread.run_sync(names.write_text, lines)
-            command = f"cd {shlex.quote(repository)}/{LFS_OBJECTS} && tar -cf - --ignore-failed-read -T -"
+            objects = f"{shlex.quote(repository)}/{workspaces.LFS_OBJECTS}"
+            command = f"cd {objects} && tar -cf - --ignore-failed-read -T -"
             await _transfer(host, command, source=names, target=file)
-            await to_thread.run_sync(unpack_lfs_objects, file, directory, stores[0])
-        missing -= await to_thread.run_sync(present_lfs_objects, stores, missing)
+            await to_thread.run_sync(workspaces.unpack_lfs_objects, file, directory, stores[0])
+        missing -= await to_thread.run_sync(workspaces.present_lfs_objects, stores, missing)
     except (SymphonyError, OSError, tarfile.TarError) as error:
         return f"Git LFS objects cannot be fetched from {host.name}: {error}"
     return f"{len(missing)} Git LFS objects are not on {host.name}" if missing else None

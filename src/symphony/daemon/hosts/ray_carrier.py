@@ -35,23 +35,7 @@ from symphony.daemon.carriers import (
     host_failure,
     said,
 )
-from symphony.daemon.hosts import ray_relay
-from symphony.daemon.hosts.ray_messages import (
-    INSTALL_HINT,
-    ActorEnded,
-    ActorWaiting,
-    Answer,
-    BridgeSettings,
-    EndPlace,
-    ListNodes,
-    Nodes,
-    PlaceActor,
-    Placed,
-    Ready,
-    Refused,
-    Request,
-    Visit,
-)
+from symphony.daemon.hosts import ray_messages, ray_relay
 from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category, Failure, SymphonyError, one_line
@@ -98,7 +82,7 @@ class RayCarrier(Carrier[RaySettings]):
     @classmethod
     @override
     def unprepared(cls, settings: RaySettings) -> tuple[str, str] | None:
-        return "nodes of a Ray cluster are not prepared from here", INSTALL_HINT
+        return "nodes of a Ray cluster are not prepared from here", ray_messages.INSTALL_HINT
 
     @override
     async def aclose(self) -> None:
@@ -111,7 +95,7 @@ class RayCarrier(Carrier[RaySettings]):
     async def place(self, wanted: Wanted, on_wait: Callable[[str], None]) -> AsyncIterator[RemoteHost]:
         """A place with a slot, once there is one."""
         name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
-        asked = PlaceActor(
+        asked = ray_messages.PlaceActor(
             name=name,
             labels={**self.settings.labels, **wanted.labels},
             node=wanted.last_host,
@@ -129,8 +113,8 @@ class RayCarrier(Carrier[RaySettings]):
     @asynccontextmanager
     async def visit(self, name: str) -> AsyncIterator[RemoteHost]:
         """A place without a slot on a node that the cluster lists."""
-        async with self._asking(Visit(node=name)) as answers:
-            placed: Placed | None = None
+        async with self._asking(ray_messages.Visit(node=name)) as answers:
+            placed: ray_messages.Placed | None = None
             with anyio.move_on_after(_VISIT_S):
                 placed = await _wait_for_place(answers, lambda _: None)
             if placed is None:
@@ -142,14 +126,14 @@ class RayCarrier(Carrier[RaySettings]):
     async def _end_place(self, name: str) -> None:
         """End the actor that a bridge left which ended; one that cannot be reached ends by itself."""
         with anyio.move_on_after(_ANSWER_S, shield=True), suppress(SymphonyError):
-            async with self._asking(EndPlace(name=name)) as answers:
+            async with self._asking(ray_messages.EndPlace(name=name)) as answers:
                 await answers.receive()
 
-    async def _list_nodes(self) -> Nodes:
-        async with self._asking(ListNodes()) as answers:
+    async def _list_nodes(self) -> ray_messages.Nodes:
+        async with self._asking(ray_messages.ListNodes()) as answers:
             with anyio.move_on_after(_ANSWER_S):
                 found = await answers.receive()
-                if isinstance(found, Nodes):
+                if isinstance(found, ray_messages.Nodes):
                     return found
         raise SymphonyError(host_failure(RAY, "the cluster does not answer", hint="see `ray status`"))
 
@@ -180,7 +164,7 @@ class RayCarrier(Carrier[RaySettings]):
             return True
         return not any(node.alive and node.node_id == run.node_id for node in found.nodes)
 
-    def _host_at(self, placed: Placed) -> RayHost:
+    def _host_at(self, placed: ray_messages.Placed) -> RayHost:
         return RayHost(
             name=placed.node,
             node_id=placed.node_id,
@@ -188,20 +172,20 @@ class RayCarrier(Carrier[RaySettings]):
             address=placed.place,
             remote_python=placed.python,
             remote_root=self.settings.remote_root,
-            install_hint=INSTALL_HINT,
+            install_hint=ray_messages.INSTALL_HINT,
             local=self.context.local,
             env={name: value for name, value in self.env.items() if not name.startswith("RAY_")},
         )
 
     # --- the bridge --------------------------------------------------------------------------------------
 
-    def _asked(self) -> BridgeSettings:
+    def _asked(self) -> ray_messages.BridgeSettings:
         """What the bridge is told."""
         settings = self.settings
         if settings.address is None:
             raise SymphonyError(host_failure(RAY, "worker.ray names no cluster", hint="set its address"))
         own = hashlib.sha256(str(self.context.state_dir).encode()).hexdigest()[:12]
-        return BridgeSettings(
+        return ray_messages.BridgeSettings(
             socket=str(self._socket),
             address=settings.address,
             namespace=settings.namespace,
@@ -212,7 +196,7 @@ class RayCarrier(Carrier[RaySettings]):
         )
 
     @asynccontextmanager
-    async def _asking(self, request: Request) -> AsyncIterator["_Answers"]:
+    async def _asking(self, request: ray_messages.Request) -> AsyncIterator["_Answers"]:
         """Ask the bridge, which is started if there is none. Raises `SymphonyError`."""
         async with await self._connect() as stream:
             answers = _Answers(stream)
@@ -243,7 +227,7 @@ class RayCarrier(Carrier[RaySettings]):
                 self._refused = anyio.current_time() + _REFUSED_S, error
                 raise
 
-    async def _start(self, python: str, asked: BridgeSettings) -> HostProcess:
+    async def _start(self, python: str, asked: ray_messages.BridgeSettings) -> HostProcess:
         log = self.context.log
 
         def clear() -> None:
@@ -269,18 +253,18 @@ class RayCarrier(Carrier[RaySettings]):
                 while not data.endswith(b"\n") and (piece := await bridge.receive()):
                     data += piece
             with suppress(msgspec.MsgspecError):
-                answer = msgspec.json.decode(data, type=Ready | Refused)
+                answer = msgspec.json.decode(data, type=ray_messages.Ready | ray_messages.Refused)
         finally:
-            if not isinstance(answer, Ready):
+            if not isinstance(answer, ray_messages.Ready):
                 await _end(bridge, grace_s=0)  # it has done nothing yet
         match answer:
-            case Ready(symphony=symphony.__version__):
+            case ray_messages.Ready(symphony=symphony.__version__):
                 return bridge
-            case Ready():
+            case ray_messages.Ready():
                 await _end(bridge)
                 message = f"{python} has symphony {answer.symphony}, and this is {symphony.__version__}"
                 failure = host_failure(RAY, message, hint="install the same release there")
-            case Refused():
+            case ray_messages.Refused():
                 failure = _failure_of(answer)
             case _:
                 text = await to_thread.run_sync(partial(log.read_text, errors="replace"))
@@ -293,7 +277,7 @@ class RayCarrier(Carrier[RaySettings]):
         raise SymphonyError(failure)
 
 
-def _failure_of(refused: Refused) -> Failure:
+def _failure_of(refused: ray_messages.Refused) -> Failure:
     """A wrong label says nothing about the cluster, which must not rest because of it."""
     failure = host_failure(RAY, refused.reason, hint=refused.hint)
     passes = refused.category is Category.HOST_UNAVAILABLE
@@ -309,21 +293,21 @@ class _Answers:
         self._stream = stream
         self._lines = BufferedByteReceiveStream(stream)
 
-    async def ask(self, request: Request) -> None:
+    async def ask(self, request: ray_messages.Request) -> None:
         """Send what is asked for. Raises `SymphonyError`."""
         try:
             await self._stream.send(msgspec.json.encode(request) + b"\n")
         except anyio.BrokenResourceError as error:
             raise SymphonyError(_BRIDGE_ENDED) from error
 
-    async def receive(self) -> Answer:
+    async def receive(self) -> ray_messages.Answer:
         """The next answer. Raises `SymphonyError` if there is none, or if it is a refusal."""
         try:
             line = await self._lines.receive_until(b"\n", _MAX_LINE_BYTES)
         except (anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.BrokenResourceError) as error:
             raise SymphonyError(_BRIDGE_ENDED) from error
-        answer: Answer = msgspec.json.decode(line, type=Answer)
-        if isinstance(answer, Refused):
+        answer: ray_messages.Answer = msgspec.json.decode(line, type=ray_messages.Answer)
+        if isinstance(answer, ray_messages.Refused):
             raise SymphonyError(_failure_of(answer))
         return answer
 
@@ -331,19 +315,19 @@ class _Answers:
         """Give up what was asked for, and wait until that is done."""
         try:
             await self._stream.send_eof()
-            while not isinstance(await self.receive(), ActorEnded):
+            while not isinstance(await self.receive(), ray_messages.ActorEnded):
                 pass
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, SymphonyError):
             self.cut = True
 
 
-async def _wait_for_place(answers: _Answers, on_wait: Callable[[str], None]) -> Placed:
+async def _wait_for_place(answers: _Answers, on_wait: Callable[[str], None]) -> ray_messages.Placed:
     deadline_s = anyio.current_time() + NODE_TIMEOUT_S
     while True:
         match await answers.receive():
-            case Placed() as placed:
+            case ray_messages.Placed() as placed:
                 return placed
-            case ActorWaiting() as waiting:
+            case ray_messages.ActorWaiting() as waiting:
                 on_wait(waiting.reason)
                 if waiting.slots:
                     deadline_s = anyio.current_time() + NODE_TIMEOUT_S

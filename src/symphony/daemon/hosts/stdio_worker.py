@@ -12,22 +12,8 @@ import structlog
 
 import symphony
 from symphony import to_thread
+from symphony.daemon import frames
 from symphony.daemon.carriers import MAX_SAID_CHARS
-from symphony.daemon.frames import (
-    DaemonFrame,
-    FrameDecoder,
-    FrameEncoder,
-    FrameError,
-    Hello,
-    Logged,
-    Ping,
-    RequestAnswered,
-    RunOutcome,
-    Stop,
-    TranscriptEntries,
-    WorkerFrame,
-    refusal,
-)
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
 from symphony.observability import bugs
@@ -78,13 +64,13 @@ class StdioWorker:
         self._host = host
         self._env = env
         self._lease_s = lease_ms / 1000
-        self._send: Callable[[WorkerFrame], None] | None = None
-        self._check: Callable[[WorkerFrame], WorkerFrame] | None = None
+        self._send: Callable[[frames.WorkerFrame], None] | None = None
+        self._check: Callable[[frames.WorkerFrame], frames.WorkerFrame] | None = None
         self._transcript: EntryWriter | None = None
-        self._ended: RunOutcome | None = None
+        self._ended: frames.RunOutcome | None = None
         self._child: HostProcess | None = None
         self._scope = anyio.CancelScope()
-        self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](_MAX_WAITING)
+        self._give, self._outgoing = anyio.create_memory_object_stream[frames.DaemonFrame](_MAX_WAITING)
         self._accepted = anyio.Event()
         self._ready = anyio.Event()
         self._started = anyio.Event()
@@ -95,9 +81,9 @@ class StdioWorker:
 
     def take_run(
         self,
-        send: Callable[[WorkerFrame], None],
+        send: Callable[[frames.WorkerFrame], None],
         transcript: EntryWriter,
-        check: Callable[[WorkerFrame], WorkerFrame],
+        check: Callable[[frames.WorkerFrame], frames.WorkerFrame],
         stop_s: float,
     ) -> None:
         """From now on it has a run.
@@ -124,10 +110,10 @@ class StdioWorker:
         """Wait until the worker has loaded its program and can take a run, or has ended."""
         await self._ready.wait()
 
-    def on_frame(self, frame: DaemonFrame) -> None:
+    def on_frame(self, frame: frames.DaemonFrame) -> None:
         """Send a frame to the worker; dropped once the worker is gone. Too many that wait end the worker."""
         if (
-            isinstance(frame, Stop) and not frame.verify
+            isinstance(frame, frames.Stop) and not frame.verify
         ):  # the commands of a verification have their own limits
             self._stopped.set()
         try:
@@ -169,7 +155,7 @@ class StdioWorker:
             self._transcript.close()
             self._send(self._ended)
 
-    async def _converse(self, child: HostProcess) -> RunOutcome:
+    async def _converse(self, child: HostProcess) -> frames.RunOutcome:
         hint = f"see {self._stderr_path}, if it exists"
         failed = _lost("the worker ended without a result", hint=hint)
         try:
@@ -182,10 +168,10 @@ class StdioWorker:
         except* SymphonyError as errors:
             failure = next(one.failure for one in errors.exceptions if isinstance(one, SymphonyError))
             failure = replace(failure, hint=failure.hint or hint)
-            failed = RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
+            failed = frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
         except* Exception as errors:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             failure = bugs.contained("run_crashed", errors.exceptions[0], Category.WORKER_LOST)
-            failed = RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
+            failed = frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
         return failed
 
     async def _write(self, child: HostProcess) -> None:
@@ -194,22 +180,22 @@ class StdioWorker:
         Raises:
             FrameError: a frame has no form, such as a run with very large skills.
         """
-        encoder = FrameEncoder()
+        encoder = frames.FrameEncoder()
         await self._accepted.wait()
         frame = await self._outgoing.receive()
         self._started.set()
         while True:
             try:
                 data = encoder.encode(frame)
-            except FrameError as error:  # such as a result that is too large
-                if not isinstance(frame, RequestAnswered):
+            except frames.FrameError as error:  # such as a result that is too large
+                if not isinstance(frame, frames.RequestAnswered):
                     raise
-                data = encoder.encode(RequestAnswered(request=frame.request, failure=error.failure))
+                data = encoder.encode(frames.RequestAnswered(request=frame.request, failure=error.failure))
             try:
                 await child.send(data)
             except BrokenPipeError:
                 return  # the end of its output says so too
-            frame = Ping()
+            frame = frames.Ping()
             with anyio.move_on_after(self._lease_s / 3):
                 frame = await self._outgoing.receive()
 
@@ -226,26 +212,26 @@ class StdioWorker:
         self._exit_s = 0
         raise SymphonyError(_failure(f"the worker did not stop its run within {self._stop_s:g} s"))
 
-    async def _read(self, child: HostProcess) -> RunOutcome | None:
+    async def _read(self, child: HostProcess) -> frames.RunOutcome | None:
         """Pass frames on until the last one, or `None` at the end of the stream.
 
         Raises:
             SymphonyError: the stream holds something else than frames, the worker is of another release, or
                 it was silent for longer than the lease.
         """
-        decoder, room, since_s = FrameDecoder(), _BURST, anyio.current_time()
+        decoder, room, since_s = frames.FrameDecoder(), _BURST, anyio.current_time()
         while True:
             while (frame := decoder.take()) is not None:
                 now_s = anyio.current_time()
                 room, since_s = min(room + (now_s - since_s) * _FRAMES_PER_S, _BURST) - 1, now_s
                 await anyio.sleep(max(0.0, -room / _FRAMES_PER_S))
-                if isinstance(frame, Hello):
+                if isinstance(frame, frames.Hello):
                     await self._accept(frame)
-                elif isinstance(frame, WorkerFrame) and self._accepted.is_set():
+                elif isinstance(frame, frames.WorkerFrame) and self._accepted.is_set():
                     if (ended := await self._take(frame)) is not None:
                         return ended
                 else:
-                    raise refusal(frame)
+                    raise frames.refusal(frame)
             data: bytes | None = None
             limit_s = self._lease_s if self._accepted.is_set() else max(self._lease_s, _HELLO_S)
             with anyio.move_on_after(limit_s):
@@ -258,24 +244,24 @@ class StdioWorker:
                 return None
             decoder.feed(data)
 
-    async def _take(self, frame: WorkerFrame) -> RunOutcome | None:
+    async def _take(self, frame: frames.WorkerFrame) -> frames.RunOutcome | None:
         """Pass a frame on, as far as it can be believed; returns the last one. Raises `FrameError`."""
         assert self._check is not None  # noqa: S101 - it has a run
         assert self._send is not None  # noqa: S101 - likewise
         assert self._transcript is not None  # noqa: S101 - likewise
         match await to_thread.run_sync(self._check, frame):
-            case TranscriptEntries(entries=entries):
+            case frames.TranscriptEntries(entries=entries):
                 await to_thread.run_sync(self._transcript.write, entries)
-            case Logged() as logged:
+            case frames.Logged() as logged:
                 getattr(_log, logged.level)(logged.event, **logged.fields)
-            case RunOutcome() as ended:
+            case frames.RunOutcome() as ended:
                 self.reported_end = True
                 return ended
             case other:
                 self._send(other)
         return None
 
-    async def _accept(self, hello: Hello) -> None:
+    async def _accept(self, hello: frames.Hello) -> None:
         own = await to_thread.run_sync(commit)
         same_commit = None in {own, hello.commit} or own == hello.commit
         if hello.version != symphony.__version__ or not same_commit:
@@ -312,5 +298,5 @@ def _failure(message: str, *, hint: str | None = None) -> Failure:
     return Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message=message, hint=hint)
 
 
-def _lost(message: str, *, hint: str | None = None) -> RunOutcome:
-    return RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=_failure(message, hint=hint)))
+def _lost(message: str, *, hint: str | None = None) -> frames.RunOutcome:
+    return frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=_failure(message, hint=hint)))

@@ -21,25 +21,8 @@ import symphony
 from symphony import to_thread
 from symphony.agents.registry import SECTIONS
 from symphony.config import WorkflowFile, parse_workflow
+from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext, build_context
-from symphony.daemon.frames import (
-    DaemonFrame,
-    FrameDecoder,
-    FrameEncoder,
-    FrameError,
-    Hello,
-    Logged,
-    Ping,
-    Request,
-    RequestAnswered,
-    RunOutcome,
-    Site,
-    Start,
-    TranscriptEntries,
-    TranscriptIncomplete,
-    WorkerFrame,
-    refusal,
-)
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
 from symphony.daemon.hosts.host_workspaces import HostWorkspace, RemovalRequest, answer_line
 from symphony.daemon.instruction_store import InstructionStore, StoredCopy, StoredFile
@@ -84,13 +67,13 @@ class WorkerProgram:
         self._stdout = stdout
         self._environment = environment
         self._adopt_orphans = adopt_orphans
-        self._decoder = FrameDecoder()
+        self._decoder = frames.FrameDecoder()
         self._heard_s = 0.0
         self._thread = threading.get_ident()
-        self._give, self._outgoing = anyio.create_memory_object_stream[WorkerFrame](float("inf"))
+        self._give, self._outgoing = anyio.create_memory_object_stream[frames.WorkerFrame](float("inf"))
         self._written = anyio.Event()
         self._worker: Worker | None = None
-        self._early: list[DaemonFrame] = []
+        self._early: list[frames.DaemonFrame] = []
         self._abandoned = False
 
     async def run(self) -> None:
@@ -99,7 +82,7 @@ class WorkerProgram:
         Raises:
             FrameError: there is no daemon at the other end.
         """
-        refused: FrameError | None = None
+        refused: frames.FrameError | None = None
         structlog.configure(
             processors=[
                 structlog.contextvars.merge_contextvars,
@@ -110,12 +93,12 @@ class WorkerProgram:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write)
             release = await to_thread.run_sync(commit)
-            self.send(Hello(version=symphony.__version__, commit=release))
+            self.send(frames.Hello(version=symphony.__version__, commit=release))
             try:
                 start = await self._next()
-                if isinstance(start, Start) and start.site is not None:
+                if isinstance(start, frames.Start) and start.site is not None:
                     await self._carry_out(start, start.site)
-            except FrameError as error:
+            except frames.FrameError as error:
                 refused = error
             self._give.close()
             with anyio.move_on_after(_LAST_FRAMES_S):
@@ -124,16 +107,16 @@ class WorkerProgram:
         if refused is not None:
             raise refused
 
-    def send(self, frame: WorkerFrame) -> None:
+    def send(self, frame: frames.WorkerFrame) -> None:
         """Send a frame to the daemon; never waits. Dropped when the daemon takes no more."""
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._give.send_nowait(frame)
 
-    def send_from_thread(self, frame: WorkerFrame) -> None:
+    def send_from_thread(self, frame: frames.WorkerFrame) -> None:
         """As `send`, from a thread that the event loop waits for."""
         from_thread.run_sync(self.send, frame)
 
-    async def _carry_out(self, start: Start, site: Site) -> None:
+    async def _carry_out(self, start: frames.Start, site: frames.Site) -> None:
         lease_s, self._heard_s = site.lease_ms / 1000, anyio.current_time()
         path, environment = Path(site.workflow), {**self._environment, **site.env}
         state_dir = StateDirectory(locate(path, environment))
@@ -150,7 +133,7 @@ class WorkerProgram:
                 if site.delivered is not None:
                     await context.workspaces.renew(start.command.issue, site.delivered)
             except SymphonyError as error:
-                self.send(RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
+                self.send(frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
             else:
                 await self._work(start, context, state_dir)
             tasks.cancel_scope.cancel()
@@ -162,7 +145,7 @@ class WorkerProgram:
 
         await to_thread.run_sync(tidy)
 
-    async def _work(self, start: Start, context: RuntimeContext, state_dir: StateDirectory) -> None:
+    async def _work(self, start: frames.Start, context: RuntimeContext, state_dir: StateDirectory) -> None:
         self._worker = worker = Worker(
             start,
             self.send,
@@ -186,7 +169,7 @@ class WorkerProgram:
 
     # --- the stream --------------------------------------------------------------------------------------
 
-    async def _next(self) -> DaemonFrame | None:
+    async def _next(self) -> frames.DaemonFrame | None:
         """The next frame; `None` at the end of the stream. Raises `FrameError`."""
         while (frame := self._decoder.take()) is None:
             data = await self._stdin.receive(_CHUNK_BYTES)
@@ -194,8 +177,8 @@ class WorkerProgram:
             if not data:
                 return None
             self._decoder.feed(data)
-        if not isinstance(frame, DaemonFrame):
-            raise refusal(frame)
+        if not isinstance(frame, frames.DaemonFrame):
+            raise frames.refusal(frame)
         return frame
 
     async def _read(self) -> None:
@@ -206,7 +189,7 @@ class WorkerProgram:
                     self._early.append(frame)
                 else:
                     self._worker.on_frame(frame)
-        except FrameError:
+        except frames.FrameError:
             pass  # the daemon cannot be understood any more
         self._abandon()
 
@@ -220,19 +203,21 @@ class WorkerProgram:
     async def _ping(self, interval_s: float) -> None:
         while True:
             await anyio.sleep(interval_s)
-            self.send(Ping())
+            self.send(frames.Ping())
 
     async def _write(self) -> None:
-        encoder = FrameEncoder()
+        encoder = frames.FrameEncoder()
         async for frame in self._outgoing:
             try:
                 data = encoder.encode(frame)
-            except FrameError as error:  # such as the arguments of a tool call with a huge number
+            except frames.FrameError as error:  # such as the arguments of a tool call with a huge number
                 reason = error.failure.message
-                if self._worker is not None and isinstance(frame, Request):
-                    self._worker.on_frame(RequestAnswered(request=frame.request, failure=error.failure))
-                elif isinstance(frame, TranscriptEntries):
-                    self.send(TranscriptIncomplete(reason=reason))
+                if self._worker is not None and isinstance(frame, frames.Request):
+                    self._worker.on_frame(
+                        frames.RequestAnswered(request=frame.request, failure=error.failure)
+                    )
+                elif isinstance(frame, frames.TranscriptEntries):
+                    self.send(frames.TranscriptIncomplete(reason=reason))
                 else:
                     _log.error("frame_lost", frame=type(frame).__name__, reason=reason)
                 continue
@@ -248,7 +233,7 @@ class WorkerProgram:
         fields = msgspec.to_builtins(
             {key: value for key, value in event.items() if key != "event"}, enc_hook=str
         )
-        frame = Logged(
+        frame = frames.Logged(
             level=level if level in _LEVELS else "error",  # type: ignore[arg-type]  # one of them
             event=str(event.get("event")),
             fields=fields,
@@ -275,7 +260,7 @@ async def list_workspaces(data: bytes, environment: Mapping[str, str]) -> str:
     Raises:
         SymphonyError: they cannot be read.
     """
-    context, host = await _open_here(msgspec.json.decode(data, type=Site), environment)
+    context, host = await _open_here(msgspec.json.decode(data, type=frames.Site), environment)
 
     async def look(record: WorkspaceRecord) -> HostWorkspace:
         def measure() -> tuple[int, float, int | None]:
@@ -305,7 +290,7 @@ async def list_workspaces(data: bytes, environment: Mapping[str, str]) -> str:
     return answer_line([await look(one) for one in records if await to_thread.run_sync(one.path.is_dir)])
 
 
-async def _open_here(site: Site, environment: Mapping[str, str]) -> tuple[RuntimeContext, LocalHost]:
+async def _open_here(site: frames.Site, environment: Mapping[str, str]) -> tuple[RuntimeContext, LocalHost]:
     """As `open_site`, apart from a run."""
     state_dir = StateDirectory(locate(Path(site.workflow), environment))
     await to_thread.run_sync(state_dir.create)
@@ -314,7 +299,7 @@ async def _open_here(site: Site, environment: Mapping[str, str]) -> tuple[Runtim
 
 
 async def open_site(
-    site: Site, state_dir: StateDirectory, host: LocalHost, environment: Mapping[str, str]
+    site: frames.Site, state_dir: StateDirectory, host: LocalHost, environment: Mapping[str, str]
 ) -> RuntimeContext:
     """Settings and adapters of this machine. Raises `SymphonyError`."""
     file = WorkflowFile(path=Path(site.workflow), data=site.text)
@@ -356,7 +341,7 @@ class _SentTranscript:
         """Send entries; called in a thread."""
         for start in range(0, len(entries), _ENTRIES_PER_FRAME):
             some = tuple(entries[start : start + _ENTRIES_PER_FRAME])
-            self._program.send_from_thread(TranscriptEntries(entries=some))
+            self._program.send_from_thread(frames.TranscriptEntries(entries=some))
 
     def close(self) -> None:
         """Nothing more is sent."""

@@ -9,18 +9,9 @@ from typing import Final
 
 from msgspec import structs
 
-from symphony import to_thread
+from symphony import config, to_thread
 from symphony.agents.base import Envelope
 from symphony.api.models import Prompt, PromptComment
-from symphony.config import (
-    answer_section,
-    answered_prompt,
-    comments_section,
-    continuation_prompt,
-    interrupted_prompt,
-    restarted_prompt,
-    verify_failed_prompt,
-)
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
 from symphony.daemon.runs.skills import preview_run_skills
@@ -45,7 +36,7 @@ _MASKED = "what looks like a secret is masked here; a session gets the texts as 
 
 def next_prompt(command: ContinueRun, max_turns: int) -> str:
     """The prompt of a turn after the first one; it ends with files that other issues change too."""
-    prompt = continuation_prompt(command.turn, max_turns)
+    prompt = config.continuation_prompt(command.turn, max_turns)
     if not command.overlaps:
         return prompt
     told = [f"{one.identifier}: {path}" for one in command.overlaps for path in one.paths]
@@ -77,16 +68,15 @@ async def first_prompt(
     template = context.workflow.template
     prompt = await to_thread.run_sync(partial(template.render, issue, attempt, phase=name, comments=comments))
     if comments.new and not template.shows_comments:
-        prompt = f"{prompt.rstrip()}\n\n{comments_section(comments)}\n"
+        prompt = f"{prompt.rstrip()}\n\n{config.comments_section(comments)}\n"
     if resume is None or resume.answer is None:
         return prompt
     if resume.reason is ResumeReason.VERIFY_FAILED:
-        return f"{prompt.rstrip()}\n\n{verify_failed_prompt(resume.answer)}\n"
+        return f"{prompt.rstrip()}\n\n{config.verify_failed_prompt(resume.answer)}\n"
     if resume.reason is ResumeReason.FEEDBACK:
         return f"{prompt.rstrip()}\n\n{resume.answer}\n"
-    return (
-        f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer, approves=resume.approves)}\n"
-    )
+    section = config.answer_section(resume.question, resume.answer, approves=resume.approves)
+    return f"{prompt.rstrip()}\n\n{section}\n"
 
 
 def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_COMMENTS) -> str:
@@ -96,16 +86,16 @@ def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_CO
     have begun. Then `prompt`, the prompt of a new session, is sent again.
     """
     if resume.thread is not None and not resume.thread.begun:
-        return f"{restarted_prompt()}\n\n{prompt}"
+        return f"{config.restarted_prompt()}\n\n{prompt}"
     if resume.answer is not None and resume.reason is ResumeReason.FEEDBACK:
         told = resume.answer
     elif resume.answer is not None and resume.reason is ResumeReason.VERIFY_FAILED:
-        told = verify_failed_prompt(resume.answer)
+        told = config.verify_failed_prompt(resume.answer)
     elif resume.answer is not None:
-        told = answered_prompt(resume.question, resume.answer, approves=resume.approves)
+        told = config.answered_prompt(resume.question, resume.answer, approves=resume.approves)
     else:
-        told = interrupted_prompt()
-    return f"{told}\n\n{comments_section(comments)}" if comments.new else told
+        told = config.interrupted_prompt()
+    return f"{told}\n\n{config.comments_section(comments)}" if comments.new else told
 
 
 def phase_or_requested(issue: Issue, settings: SchedulerSettings, requested: str | None) -> Phase | None:

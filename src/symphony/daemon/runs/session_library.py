@@ -12,13 +12,7 @@ import structlog
 
 from symphony import to_thread
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.runs.library_skills import (
-    ChosenSkills,
-    choose_skills,
-    reason_of,
-    resolve_skills,
-    written_files,
-)
+from symphony.daemon.runs import library_skills
 from symphony.daemon.runs.skills import repository_skills
 from symphony.library.model import Authorship, Evidence
 from symphony.library.provenance import provenance
@@ -54,7 +48,7 @@ class SessionLibrary:
         self._send = send
         self._context = context
         self._command = command
-        self.chosen = ChosenSkills()
+        self.chosen = library_skills.ChosenSkills()
         self.files: LibraryFiles | None = None
 
     async def write(self, workspace: Workspace) -> None:
@@ -64,30 +58,30 @@ class SessionLibrary:
         try:
             await self._write(workspace)
         except Exception as error:  # noqa: BLE001 - a run does not fail because of the library
-            _log.warning("library_unavailable", **reason_of(self._context, error))
+            _log.warning("library_unavailable", **library_skills.reason_of(self._context, error))
 
     async def sync(self, workspace: Workspace) -> Synced | None:
         """Make proposals or versions of what the agent wrote; `None` if there was nothing to compare."""
         try:
             return await self._sync(workspace)
         except Exception as error:  # noqa: BLE001 - as above
-            _log.warning("skills_sync_failed", **reason_of(self._context, error))
+            _log.warning("skills_sync_failed", **library_skills.reason_of(self._context, error))
         return None
 
     async def _write(self, workspace: Workspace) -> None:
         context, issue, agent = self._context, self._command.issue, self._command.agent
         directory = context.settings.agent.library.directory
         record = Layout(workspace.path.parent).written_skills(workspace.key)
-        found = await resolve_skills(context, issue, agent)
+        found = await library_skills.resolve_skills(context, issue, agent)
         if found is None:
             return
         if workspace.created_now:  # there may be a record of an earlier workspace with this name
             await to_thread.run_sync(partial(record.unlink, missing_ok=True))
-        before = await to_thread.run_sync(written_files, workspace.path, directory)
+        before = await to_thread.run_sync(library_skills.written_files, workspace.path, directory)
         if not found.skills and not before.names:
             return
         repository = await repository_skills(context, workspace, agent, before)
-        chosen = await choose_skills(context, issue, found, repository)
+        chosen = await library_skills.choose_skills(context, issue, found, repository)
         if chosen is None:
             return
         tracked = await context.workspaces.tracked(workspace, directory)
@@ -113,7 +107,9 @@ class SessionLibrary:
         settings, record = context.settings.agent, Layout(workspace.path.parent).written_skills(workspace.key)
         if settings.library.sync == "off" or not settings.skills.enabled:
             return None
-        before = await to_thread.run_sync(written_files, workspace.path, settings.library.directory)
+        before = await to_thread.run_sync(
+            library_skills.written_files, workspace.path, settings.library.directory
+        )
         if not before.names:
             return None
         tracked = await context.workspaces.tracked(workspace, settings.library.directory)

@@ -17,48 +17,12 @@ import anyio
 import structlog
 
 from symphony import to_thread
+from symphony.agents import events
 from symphony.agents.base import Turn
 from symphony.agents.event_queue import event_size
-from symphony.agents.events import (
-    Activity,
-    AgentEvent,
-    ApprovalAnswered,
-    ContextCompacted,
-    FileEdit,
-    InputRequired,
-    ItemFinished,
-    ItemStarted,
-    LogNotice,
-    Malformed,
-    PlanUpdated,
-    RateLimits,
-    Reasoning,
-    SessionStarted,
-    Text,
-    ToolCalled,
-    TurnEnd,
-    UsageUpdate,
-)
 from symphony.daemon.clock import wall_ms
 from symphony.domain import CheckRun, Redaction, Tokens
-from symphony.journal.transcripts import (
-    AnswerEntry,
-    ApprovalEntry,
-    CheckEntry,
-    CommandEntry,
-    EditedFile,
-    EditEntry,
-    MessageEntry,
-    NoteEntry,
-    PlanEntry,
-    QuestionEntry,
-    ReasoningEntry,
-    ToolEntry,
-    TranscriptEntry,
-    TranscriptPlanStep,
-    TurnEntry,
-    UsageEntry,
-)
+from symphony.journal import transcripts
 
 FLUSH_S: Final = 1.0
 MAX_TEXT_CHARS: Final = 65_536
@@ -107,7 +71,7 @@ class EntryWriter(Protocol):
 
     problem: str | None
 
-    def write(self, entries: Sequence[TranscriptEntry]) -> None:
+    def write(self, entries: Sequence[transcripts.TranscriptEntry]) -> None:
         """Write entries; blocking, one call at a time."""
         ...
 
@@ -151,12 +115,12 @@ class RunTranscript:
         self._lock = anyio.Lock()
         self._logged_problem: str | None = None
 
-    def on_event(self, event: AgentEvent | Turn | Answered | CheckRun | ReviewerBegins) -> None:
+    def on_event(self, event: events.AgentEvent | Turn | Answered | CheckRun | ReviewerBegins) -> None:
         """Remember an event, or what was sent to the agent."""
         match event:
-            case Activity() | RateLimits() | SessionStarted() | ToolCalled():
+            case events.Activity() | events.RateLimits() | events.SessionStarted() | events.ToolCalled():
                 return  # the agent also reports the call of a tool of the daemon as an item
-            case UsageUpdate():
+            case events.UsageUpdate():
                 self._remember(self._tokens())
             case _:
                 self._remember(event)
@@ -200,7 +164,7 @@ class RunTranscript:
 
     def _remember(self, event: Any) -> None:
         fits = len(self._pending) < _MAX_PENDING_EVENTS and self._pending_chars < _MAX_PENDING_CHARS
-        if fits or isinstance(event, TurnEnd | InputRequired):
+        if fits or isinstance(event, events.TurnEnd | events.InputRequired):
             self._pending.append((self._clock(), event))
             self._pending_chars += event_size(event)
         else:
@@ -227,7 +191,7 @@ class TranscriptFold:
         self._at = self._second_text = ""
         self._second = -1
         self._left_out = 0
-        self._open: dict[str, tuple[int, ItemStarted]] = {}
+        self._open: dict[str, tuple[int, events.ItemStarted]] = {}
         self._writing: int | None = None
         self._reviewer: str | None = None
 
@@ -239,7 +203,7 @@ class TranscriptFold:
         """Leave out the numbers of entries that were lost."""
         self._seq += count
 
-    def entries(self, at_ms: int, event: Any) -> Iterator[TranscriptEntry]:  # noqa: C901, PLR0912, PLR0915 - one case per event
+    def entries(self, at_ms: int, event: Any) -> Iterator[transcripts.TranscriptEntry]:  # noqa: C901, PLR0912, PLR0915 - one case per event
         """The entries of one event, mostly one; `at_ms` is of the wall clock."""
         second, ms = divmod(at_ms, 1_000)
         if second != self._second:
@@ -255,16 +219,20 @@ class TranscriptFold:
                 envelope = None if text in {None, self._envelope} else self._text(text or "")
                 self._envelope = text or self._envelope
                 prompt = self._text(event.prompt)
-                yield TurnEntry(status="started", prompt=prompt, envelope=envelope, **self._head())
+                yield transcripts.TurnEntry(
+                    status="started", prompt=prompt, envelope=envelope, **self._head()
+                )
             case ReviewerBegins():
                 self._reviewer, self._envelope = self._text(event.reviewer, 200), None
                 self.work_in(event.checkout)
             case Answered():
                 by = None if event.by is None else self._text(event.by, 1_000)
                 decision = None if event.approves is None else "approved" if event.approves else "denied"
-                yield AnswerEntry(text=self._text(event.text), by=by, decided=decision, **self._head())
+                yield transcripts.AnswerEntry(
+                    text=self._text(event.text), by=by, decided=decision, **self._head()
+                )
             case CheckRun():
-                yield CheckEntry(
+                yield transcripts.CheckEntry(
                     name=self._text(event.name, 200),
                     passed=event.passed,
                     result=self._text(event.ended, 1_000),
@@ -275,86 +243,94 @@ class TranscriptFold:
                 )
             case _Writing():
                 text = self._text(event.text)
-                yield MessageEntry(text=text, status="writing", **self._head(self._writing))
+                yield transcripts.MessageEntry(text=text, status="writing", **self._head(self._writing))
                 self._writing = self._writing or self._seq
-            case Text():
-                yield MessageEntry(
+            case events.Text():
+                yield transcripts.MessageEntry(
                     text=self._text(event.message),
                     status="interrupted" if event.interrupted else "complete",
                     **self._head(self._writing),
                 )
                 self._writing = None
-            case Reasoning():
-                yield ReasoningEntry(text=self._text(event.text), **self._head())
-            case PlanUpdated():
+            case events.Reasoning():
+                yield transcripts.ReasoningEntry(text=self._text(event.text), **self._head())
+            case events.PlanUpdated():
                 steps = tuple(
-                    TranscriptPlanStep(text=self._text(step.text, 1_000), status=self._text(step.status, 100))
+                    transcripts.TranscriptPlanStep(
+                        text=self._text(step.text, 1_000), status=self._text(step.status, 100)
+                    )
                     for step in event.steps
                 )
-                yield PlanEntry(steps=steps, text=self._text(event.text), **self._head())
-            case ItemStarted():
+                yield transcripts.PlanEntry(steps=steps, text=self._text(event.text), **self._head())
+            case events.ItemStarted():
                 yield self._work(event, "started")
                 if event.item_id and len(self._open) < _MAX_OPEN:
                     self._open[event.item_id] = (self._seq, event)
-            case ItemFinished():
+            case events.ItemFinished():
                 replaces, started = self._open.pop(event.item_id, (None, None))
                 yield self._work(started or event, event.status, event, replaces)
-            case ApprovalAnswered():
+            case events.ApprovalAnswered():
                 subject = self._text(event.subject or event.kind, _MAX_ARGUMENT_CHARS)
-                yield ApprovalEntry(subject=subject, decision=event.decision, **self._head())
-            case InputRequired():
+                yield transcripts.ApprovalEntry(subject=subject, decision=event.decision, **self._head())
+            case events.InputRequired():
                 yield from self._unfinished()
                 if event.approval:
                     text = self._text(event.reason, _MAX_ARGUMENT_CHARS)
-                    yield ApprovalEntry(subject=text, decision="required", **self._head())
+                    yield transcripts.ApprovalEntry(subject=text, decision="required", **self._head())
                 else:
-                    yield QuestionEntry(text=self._text(event.question or event.reason), **self._head())
-                yield TurnEntry(status="input_required", **self._head())
+                    yield transcripts.QuestionEntry(
+                        text=self._text(event.question or event.reason), **self._head()
+                    )
+                yield transcripts.TurnEntry(status="input_required", **self._head())
             case Tokens():
-                yield UsageEntry(
+                yield transcripts.UsageEntry(
                     input_tokens=event.input_tokens,
                     output_tokens=event.output_tokens,
                     total_tokens=event.total_tokens,
                     **self._head(),
                 )
-            case TurnEnd():
+            case events.TurnEnd():
                 yield from self._unfinished()
                 reason = None if event.failure is None else self._text(event.failure.line, 1_000)
-                yield TurnEntry(
+                yield transcripts.TurnEntry(
                     status=event.status.value, reason=reason, cost_usd=event.cost_usd, **self._head()
                 )
-            case ContextCompacted():
-                yield NoteEntry(level="info", text="the conversation was compacted", **self._head())
-            case LogNotice():
-                yield NoteEntry(level=event.level, text=self._text(event.message), **self._head())
-            case Malformed():
+            case events.ContextCompacted():
+                yield transcripts.NoteEntry(
+                    level="info", text="the conversation was compacted", **self._head()
+                )
+            case events.LogNotice():
+                yield transcripts.NoteEntry(level=event.level, text=self._text(event.message), **self._head())
+            case events.Malformed():
                 text = f"malformed message: {self._text(event.excerpt)}"
-                yield NoteEntry(level="warning", text=text, **self._head())
+                yield transcripts.NoteEntry(level="warning", text=text, **self._head())
             case _:
                 return
 
     def _work(
         self,
-        item: ItemStarted | ItemFinished,
+        item: events.ItemStarted | events.ItemFinished,
         status: str,
-        ended: ItemFinished | None = None,
+        ended: events.ItemFinished | None = None,
         replaces: int | None = None,
-    ) -> TranscriptEntry:
+    ) -> transcripts.TranscriptEntry:
         """The entry of a piece of work; `item` names it, `ended` has its result."""
         status = self._text(status, 100)
-        given = (item.input if isinstance(item, ItemStarted) else "") or item.summary
+        given = (item.input if isinstance(item, events.ItemStarted) else "") or item.summary
         output = "" if ended is None else ended.output
         if item.kind in _COMMANDS:
             command, tail = self._text(given), self._tail(output)
             code = None if ended is None else ended.exit_code
             head = self._head(replaces)
-            return CommandEntry(command=command, status=status, exit_code=code, output=tail, **head)
+            return transcripts.CommandEntry(
+                command=command, status=status, exit_code=code, output=tail, **head
+            )
         changes = (ended.changes if ended else ()) or item.changes
         if changes or item.kind in _EDITS:
             files = tuple(self._file(change) for change in changes)
-            return EditEntry(files=files, status=status, **self._head(replaces))
+            return transcripts.EditEntry(files=files, status=status, **self._head(replaces))
         name = item.summary if item.kind in {"dynamicToolCall", "mcpToolCall"} else item.kind
-        return ToolEntry(
+        return transcripts.ToolEntry(
             name=self._text(name, 200),
             status=status,
             arguments=self._text(given, _MAX_ARGUMENT_CHARS),
@@ -362,16 +338,16 @@ class TranscriptFold:
             **self._head(replaces),
         )
 
-    def _unfinished(self) -> Iterator[TranscriptEntry]:
+    def _unfinished(self) -> Iterator[transcripts.TranscriptEntry]:
         """The work that the end of the turn leaves without an end."""
         for seq, item in self._open.values():
             yield self._work(item, "unfinished", None, seq)
         self._open.clear()
 
-    def _file(self, change: FileEdit) -> EditedFile:
+    def _file(self, change: events.FileEdit) -> transcripts.EditedFile:
         path = posixpath.normpath(change.path) if change.path else ""
         below = (path[len(root) + 1 :] for root in self._workspace if path.startswith(f"{root}/"))
-        return EditedFile(
+        return transcripts.EditedFile(
             path=self._text(next(below, path), _MAX_PATH_CHARS),
             change=self._text(change.change, 100),
             added=change.added,

@@ -11,7 +11,7 @@ from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import Flow, HttpResponse, Page, PageGuard, Query, Request, next_link
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, whole
 from symphony.services import issues
-from symphony.services.forgejo.profile import SERVICE, api_address
+from symphony.services.forgejo import SERVICE, api_address
 from symphony.trackers import webhooks
 from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, marked_issue_body
 from symphony.trackers.fields import Listing

@@ -14,21 +14,10 @@ from urllib.parse import quote
 import msgspec
 from typing_extensions import override
 
-from symphony.domain import (
-    Author,
-    Check,
-    CheckState,
-    PullComment,
-    PullRequest,
-    PullRequestReview,
-    PullState,
-    ReviewState,
-    ReviewThread,
-    one_line,
-)
+from symphony import domain
 from symphony.http import Flow, Query, Request
 from symphony.http.fields import dig, items
-from symphony.services.forgejo.profile import SERVICE, api_address
+from symphony.services.forgejo import SERVICE, api_address
 from symphony.services.pulls import ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import FORGEJO
 
@@ -63,7 +52,7 @@ class _Pull(msgspec.Struct, kw_only=True):
     number: int
     title: str
     body: str
-    state: PullState
+    state: domain.PullState
     html_url: str
     user: _User
     head: _Side
@@ -130,15 +119,15 @@ class _File(msgspec.Struct):
 
 
 _REVIEWS = {
-    "APPROVED": ReviewState.APPROVED,
-    "REQUEST_CHANGES": ReviewState.CHANGES_REQUESTED,
-    "COMMENT": ReviewState.COMMENTED,
+    "APPROVED": domain.ReviewState.APPROVED,
+    "REQUEST_CHANGES": domain.ReviewState.CHANGES_REQUESTED,
+    "COMMENT": domain.ReviewState.COMMENTED,
 }
 _CHECKS = {
-    "success": CheckState.PASSED,
-    "warning": CheckState.PASSED,
-    "failure": CheckState.FAILED,
-    "error": CheckState.FAILED,
+    "success": domain.CheckState.PASSED,
+    "warning": domain.CheckState.PASSED,
+    "failure": domain.CheckState.FAILED,
+    "error": domain.CheckState.FAILED,
 }
 
 
@@ -152,13 +141,13 @@ class ForgejoForge(RepositoryForge):
 
     def __init__(self, repo: str, token: str, *, url: str | None = None, **options: Any) -> None:
         super().__init__(repo, token, url=url and api_address(url), **options)
-        self._known: dict[int, tuple[Any, PullRequest]] = {}
+        self._known: dict[int, tuple[Any, domain.PullRequest]] = {}
         self._unmergeable: dict[int, tuple[str, str]] = {}
 
     # --- reads -------------------------------------------------------------------------------------------
 
     @override
-    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
+    def find_flow(self, branch: str) -> Flow[Sequence[domain.PullRequest]]:
         """As `Forge.find`, among the 500 pull requests that were changed last: there is no other filter."""
         me = yield from self.login("login")
         query = [("state", "all"), ("sort", "recentupdate")]
@@ -182,10 +171,10 @@ class ForgejoForge(RepositoryForge):
         ]
 
     @override
-    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, domain.PullRequest]]:
         """What the record and its commit statuses show as unchanged is not read again."""
         me = yield from self.login("login")
-        seen: dict[int, tuple[Any, PullRequest]] = {}
+        seen: dict[int, tuple[Any, domain.PullRequest]] = {}
         for number in numbers:
             request = self.request("GET", "/pulls/{}", number, accept=_NOT_FOUND)
             answer = yield request
@@ -202,7 +191,7 @@ class ForgejoForge(RepositoryForge):
 
     def _observed(
         self, number: int, body: Any, request: Request, me: str, *, fresh: bool
-    ) -> Flow[tuple[Any, PullRequest]]:
+    ) -> Flow[tuple[Any, domain.PullRequest]]:
         """What the forge shows of a pull request, and the snapshot of it."""
         pull = self.read_as(_Pull, body, request)
         statuses = yield from self._statuses(pull.head.sha)
@@ -219,7 +208,7 @@ class ForgejoForge(RepositoryForge):
             self.read_as(_Combined, answer.body, request) if answer.status not in _NOT_FOUND else _Combined()
         )
 
-    def _snapshot(self, pull: _Pull, combined: _Combined, me: str) -> Flow[PullRequest]:
+    def _snapshot(self, pull: _Pull, combined: _Combined, me: str) -> Flow[domain.PullRequest]:
         writers = yield from self._writers()
         branch = yield from self._branch(pull.base.ref)
         reviews, all_reviews = yield from self.listed(_Review, "/pulls/{}/reviews", pull.number)
@@ -236,8 +225,8 @@ class ForgejoForge(RepositoryForge):
             for remark in remarks:
                 threads.setdefault((remark.path, remark.position), (review.id, []))[1].append(remark)
 
-        def comment(each: _Comment | _Remark) -> PullComment:
-            return PullComment(
+        def comment(each: _Comment | _Remark) -> domain.PullComment:
+            return domain.PullComment(
                 id=str(each.id), author=_author(each.user, me, writers), body=each.body, at=each.updated_at
             )
 
@@ -260,24 +249,24 @@ class ForgejoForge(RepositoryForge):
             conflicts=self._conflicts(pull),
             rules_met=len(approvals) >= branch.required_approvals if branch.required_approvals else None,
             checks=tuple(
-                Check(
+                domain.Check(
                     id=str(status.id),
-                    name=one_line(status.context, 200),
-                    state=_CHECKS.get(status.status, CheckState.PENDING),
+                    name=domain.one_line(status.context, 200),
+                    state=_CHECKS.get(status.status, domain.CheckState.PENDING),
                     sha=pull.head.sha,
                     required=any(fnmatchcase(status.context, pattern) for pattern in contexts),
-                    summary=one_line(status.description, 300) or None,
+                    summary=domain.one_line(status.description, 300) or None,
                     url=status.target_url or None,
                 )
                 for status in statuses
             ),
             missing_checks=tuple(
-                one_line(pattern, 200)
+                domain.one_line(pattern, 200)
                 for pattern in contexts
                 if not any(fnmatchcase(status.context, pattern) for status in statuses)
             ),
             reviews=tuple(
-                PullRequestReview(
+                domain.PullRequestReview(
                     id=str(each.id),
                     author=_author(each.user, me, writers),
                     state=_REVIEWS[each.state],
@@ -288,7 +277,7 @@ class ForgejoForge(RepositoryForge):
                 for each in votes
             ),
             threads=tuple(
-                ReviewThread(
+                domain.ReviewThread(
                     id=str(review_id),
                     resolved=remarks[0].resolver is not None,
                     comments=tuple(map(comment, sorted(remarks, key=lambda remark: remark.id))),
@@ -323,14 +312,14 @@ class ForgejoForge(RepositoryForge):
         answer = yield request
         return _Branch() if answer.status in _NOT_TOLD else self.read_as(_Branch, answer.body, request)
 
-    def _pull(self, pull: _Pull, me: str, *, complete: bool = False) -> PullRequest:
-        return PullRequest(
+    def _pull(self, pull: _Pull, me: str, *, complete: bool = False) -> domain.PullRequest:
+        return domain.PullRequest(
             id=str(pull.number),
             number=pull.number,
             url=pull.html_url,
             title=pull.title.removeprefix(self.draft_prefix),
             body=pull.body,
-            state=PullState.MERGED if pull.merged else pull.state,
+            state=domain.PullState.MERGED if pull.merged else pull.state,
             draft=pull.draft,
             author=_author(pull.user, me, frozenset()),
             head_branch=pull.head.ref,
@@ -353,7 +342,7 @@ class ForgejoForge(RepositoryForge):
 
     # --- writes ------------------------------------------------------------------------------------------
 
-    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+    async def reply(self, pull: domain.PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""
         thread = next((each for each in pull.threads if each.id == thread_id), None)
         if thread is None:
@@ -362,12 +351,12 @@ class ForgejoForge(RepositoryForge):
         path = "/pulls/{}/reviews/{}/comments"
         await self.send(self.request("POST", path, pull.number, thread_id, body=content))
 
-    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+    async def resolve(self, pull: domain.PullRequest, thread_id: str) -> bool:
         """Only people can, on the page."""
         del pull, thread_id
         return False
 
-    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+    async def arm(self, pull: domain.PullRequest, landing: Landing) -> Landing:
         """As `Forge.arm`, without merge queues, which Forgejo has not."""
         if landing is Landing.QUEUE:
             raise self.cannot("has no merge queue", hint="set forge.land to auto")
@@ -380,11 +369,11 @@ class ForgejoForge(RepositoryForge):
         answer = await self.send(self.request("POST", "/pulls/{}/merge", pull.number, body=content))
         return Landing.MERGED if answer.status == 200 else landing  # noqa: PLR2004 - 201: it will be
 
-    async def disarm(self, pull: PullRequest) -> None:
+    async def disarm(self, pull: domain.PullRequest) -> None:
         """As `Forge.disarm`."""
         await self.send(self.request("DELETE", "/pulls/{}/merge", pull.number, accept=_NOT_FOUND))
 
 
-def _author(user: _User | None, me: str, writers: frozenset[str]) -> Author:
+def _author(user: _User | None, me: str, writers: frozenset[str]) -> domain.Author:
     login = user.login.lower() if user else ""
-    return Author(login=login, can_write=login in writers, is_me=login == me)
+    return domain.Author(login=login, can_write=login in writers, is_me=login == me)

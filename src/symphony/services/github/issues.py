@@ -17,7 +17,7 @@ from symphony.http import (
 )
 from symphony.http.fields import dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, graphql, operation
-from symphony.services.github.profile import SERVICE, graphql_address
+from symphony.services.github import SERVICE, graphql_address
 from symphony.services.issues import (
     CLOSED,
     PAGE,
@@ -476,7 +476,11 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     @override
     def find_created(self, key: str, since: datetime) -> Flow[str | None]:
         login = yield from self._account()
-        query = [("state", "all"), ("creator", login), ("since", _zulu(since))]
+        query = [
+            ("state", "all"),
+            ("creator", login),
+            ("since", since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")),
+        ]
         records = yield from self.linked(self.request("/issues", query=query))
         return self.marked_of(records, key, login)
 
@@ -566,10 +570,6 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             return found
         query, variables = found
         return replace(call, body={"query": query, "variables": variables})
-
-
-def _zulu(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _state_of_row(row: Any) -> str | None:

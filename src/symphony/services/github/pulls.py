@@ -15,23 +15,11 @@ from urllib.parse import quote
 import msgspec
 from typing_extensions import override
 
-from symphony.domain import (
-    Author,
-    Check,
-    CheckState,
-    PullComment,
-    PullRequest,
-    PullRequestReview,
-    PullState,
-    ReviewState,
-    ReviewThread,
-    ServiceError,
-    one_line,
-)
+from symphony import domain
 from symphony.http import FORBIDDEN, Flow, HttpResponse, Request
 from symphony.http.fields import dig, items, texts
 from symphony.http.graphql import error_codes, graphql, operation
-from symphony.services.github.profile import SERVICE, graphql_address
+from symphony.services.github import SERVICE, graphql_address
 from symphony.services.pulls import MAX_PAGES, ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import GITHUB
 
@@ -177,8 +165,8 @@ class _By(_Shape, kw_only=True):
         """A member of the organisation, or a collaborator, may have no more than the right to read."""
         return self.author_association in {"OWNER", "MEMBER", "COLLABORATOR"}
 
-    def read(self, writers: frozenset[str]) -> Author:
-        return Author(
+    def read(self, writers: frozenset[str]) -> domain.Author:
+        return domain.Author(
             login=self.login,
             is_bot=self.author is not None and self.author.kind != "User",
             can_write=self.login in writers,
@@ -298,8 +286,12 @@ _SHAPES: Mapping[str, Any] = {
 }
 _CONFLICTS = {"MERGEABLE": False, "CONFLICTING": True}
 _GOOD = frozenset({"SUCCESS", "NEUTRAL", "SKIPPED"})
-_STATUSES = {"SUCCESS": CheckState.PASSED, "ERROR": CheckState.FAILED, "FAILURE": CheckState.FAILED}
-_REVIEWS = frozenset(state.name for state in ReviewState)
+_STATUSES = {
+    "SUCCESS": domain.CheckState.PASSED,
+    "ERROR": domain.CheckState.FAILED,
+    "FAILURE": domain.CheckState.FAILED,
+}
+_REVIEWS = frozenset(state.name for state in domain.ReviewState)
 
 
 def _status(answer: HttpResponse) -> int:
@@ -320,15 +312,15 @@ class GithubForge(RepositoryForge):
         super().__init__(repo, token, **options)
         owner, _, name = repo.partition("/")
         self._names = {"owner": owner, "name": name}
-        self._known: dict[int, PullRequest] = {}
+        self._known: dict[int, domain.PullRequest] = {}
         self._is_unread = False
 
     # --- reads -------------------------------------------------------------------------------------------
 
     @override
-    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
+    def find_flow(self, branch: str) -> Flow[Sequence[domain.PullRequest]]:
         """As `Forge.find`; GitHub tells those of forks too, whose branches have any name they like."""
-        own, cursor = list[PullRequest](), None
+        own, cursor = list[domain.PullRequest](), None
         for _ in range(MAX_PAGES):
             request = self._query(FIND, branch=branch, cursor=cursor)
             repository = dig((yield from graphql(self.service, request)), "repository")
@@ -351,7 +343,7 @@ class GithubForge(RepositoryForge):
         return [self.read_as(int, dig(node, "number"), request) for node in nodes]
 
     @override
-    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, domain.PullRequest]]:
         # A probe tells of a change once. If what follows fails, the next look must not rely on it.
         fresh, self._is_unread = fresh or self._is_unread, True
         changed = yield from self._changed(numbers)
@@ -384,7 +376,7 @@ class GithubForge(RepositoryForge):
         for number in numbers:
             pull = self._known.get(number)
             same = same_pulls and pull is not None and pull.conflicts is not None
-            if pull is not None and pull.state is PullState.OPEN:
+            if pull is not None and pull.state is domain.PullState.OPEN:
                 for probe in ("check-runs", "status"):
                     # A commit that a force-push removed is not found.
                     request = self.request(
@@ -396,7 +388,7 @@ class GithubForge(RepositoryForge):
                 changed.append(number)
         return changed
 
-    def _snapshot(self, number: int, record: Any, request: Request) -> Flow[PullRequest]:
+    def _snapshot(self, number: int, record: Any, request: Request) -> Flow[domain.PullRequest]:
         lists: dict[str, list[Any]] = {}
         complete = True
         for name, shape in _SHAPES.items():
@@ -459,16 +451,16 @@ class GithubForge(RepositoryForge):
             record = dig((yield from graphql(self.service, request)), "repository", "pullRequest")
         return nodes, False
 
-    def _pull(self, record: Any, request: Request, *, complete: bool) -> PullRequest:
+    def _pull(self, record: Any, request: Request, *, complete: bool) -> domain.PullRequest:
         head = self.read_as(_Head, record, request)
         decision = head.review_decision
-        return PullRequest(
+        return domain.PullRequest(
             id=head.id,
             number=head.number,
             url=head.url,
             title=head.title,
             body=head.body,
-            state=self.read_as(PullState, head.state.lower(), request),
+            state=self.read_as(domain.PullState, head.state.lower(), request),
             draft=head.is_draft,
             author=head.read(frozenset()),
             head_branch=head.head_ref_name,
@@ -484,30 +476,30 @@ class GithubForge(RepositoryForge):
             complete=complete,
         )
 
-    def _check(self, check: _Run | _Status, sha: str) -> Check:
+    def _check(self, check: _Run | _Status, sha: str) -> domain.Check:
         if isinstance(check, _Status):
-            return Check(
+            return domain.Check(
                 id=check.id,
                 name=_name(check.context),
-                state=_STATUSES.get(check.state, CheckState.PENDING),
+                state=_STATUSES.get(check.state, domain.CheckState.PENDING),
                 sha=sha,
                 required=check.is_required,
-                summary=one_line(check.description, 300) if check.description else None,
+                summary=domain.one_line(check.description, 300) if check.description else None,
                 url=check.target_url,
             )
-        state = CheckState.PENDING
+        state = domain.CheckState.PENDING
         if check.status == "COMPLETED" and check.conclusion != "STALE":
-            state = CheckState.PASSED if check.conclusion in _GOOD else CheckState.FAILED
+            state = domain.CheckState.PASSED if check.conclusion in _GOOD else domain.CheckState.FAILED
         steps = check.steps.nodes if check.steps else []
         failed = next((step.name for step in steps if step.conclusion == "FAILURE"), check.title)
         is_action = check.check_suite.app is not None and check.check_suite.app.slug == "github-actions"
-        return Check(
+        return domain.Check(
             id=str(check.database_id),
             name=_name(check.name),
             state=state,
             sha=sha,
             required=check.is_required,
-            summary=one_line(failed, 300) if failed else None,
+            summary=domain.one_line(failed, 300) if failed else None,
             url=check.url,
             log=f"{self.path}/actions/jobs/{check.database_id}/logs" if is_action else None,
         )
@@ -530,29 +522,29 @@ class GithubForge(RepositoryForge):
 
     # --- writes ------------------------------------------------------------------------------------------
 
-    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+    async def reply(self, pull: domain.PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""
         del pull
         await self.run(self._mutate(REPLY, pullRequestReviewThreadId=thread_id, body=body))
 
-    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+    async def resolve(self, pull: domain.PullRequest, thread_id: str) -> bool:
         """As `Forge.resolve`."""
         del pull
         await self.run(self._mutate(RESOLVE, threadId=thread_id))
         return True
 
-    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+    async def arm(self, pull: domain.PullRequest, landing: Landing) -> Landing:
         """As `Forge.arm`. What already fulfils all rules cannot be armed: it is merged or queued at once."""
         return await self.run(self._arm(pull, landing))
 
-    def _arm(self, pull: PullRequest, landing: Landing) -> Flow[Landing]:
+    def _arm(self, pull: domain.PullRequest, landing: Landing) -> Flow[Landing]:
         at_head = {"pullRequestId": pull.id, "expectedHeadOid": pull.head_sha}
         method = dig(
             (yield from graphql(self.service, self._query(METHOD))), "repository", "viewerDefaultMergeMethod"
         )
         try:
             yield from self._mutate(ARM, **at_head, mergeMethod=method)
-        except ServiceError as error:
+        except domain.ServiceError as error:
             if not re.search("(clean|unstable) status", error.failure.message):
                 raise
         else:
@@ -563,7 +555,7 @@ class GithubForge(RepositoryForge):
         yield from self._mutate(MERGE, **at_head, mergeMethod=method)
         return Landing.MERGED
 
-    async def disarm(self, pull: PullRequest) -> None:
+    async def disarm(self, pull: domain.PullRequest) -> None:
         """As `Forge.disarm`."""
         if pull.queued:
             await self.run(self._mutate(DEQUEUE, id=pull.id))
@@ -576,7 +568,7 @@ class GithubForge(RepositoryForge):
 
 
 def _name(name: str) -> str:
-    return one_line(name, 200)
+    return domain.one_line(name, 200)
 
 
 def _last_commit(record: Any) -> Any:
@@ -590,12 +582,14 @@ def _changed_files(files: Sequence[_File]) -> tuple[str, ...]:
     return tuple(each.path for each in files)
 
 
-def _comment(comment: _Comment, writers: frozenset[str]) -> PullComment:
-    return PullComment(id=comment.id, author=comment.read(writers), body=comment.body, at=comment.updated_at)
+def _comment(comment: _Comment, writers: frozenset[str]) -> domain.PullComment:
+    return domain.PullComment(
+        id=comment.id, author=comment.read(writers), body=comment.body, at=comment.updated_at
+    )
 
 
-def _thread(thread: _Thread, writers: frozenset[str]) -> ReviewThread:
-    return ReviewThread(
+def _thread(thread: _Thread, writers: frozenset[str]) -> domain.ReviewThread:
+    return domain.ReviewThread(
         id=thread.id,
         resolved=thread.is_resolved,
         path=thread.path,
@@ -604,11 +598,11 @@ def _thread(thread: _Thread, writers: frozenset[str]) -> ReviewThread:
     )
 
 
-def _review(review: _Review, writers: frozenset[str]) -> PullRequestReview:
-    return PullRequestReview(
+def _review(review: _Review, writers: frozenset[str]) -> domain.PullRequestReview:
+    return domain.PullRequestReview(
         id=review.id,
         author=review.read(writers),
-        state=ReviewState(review.state.lower()),
+        state=domain.ReviewState(review.state.lower()),
         sha=review.commit.oid if review.commit else None,
         body=review.body,
         at=review.submitted_at,

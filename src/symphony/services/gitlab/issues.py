@@ -18,7 +18,7 @@ from symphony.http import (
 )
 from symphony.http.graphql import graphql, operation
 from symphony.services import issues
-from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
+from symphony.services.gitlab import DEVELOPER, SERVICE, is_bot, without_quick_actions
 from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, issue_mark, marked_issue_body
 from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Address, Credential, ServiceAccess, StandInVariable, matches

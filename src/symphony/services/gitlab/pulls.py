@@ -13,21 +13,10 @@ from urllib.parse import quote
 import msgspec
 from typing_extensions import override
 
-from symphony.domain import (
-    Author,
-    Check,
-    CheckState,
-    PullComment,
-    PullRequest,
-    PullRequestReview,
-    PullState,
-    ReviewState,
-    ReviewThread,
-    one_line,
-)
+from symphony import domain
 from symphony.http import Flow, Query, Request
 from symphony.http.fields import dig, items, texts
-from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
+from symphony.services.gitlab import DEVELOPER, SERVICE, is_bot, without_quick_actions
 from symphony.services.pulls import ForgeAccess, Landing, RemoteForge
 from symphony.trackers.webhooks import GITLAB
 
@@ -92,7 +81,6 @@ class _Position(msgspec.Struct, kw_only=True):
     new_path: str | None = None
     new_line: int | None = None
     old_path: str | None = None
-    old_line: int | None = None
 
 
 class _Note(msgspec.Struct, kw_only=True):
@@ -146,12 +134,16 @@ class _Member(_User):
     access_level: int
 
 
-_STATES = {"opened": PullState.OPEN, "locked": PullState.OPEN, "merged": PullState.MERGED}
+_STATES = {
+    "opened": domain.PullState.OPEN,
+    "locked": domain.PullState.OPEN,
+    "merged": domain.PullState.MERGED,
+}
 _CHECKS = {
-    "success": CheckState.PASSED,
-    "skipped": CheckState.PASSED,
-    "failed": CheckState.FAILED,
-    "canceled": CheckState.FAILED,
+    "success": domain.CheckState.PASSED,
+    "skipped": domain.CheckState.PASSED,
+    "failed": domain.CheckState.FAILED,
+    "canceled": domain.CheckState.FAILED,
 }
 _NOT_COMPUTED = frozenset({"unchecked", "checking", "preparing"})
 
@@ -167,13 +159,13 @@ class GitlabForge(RemoteForge):
     def __init__(self, repo: str, token: str, **options: Any) -> None:
         super().__init__(repo, token, **options)
         self.path = f"{self.root}/{quote(repo, safe='')}"
-        self._known: dict[int, PullRequest] = {}
+        self._known: dict[int, domain.PullRequest] = {}
         self._parents: dict[str, frozenset[str]] = {}
 
     # --- reads -------------------------------------------------------------------------------------------
 
     @override
-    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
+    def find_flow(self, branch: str) -> Flow[Sequence[domain.PullRequest]]:
         me = yield from self.login("username")
         query = [("source_branch", branch), ("state", "all"), ("order_by", "created_at"), ("sort", "desc")]
         found = yield from self._merges(query)
@@ -192,10 +184,10 @@ class GitlabForge(RemoteForge):
         return self.read_as(list[_Merge], records, self.request("GET", "/merge_requests"))
 
     @override
-    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, domain.PullRequest]]:
         """GitLab has no request for several, and one for each kind of thing."""
         me = yield from self.login("username")
-        found: dict[int, PullRequest] = {}
+        found: dict[int, domain.PullRequest] = {}
         if len(self._parents) > _MAX_PARENTS:
             self._parents.clear()
         for number in numbers:
@@ -215,7 +207,7 @@ class GitlabForge(RemoteForge):
         self._known = found
         return found
 
-    def _snapshot(self, record: Any, request: Request, me: str) -> Flow[PullRequest]:
+    def _snapshot(self, record: Any, request: Request, me: str) -> Flow[domain.PullRequest]:
         merge = self.read_as(_Merge, record, request)
         path = f"{_ONE}/discussions"
         discussions, all_said = yield from self.listed(_Discussion, path, merge.iid, newest=True)
@@ -229,20 +221,20 @@ class GitlabForge(RemoteForge):
         if approved:
             versions, _ = yield from self.listed(_Version, f"{_ONE}/versions", merge.iid)
             approved_commits = _approved_commits(discussions, versions)
-        voters = [(each.user, ReviewState.APPROVED) for each in approved]
+        voters = [(each.user, domain.ReviewState.APPROVED) for each in approved]
         voters += [
-            (each.user, ReviewState.CHANGES_REQUESTED)
+            (each.user, domain.ReviewState.CHANGES_REQUESTED)
             for each in reviewers
             if each.state == "requested_changes"
         ]
         people = {note.author.id for each in discussions for note in each.notes if not note.system}
         writers = yield from self._writers(people | {merge.author.id} | {user.id for user, _ in voters})
 
-        def author(user: _User) -> Author:
+        def author(user: _User) -> domain.Author:
             return self._author(user, me, can_write=user.id in writers)
 
-        def comment(note: _Note) -> PullComment:
-            return PullComment(
+        def comment(note: _Note) -> domain.PullComment:
+            return domain.PullComment(
                 id=str(note.id), author=author(note.author), body=note.body, at=note.updated_at
             )
 
@@ -254,18 +246,18 @@ class GitlabForge(RemoteForge):
             rules_met=approvals.approvals_left == 0 if approvals.approvals_required else None,
             checks=checks,
             reviews=tuple(
-                PullRequestReview(
+                domain.PullRequestReview(
                     id=f"{state}-{user.id}",
                     author=author(user),
                     state=state,
-                    sha=approved_commits.get(user.id) if state is ReviewState.APPROVED else None,
+                    sha=approved_commits.get(user.id) if state is domain.ReviewState.APPROVED else None,
                     body="",
                     at=None,
                 )
                 for user, state in voters
             ),
             threads=tuple(
-                ReviewThread(
+                domain.ReviewThread(
                     id=discussion_id,
                     resolved=all(note.resolved for note in notes if note.resolvable),
                     comments=tuple(map(comment, notes)),
@@ -281,7 +273,7 @@ class GitlabForge(RemoteForge):
             changed_lines=_changed_lines(diffs) if all_files else None,
         )
 
-    def _checks(self, merge: _Merge) -> Flow[tuple[tuple[Check, ...], bool]]:
+    def _checks(self, merge: _Merge) -> Flow[tuple[tuple[domain.Check, ...], bool]]:
         """The jobs of the last pipeline, which may be that of an earlier commit, and whether these are all.
 
         The pipeline itself is one more check where it stands otherwise than its jobs: its file may be wrong.
@@ -292,13 +284,13 @@ class GitlabForge(RemoteForge):
         sha = yield from self._judged_commit(merge, pipeline)
         jobs, complete = yield from self.listed(_Job, "/pipelines/{}/jobs", pipeline.id)
         checks = [
-            Check(
+            domain.Check(
                 id=str(job.id),
-                name=one_line(job.name, 200),
+                name=domain.one_line(job.name, 200),
                 state=_state(job.status, optional=job.allow_failure),
                 sha=sha,
                 required=not job.allow_failure,
-                summary=one_line(f"stage {job.stage}: {job.failure_reason or job.status}", 300),
+                summary=domain.one_line(f"stage {job.stage}: {job.failure_reason or job.status}", 300),
                 url=job.web_url,
                 log=f"{self.path}/jobs/{job.id}/trace",
             )
@@ -307,7 +299,7 @@ class GitlabForge(RemoteForge):
         state = _state(pipeline.status)
         if state not in {check.state for check in checks if check.required}:
             checks.append(
-                Check(
+                domain.Check(
                     id=f"pipeline-{pipeline.id}",
                     name="pipeline",
                     state=state,
@@ -343,20 +335,20 @@ class GitlabForge(RemoteForge):
             members += found
         return frozenset(member.id for member in members if member.access_level >= DEVELOPER)
 
-    def _author(self, user: _User, me: str, *, can_write: bool = False) -> Author:
+    def _author(self, user: _User, me: str, *, can_write: bool = False) -> domain.Author:
         login = user.username.lower()
-        return Author(login=login, is_bot=is_bot(login), can_write=can_write, is_me=login == me)
+        return domain.Author(login=login, is_bot=is_bot(login), can_write=can_write, is_me=login == me)
 
-    def _pull(self, merge: _Merge, me: str, *, complete: bool = False) -> PullRequest:
+    def _pull(self, merge: _Merge, me: str, *, complete: bool = False) -> domain.PullRequest:
         same = merge.source_project_id == merge.target_project_id
         fork = None if merge.source_project_id is None else f"project {merge.source_project_id}"
-        return PullRequest(
+        return domain.PullRequest(
             id=str(merge.iid),
             number=merge.iid,
             url=merge.web_url,
             title=merge.title.removeprefix(self.draft_prefix),
             body=merge.description or "",
-            state=_STATES.get(merge.state, PullState.CLOSED),
+            state=_STATES.get(merge.state, domain.PullState.CLOSED),
             draft=merge.draft,
             author=self._author(merge.author, me),
             head_branch=merge.source_branch,
@@ -401,32 +393,32 @@ class GitlabForge(RemoteForge):
         request = self.request("POST", "/merge_requests", body=content)
         return await self.run(self.number_of_new(request, "iid"))
 
-    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+    async def update(self, pull: domain.PullRequest, *, title: str, body: str) -> None:
         """As `Forge.update`."""
         title, text = self.titled(title, draft=pull.draft), without_quick_actions(body)
         content = {"title": title, "description": text}
         await self.send(self.request("PUT", _ONE, pull.number, body=content))
 
-    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+    async def reply(self, pull: domain.PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""
         path, content = f"{_ONE}/discussions/{{}}/notes", {"body": without_quick_actions(body)}
         await self.send(self.request("POST", path, pull.number, quote(thread_id, safe=""), body=content))
 
-    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+    async def resolve(self, pull: domain.PullRequest, thread_id: str) -> bool:
         """As `Forge.resolve`."""
         path, content = f"{_ONE}/discussions/{{}}", {"resolved": True}
         await self.send(self.request("PUT", path, pull.number, quote(thread_id, safe=""), body=content))
         return True
 
-    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+    async def add_labels(self, pull: domain.PullRequest, labels: Sequence[str]) -> None:
         """As `Forge.add_labels`; GitLab makes labels that do not exist."""
         await self.send(self.request("PUT", _ONE, pull.number, body={"add_labels": ",".join(labels)}))
 
-    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+    async def request_reviews(self, pull: domain.PullRequest, logins: Sequence[str]) -> None:
         """As `Forge.request_reviews`; without a paid plan GitLab keeps one reviewer."""
         await self.run(self._request_reviews(pull, logins))
 
-    def _request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> Flow[None]:
+    def _request_reviews(self, pull: domain.PullRequest, logins: Sequence[str]) -> Flow[None]:
         request = self.request("GET", _ONE, pull.number)
         ids = [user.id for user in self.read_as(_Merge, (yield request).body, request).reviewers]
         for login in logins:
@@ -437,7 +429,7 @@ class GitlabForge(RemoteForge):
             ids.append(users[0].id)
         yield self.request("PUT", _ONE, pull.number, body={"reviewer_ids": list(dict.fromkeys(ids))})
 
-    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+    async def arm(self, pull: domain.PullRequest, landing: Landing) -> Landing:
         """As `Forge.arm`."""
         at_head = {"sha": pull.head_sha, "auto_merge": True}
         if landing is Landing.QUEUE:
@@ -448,21 +440,21 @@ class GitlabForge(RemoteForge):
         answer = await self.send(request)
         return Landing.MERGED if dig(answer.body, "state") == "merged" else landing
 
-    async def disarm(self, pull: PullRequest) -> None:
+    async def disarm(self, pull: domain.PullRequest) -> None:
         """As `Forge.disarm`."""
         await self.send(self.request("POST", f"{_ONE}/cancel_merge_when_pipeline_succeeds", pull.number))
 
 
-def _state(status: str, *, optional: bool = False) -> CheckState:
+def _state(status: str, *, optional: bool = False) -> domain.CheckState:
     """How a job or pipeline stands. A manual job waits for a person, unless nothing waits for it."""
     if status == "manual" and optional:
-        return CheckState.PASSED
-    return _CHECKS.get(status, CheckState.PENDING)
+        return domain.CheckState.PASSED
+    return _CHECKS.get(status, domain.CheckState.PENDING)
 
 
-def _is_moving(pull: PullRequest) -> bool:
+def _is_moving(pull: domain.PullRequest) -> bool:
     """Whether something may change that the merge request itself does not show."""
-    return pull.conflicts is None or any(check.state is CheckState.PENDING for check in pull.checks)
+    return pull.conflicts is None or any(check.state is domain.CheckState.PENDING for check in pull.checks)
 
 
 def _approved_commits(discussions: Sequence[_Discussion], versions: Sequence[_Version]) -> dict[int, str]:

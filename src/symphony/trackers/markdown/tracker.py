@@ -4,25 +4,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import structlog
+import watchfiles
 from cachetools import FIFOCache
 from typing_extensions import override
 
-from symphony import to_thread
+from symphony import domain, to_thread
 from symphony.config import TrackerSettings
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    SymphonyError,
-    ToolResult,
-    ToolSpec,
-    normalise_state,
-)
 from symphony.trackers.base import AccountInfo, Comment, IssueToCreate, TrackerError
 from symphony.trackers.markdown.board import Board, IssueNumbers
 from symphony.trackers.markdown.comments import (
@@ -32,11 +23,12 @@ from symphony.trackers.markdown.comments import (
     CommentStore,
     StoredComment,
     author_name,
+    is_persons_comment,
 )
 from symphony.trackers.markdown.config import PROVIDER_KEYS, BoardConfig
 from symphony.trackers.markdown.document import IssueDraft, timestamp
 from symphony.trackers.markdown.errors import malformed, missing, printable
-from symphony.trackers.markdown.watch import folder_changes
+from symphony.trackers.markdown.layout import is_issue_file
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, object_schema, text_schema
 
@@ -76,7 +68,7 @@ class MarkdownTracker:
         self._read_limit_s = read_limit_s
         self._rest = rest
         self._read_s = 0.0
-        self._skipped: tuple[Failure, ...] = ()
+        self._skipped: tuple[domain.Failure, ...] = ()
         self._logged: dict[str, frozenset[str]] = {}
         self._watched_issues: FIFOCache[str, None] = FIFOCache(_MAX_WATCHED_ISSUES)
         # Own limiters: reads that hang on a dead disk, and writes that wait for a lock, must not use up the
@@ -87,12 +79,12 @@ class MarkdownTracker:
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
-    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[domain.Issue]:
         """Issues in these states, in the order of their ids; malformed files are skipped and logged.
 
         Issues in states that no setting names are reported with them: nothing else would tell of them.
         """
-        wanted = {normalise_state(state) for state in states if state.strip()}
+        wanted = {domain.normalise_state(state) for state in states if state.strip()}
         if not wanted:
             return ()
         started_s = anyio.current_time()
@@ -100,7 +92,7 @@ class MarkdownTracker:
         self._read_s = anyio.current_time() - started_s
         found = {issue.state for issue in snapshot.issues}  # few, beside thousands of issues
         unnamed = {state for state in found if not self.config.names(state)}
-        asked = {state for state in found if normalise_state(state) in wanted}
+        asked = {state for state in found if domain.normalise_state(state) in wanted}
         self._skipped = (
             *(problem.failure for problem in snapshot.problems.values()),
             *(
@@ -117,7 +109,7 @@ class MarkdownTracker:
         self._log_problems("", self._skipped)
         return tuple(issue for issue in snapshot.issues if issue.state in asked)
 
-    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
+    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[domain.Issue]:
         """Current snapshots; a missing file is omitted, a malformed one fails the call."""
         if not ids:
             return ()
@@ -126,7 +118,7 @@ class MarkdownTracker:
             raise TrackerError(problem.failure, culprits=frozenset(snapshot.problems))
         return snapshot.issues
 
-    def skipped(self) -> Sequence[Failure]:
+    def skipped(self) -> Sequence[domain.Failure]:
         """The malformed files of the last listing, then the issues in states that no setting names."""
         return self._skipped
 
@@ -134,23 +126,23 @@ class MarkdownTracker:
         """None: files need no credentials."""
         return frozenset()
 
-    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+    def agent_tool_specs(self) -> tuple[domain.ToolSpec, ...]:
         """`board_show`, `board_comment` and `board_move`, for the session's own issue."""
         states = {"type": "string", "enum": list(self.config.states)}
         return (
-            ToolSpec(
+            domain.ToolSpec(
                 name=SHOW,
                 description=(
                     "Show the issue you are working on as it is on the board, with its newest comments."
                 ),
                 input_schema=object_schema({}),
             ),
-            ToolSpec(
+            domain.ToolSpec(
                 name=COMMENT,
                 description="Add a comment in Markdown to the issue you are working on.",
                 input_schema=object_schema({"body": text_schema(MAX_BODY_CHARS)}),
             ),
-            ToolSpec(
+            domain.ToolSpec(
                 name=MOVE,
                 description="Move the issue you are working on to another state.",
                 input_schema=object_schema({"state": states}),
@@ -158,39 +150,41 @@ class MarkdownTracker:
         )
 
     async def execute_agent_tool(
-        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
-    ) -> ToolResult:
+        self, name: str, arguments: Mapping[str, Any], *, issue: domain.Issue
+    ) -> domain.ToolResult:
         """Run one of the tools on the session's own issue. Never raises."""
 
-        def run() -> ToolResult:
+        def run() -> domain.ToolResult:
             try:
                 return self._run_tool(name, arguments, issue)
-            except SymphonyError as error:
-                return ToolResult.error(error.failure.message, hint=error.failure.hint)
+            except domain.SymphonyError as error:
+                return domain.ToolResult.error(error.failure.message, hint=error.failure.hint)
             except Exception as error:  # noqa: BLE001 - an unanswered call would stall the session
-                return ToolResult.error(f"the tool failed: {type(error).__name__}")
+                return domain.ToolResult.error(f"the tool failed: {type(error).__name__}")
 
         return await to_thread.run_sync(run, limiter=self._writers)
 
-    def _run_tool(self, name: str, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
+    def _run_tool(self, name: str, arguments: Mapping[str, Any], issue: domain.Issue) -> domain.ToolResult:
         limits = {SHOW: {}, COMMENT: {"body": MAX_BODY_CHARS}, MOVE: {"state": MAX_STATE_CHARS}}
         if name not in limits:
-            return ToolResult.error(f"there is no tool {name[:80]!r}")
+            return domain.ToolResult.error(f"there is no tool {name[:80]!r}")
         if problem := argument_problem(arguments, **limits[name]):
             hint = f"states: {', '.join(self.config.states)}" if name == MOVE else None
-            return ToolResult.error(problem, hint=hint)
+            return domain.ToolResult.error(problem, hint=hint)
         if name == MOVE:
             moved = self._board.move(issue.id, arguments["state"])
-            return ToolResult.of({"issue": moved.issue_id, "before": moved.before, "state": moved.after})
+            return domain.ToolResult.of(
+                {"issue": moved.issue_id, "before": moved.before, "state": moved.after}
+            )
         found = self._board.find(issue.id)
         if name == COMMENT:
             comment_id = self._store.add(found.id, arguments["body"], author=AGENT)
-            return ToolResult.of({"issue": found.id, "comment": comment_id}, commented=True)
+            return domain.ToolResult.of({"issue": found.id, "comment": comment_id}, commented=True)
         return self._show(found)
 
-    def _show(self, issue: Issue) -> ToolResult:
+    def _show(self, issue: domain.Issue) -> domain.ToolResult:
         comments = self._store.read(issue.id)[0]
-        return ToolResult.of(
+        return domain.ToolResult.of(
             {
                 "id": issue.id,
                 "title": issue.title,
@@ -289,12 +283,12 @@ class MarkdownTracker:
             None if self.config.layout.can_create else f"{self.config.path} is the board of another program"
         )
 
-    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
+    async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
         """Write a file with the key in its front matter, unless a file has it. Raises `TrackerError`."""
         del since  # all files are looked at
         draft = IssueDraft(title=new.title, state=new.state, description=new.body, labels=new.labels, key=key)
 
-        def create() -> Issue:
+        def create() -> domain.Issue:
             return self._board.create(draft, None if self.numbers is None else self.numbers())
 
         return await to_thread.run_sync(create, limiter=self._writers)
@@ -308,7 +302,7 @@ class MarkdownTracker:
         if issue_id not in self._board.store.listing().files:
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.config.path}")
 
-    def _log_problems(self, issue_id: str, failures: Iterable[Failure]) -> None:
+    def _log_problems(self, issue_id: str, failures: Iterable[domain.Failure]) -> None:
         """Log malformed files, each problem once until it is another one; `issue_id` is that of comments."""
         by_line = {failure.line: failure for failure in failures}
         for line in by_line.keys() - self._logged.pop(issue_id, frozenset()):
@@ -326,9 +320,9 @@ class MarkdownTracker:
                 return await to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._readers)
         except TimeoutError as error:
             raise TrackerError(
-                Failure(
-                    category=Category.TRACKER_REQUEST,
-                    blame=Blame.TRACKER,
+                domain.Failure(
+                    category=domain.Category.TRACKER_REQUEST,
+                    blame=domain.Blame.TRACKER,
                     message=f"{self.config.path}: not read within {self._read_limit_s:g} seconds",
                     hint="is the board on a network file system that hangs?",
                 )
@@ -363,3 +357,108 @@ def _config(settings: TrackerSettings, context: TrackerContext) -> BoardConfig:
 
 
 KIND = _MarkdownKind()
+
+# --- changes of the folder -------------------------------------------------------------------------------
+#
+# Hints that the board changed: a wake-up with little delay, not a source of truth. The folder of the issues
+# is watched, not recursively, and the folders of comments that the caller names, where a new comment of a
+# person counts and one of the daemon or of an agent does not. Temporary files are ignored. The parent of the
+# folder is watched to notice when the folder is created, removed or replaced; while there is no parent, the
+# nearest directory that exists. A replaced folder that causes no event is noticed within half a second.
+
+_DEBOUNCE_MS = 50
+_STEP_MS = 25
+_RECHECK_MS = 500
+_PAUSE_S = 30.0
+_LOG = structlog.get_logger(__name__)
+
+
+class _Watched(NamedTuple):
+    """What there is to watch; `folder_id` is device and inode of the folder, `None` without a folder."""
+
+    folder_id: tuple[int, int] | None
+    paths: tuple[Path, ...]
+    comments: frozenset[Path] = frozenset()
+
+
+async def folder_changes(
+    folder: Path,
+    comments: Callable[[], frozenset[Path]] = frozenset,
+    *,
+    pause_s: float = _PAUSE_S,
+) -> AsyncGenerator[None, None]:
+    """Yield when an issue file changed, and whenever a watch begins, for what happened before.
+
+    Ends only by cancellation. If the system cannot watch (as without free inotify watches), logs it once and
+    tries again after a pause; polling goes on meanwhile.
+
+    Args:
+        folder: the folder of the issues.
+        comments: the folders in which a person's comment counts; a change restarts the watch.
+        pause_s: the pause after a failure.
+    """
+    logged = False
+    while True:
+        try:
+            async with aclosing(_watch(folder, comments)) as hints:
+                async for _ in hints:
+                    logged = False
+                    yield
+        except FileNotFoundError:
+            await anyio.sleep(_RECHECK_MS / 1_000)
+        except (OSError, RuntimeError) as error:
+            if not logged:
+                _LOG.warning("board_watch_failed", board=str(folder), error=str(error))
+            logged = True
+            await anyio.sleep(pause_s)
+
+
+async def _watch(folder: Path, comments: Callable[[], frozenset[Path]]) -> AsyncGenerator[None, None]:
+    """One watch, until the folder or the set of comment folders is another one."""
+
+    async def look() -> _Watched:
+        return await to_thread.run_sync(_to_watch, folder, comments(), abandon_on_cancel=True)
+
+    watched = await look()
+
+    def counts(_: watchfiles.Change, name: str) -> bool:
+        path = Path(name)
+        if path.parent == folder:
+            return is_issue_file(path.name)
+        return path.parent not in watched.comments or is_persons_comment(path.name)
+
+    to_thread.require()
+    batches = watchfiles.awatch(
+        *watched.paths,
+        *watched.comments,
+        watch_filter=counts,
+        debounce=_DEBOUNCE_MS,
+        step=_STEP_MS,
+        rust_timeout=_RECHECK_MS,
+        yield_on_timeout=True,
+        recursive=False,
+    )
+    begun = False
+    async with aclosing(batches):
+        async for batch in batches:
+            paths = {Path(name) for _, name in batch}
+            news = any(path.parent == folder or path.parent in watched.comments for path in paths)
+            if watched.folder_id is not None and (news or not begun):
+                yield
+            begun = True
+            if folder in paths or await look() != watched:
+                return
+
+
+def _to_watch(folder: Path, comments: frozenset[Path]) -> _Watched:
+    """Look at the disk, in a worker thread: a network file system may be slow."""
+    try:
+        info = folder.stat()
+    except OSError:
+        nearest = next((path for path in folder.parents if path.is_dir()), Path("/"))
+        return _Watched(folder_id=None, paths=(nearest,))
+    return _Watched(
+        folder_id=(info.st_dev, info.st_ino),
+        paths=(folder, folder.parent),
+        comments=frozenset(path for path in comments if path.is_dir()),
+    )

@@ -8,8 +8,8 @@ from contract.gitlab import PROJECT, GitlabDesk, GitlabOwnStatesDesk
 from contract.vendor import Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
+from symphony.services.gitlab import without_quick_actions
 from symphony.services.gitlab.issues import GitlabSettings
-from symphony.services.gitlab.profile import without_quick_actions
 from symphony.trackers.base import TrackerConfigError, TrackerError
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES, CommandProfile, command_of
-from symphony.agents.command.protocol import TurnOutput
+from symphony.agents.command.session import TurnOutput
 from symphony.agents.events import Activity, Text, TurnEnd, TurnStatus
 from symphony.config import CommandSettings
 from symphony.domain import Blame, Category, Failure

@@ -2,7 +2,7 @@
 
 import pytest
 
-from symphony.library.prose import is_prose, other_lines
+from symphony.library.gate import is_prose, other_lines
 
 PROSE = [
     "Wait ten seconds before the second attempt, e.g. after a timeout (see section 2.1).",

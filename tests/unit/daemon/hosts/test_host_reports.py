@@ -535,7 +535,7 @@ def test_a_verdict_is_bounded_and_masked() -> None:
     assert all(len(each.text) <= MAX_REMARK_CHARS for each in made.reviewer.remarks)
     assert all(len(each.file) <= MAX_REMARK_PATH_CHARS for each in made.reviewer.remarks)
     assert not made.reviewer.approves
-    bad = replace(verdict, remarks=(replace(remark, line=0),))
+    bad = replace(verdict, remarks=(structs.replace(remark, line=0),))
     with pytest.raises(FrameError):
         ended(verification=Verification(head=HEAD, reviewer=bad))
 

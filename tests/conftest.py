@@ -19,6 +19,7 @@ from hypothesis import settings
 from conformance import recorder, skips
 from harness.bare import pip_settings
 from harness.nightly import NIGHTLY
+from harness.rings import mark_variants
 from harness.shares import in_shares
 from symphony.agents.registry import AGENTS
 from symphony.processes import table
@@ -29,9 +30,13 @@ settings.register_profile("ours", deadline=None, derandomize=not NIGHTLY, max_ex
 settings.load_profile("ours")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, object, object]:
+    mark_variants(items)
+    chosen = yield  # by their marks, which leaves out some
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = in_shares(items, workers, name=lambda item: item.nodeid)
+    return chosen
 
 
 @pytest.hookimpl(wrapper=True)

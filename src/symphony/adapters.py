@@ -1,4 +1,4 @@
-"""Adapters by entry points: which are installed, and one of them, loaded when it is used (docs/adapters.md).
+"""Finds the installed adapters by their entry points, and loads one when it is used (docs/adapters.md).
 
 The trackers and agents that come with the program are found in the same way as those of other packages. Names
 are read from the metadata of installed packages; nothing of an adapter is imported before it is asked for, so

@@ -1,4 +1,4 @@
-"""Characters that no one sees: they can hide words from a person that a model reads. Pure."""
+"""Invisible characters: they can hide words from a person, but a model reads them. Pure."""
 
 import re
 import unicodedata

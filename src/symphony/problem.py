@@ -1,4 +1,4 @@
-"""What is wrong with a file, told alike by every linter, every document and every comment."""
+"""A problem with a file, in the same form for every linter, document and comment."""
 
 from enum import StrEnum
 from typing import Annotated

@@ -25,7 +25,7 @@ def commit(package: Path = _PACKAGE) -> str | None:
     try:
         told = (package / FILE_NAME).read_text(encoding="ascii")
     except (OSError, ValueError):
-        told = _asked(package.parents[1]) if package.parent.name == "src" else ""
+        told = _git_revision(package.parents[1]) if package.parent.name == "src" else ""
     found = told.strip()
     return found[:_ABBREVIATED] if found.isalnum() else None
 
@@ -36,7 +36,7 @@ def version_text(package: Path = _PACKAGE) -> str:
     return __version__ if known is None else f"{__version__} (commit {known})"
 
 
-def _asked(tree: Path) -> str:
+def _git_revision(tree: Path) -> str:
     """What git says of a source tree that is a repository itself, not a part of another one."""
     if not (tree / ".git").exists():
         return ""

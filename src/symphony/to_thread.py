@@ -1,4 +1,4 @@
-"""`run_sync`: that of `anyio.to_thread`, and it waits where the machine has no room for one more thread."""
+"""`run_sync` of `anyio.to_thread`, which waits while the machine cannot start one more thread."""
 
 from collections.abc import Callable
 from threading import Thread

@@ -74,4 +74,4 @@ def test_an_agent_that_nothing_holds_needs_a_person_to_say_so(project: Project) 
     done = project.once()
     assert done.returncode == 3
     assert ACKNOWLEDGEMENT in done.stderr
-    assert "no sandbox holds it" in done.stderr
+    assert "no sandbox confines it" in done.stderr

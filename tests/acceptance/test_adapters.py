@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from harness.project import Project
-from harness.rings import mostly_slow
 from harness.shell import word
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 
@@ -69,6 +68,7 @@ def _problems(project: Project) -> list[Mapping[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_an_issue_of_another_tracker_is_worked_on_by_another_agent(project: Project, installed: Path) -> None:
     project.environment["PYTHONPATH"] = str(installed)
     _write(project)
@@ -179,7 +179,7 @@ def _broken(place: Path, entry_points: Mapping[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "entry_points", mostly_slow([CANNOT_BE_IMPORTED, RAISES_WHERE_IT_IS_MADE]), ids=["import", "creation"]
+    "entry_points", [CANNOT_BE_IMPORTED, RAISES_WHERE_IT_IS_MADE], ids=["import", "creation"]
 )
 def test_a_broken_package_is_told_by_its_name_where_it_is_used(
     project: Project, tmp_path: Path, entry_points: Mapping[str, str]

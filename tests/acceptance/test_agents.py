@@ -49,6 +49,7 @@ def _started(daemon: Logged) -> dict[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.slow
 def test_label_and_state_say_which_agent_an_issue_gets(project: Project) -> None:
     names = ("plain", "painter", "critic")
     project.workflow(

@@ -129,6 +129,7 @@ def _on_a_disk(project: Project, options: str, then: str = "true") -> "subproces
     )
 
 
+@pytest.mark.slow
 def test_a_state_directory_that_is_read_only(project: Project) -> None:
     project.workflow()
     done = _on_a_disk(project, "ro")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from harness.project import Daemon, Project, until
-from harness.rings import mostly_slow
 from harness.shell import word
 from symphony.daemon.state_dir import instance_of
 from symphony.processes.local import LocalHost
@@ -184,9 +183,7 @@ def _goes_on(project: Project) -> bool:
     return project.symphony("unblock", "SYM-1").returncode == 0 or project.written_state("SYM-1") == "Done"
 
 
-@pytest.mark.parametrize(
-    ("number", "verb"), mostly_slow([(signal.SIGTERM, "fetch"), (signal.SIGINT, "read-tree")])
-)
+@pytest.mark.parametrize(("number", "verb"), [(signal.SIGTERM, "fetch"), (signal.SIGINT, "read-tree")])
 def test_a_stop_in_the_middle_of_making_a_workspace_leaves_nothing_behind(
     project: Project, number: signal.Signals, verb: str
 ) -> None:

@@ -39,6 +39,7 @@ if NIGHTLY:  # `.ci/run` begins with `make demo` in a fresh clone
         assert "symphony/DEMO-4" in done.stdout
 
 
+@pytest.mark.slow
 def test_make_alone_prints_help(clone: Path, place: Path) -> None:
     done = _make(cwd=clone, env=bare_environment(place))
     assert done.returncode == 0

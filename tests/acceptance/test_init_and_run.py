@@ -11,7 +11,6 @@ from contract.github import OWNER, REPO, SECRET, GithubDesk
 from contract.served import served
 from harness.project import Project, scripted
 from harness.real import require_bubblewrap
-from harness.rings import mostly_slow
 
 FILES = (
     "WORKFLOW.md",
@@ -142,7 +141,8 @@ def test_run_once_with_nothing_to_do_ends_at_once(project: Project) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("agent", mostly_slow(["codex", "command"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["codex", "command"])
 def test_off_the_board_and_onto_github_in_one_command(project: Project, agent: str) -> None:
     """An agent moves its issue by a tool; one that takes no tools is done when it changes nothing more."""
     if agent == "command":  # which `symphony init` confines

@@ -11,7 +11,6 @@ import pytest
 
 from harness.ordinary import ordinary_user
 from harness.project import Daemon, Project, until
-from harness.rings import mostly_slow
 from symphony.library.model import Authorship, SkillText
 from symphony.library.store import LIBRARY_FILE, VERSION, Library
 
@@ -111,7 +110,7 @@ def holds_back_nothing(project: Project, how: Spoil) -> None:
     assert proposal.text.content == f"Be brief.\n{BETTER}\n"
 
 
-@pytest.mark.parametrize("how", mostly_slow([damaged, newer, locked]))
+@pytest.mark.parametrize("how", [damaged, newer, locked])
 def test_a_library_that_cannot_be_used_holds_back_no_work(project: Project, how: Spoil) -> None:
     holds_back_nothing(project, how)
 

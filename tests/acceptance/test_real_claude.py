@@ -67,7 +67,7 @@ def test_a_real_session_does_the_whole_job(project: Project, claude: dict[str, A
     assert system.count("## Available skills") == 1
     assert system.count(f"- style — {WHEN}") == 1
     everything = json.dumps(requests)
-    assert "nobody can approve it" in everything, "the command outside of the posture was declined"
+    assert "no person can approve it" in everything, "the command outside of the posture was declined"
     assert BODY not in everything
     assert "do-not-show-this-value" not in everything
     ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")

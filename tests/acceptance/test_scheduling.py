@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from harness.project import Logged, Project, scripted
 from harness.shell import word
 
@@ -16,6 +18,7 @@ def _order(daemon: Logged) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_freed_slot_is_filled_without_waiting_for_the_next_poll(project: Project) -> None:
     project.workflow(agent={"max_concurrent_agents": 1}, polling={"interval_ms": 3_600_000})
     for number in (1, 2, 3):

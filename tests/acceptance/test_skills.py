@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harness.project import SKILL, Project, scripted
-from harness.rings import mostly_slow
 from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -64,7 +63,7 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
     assert ".symphony/skills/plain/SKILL.md" in edited
 
 
-@pytest.mark.parametrize("with_folder", mostly_slow([True, False]), ids=["empty folder", "no folder"])
+@pytest.mark.parametrize("with_folder", [True, False], ids=["empty folder", "no folder"])
 def test_without_skills_nothing_is_posted_and_the_work_is_done(
     project: Project, *, with_folder: bool
 ) -> None:
@@ -159,7 +158,7 @@ def _user_skill(project: Project, name: str, *, body: str) -> None:
     path.write_text(SKILL.format(name=name, description="The house's own.", body=body), encoding="utf-8")
 
 
-@pytest.mark.parametrize("switched_off", mostly_slow([False, True]))
+@pytest.mark.parametrize("switched_off", [False, True])
 def test_the_operators_own_skills_are_listed_and_a_repositorys_comes_first(
     project: Project, *, switched_off: bool
 ) -> None:

@@ -14,13 +14,12 @@ from contract.served import served
 from contract.vendor import Fault
 from harness.nightly import NIGHTLY
 from harness.project import Project
-from harness.rings import mostly_slow
 from harness.scraping import scrape
 
 HOOK_SECRET = "whatever-the-tracker-was-told"
 
 
-@pytest.mark.parametrize("name", mostly_slow(name for name in DESKS if NIGHTLY or "," not in name))
+@pytest.mark.parametrize("name", [name for name in DESKS if NIGHTLY or "," not in name])
 def test_an_issue_becomes_a_commit_and_each_report_one_comment(project: Project, name: str) -> None:
     desk = DESKS[name]()
     steps = [{"write": "done.txt", "text": "done"}, {"commit": "Do it"}]
@@ -52,7 +51,7 @@ def test_an_issue_becomes_a_commit_and_each_report_one_comment(project: Project,
     assert desk.vendor.secret not in done.stderr + again.stderr + skills + delivery
 
 
-@pytest.mark.parametrize("name", mostly_slow(name for name in DESKS if "," not in name))
+@pytest.mark.parametrize("name", [name for name in DESKS if "," not in name])
 def test_an_agent_moves_and_comments_on_its_issue_by_the_same_tools_everywhere(
     project: Project, name: str
 ) -> None:

@@ -72,6 +72,7 @@ def test_work_that_no_commit_holds_is_a_failure_of_its_own(project: Project) -> 
     assert lines(ended, "check_started") == []
 
 
+@pytest.mark.slow
 def test_a_clean_checkout_finds_what_passes_only_by_an_ignored_file(project: Project) -> None:
     project.write(".gitignore", "/.symphony/issues/\nlocal.txt\n")
     project.commit("Ignore")
@@ -95,8 +96,11 @@ def test_a_clean_checkout_finds_what_passes_only_by_an_ignored_file(project: Pro
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo changed >README.md", "changed what they check"),
-        ("git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x", "changed what they check"),
+        ("echo changed >README.md", "changed the files that they check"),
+        (
+            "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x",
+            "changed the files that they check",
+        ),
         ("test ! -e a.txt || exit 7", "exit code 7"),
         ("test ! -e a.txt || kill -9 $$", "signal 9"),
         ("test ! -e a.txt || no-such-program-here", "exit code 127"),
@@ -127,6 +131,7 @@ def test_a_red_base_is_told_once_and_nobody_has_to_fix_it(project: Project) -> N
     assert project.written_state("SYM-1") == "Done"
 
 
+@pytest.mark.slow
 def test_commands_are_for_the_paths_that_they_name_and_changes_of_checks_are_shown(project: Project) -> None:
     project.write("tests/test_a.py", "def test_a():\n    pass\n")
     project.commit("Test")
@@ -140,6 +145,7 @@ def test_commands_are_for_the_paths_that_they_name_and_changes_of_checks_are_sho
     assert "tests/test_a.py: test_a is gone" in comment
 
 
+@pytest.mark.slow
 def test_much_output_and_what_a_command_leaves_running_cost_nothing(project: Project) -> None:
     loud = "head -c 1000000000 /dev/zero; echo; echo the end"
     left = project.workspaces / "left"
@@ -158,6 +164,7 @@ def test_much_output_and_what_a_command_leaves_running_cost_nothing(project: Pro
     assert len(comment) < 20_000
 
 
+@pytest.mark.slow
 def test_a_command_that_kills_its_parent_is_no_pass_and_the_daemon_goes_on(project: Project) -> None:
     verifying(project, "test ! -e a.txt || { kill -9 $PPID; sleep 1000; }", rounds=0)
     project.issue("SYM-1", [GOOD, COMMIT, DONE])
@@ -202,6 +209,7 @@ def test_a_person_verifies_finished_work_again_and_nothing_but_the_result_change
     assert project.written_state("SYM-1") == "Done"
 
 
+@pytest.mark.slow
 def test_files_that_checks_leave_are_kept_with_the_run_and_served(project: Project) -> None:
     secret = "correct-horse-battery-staple"
     project.environment["MY_TOKEN"] = secret
@@ -232,6 +240,7 @@ def test_files_that_checks_leave_are_kept_with_the_run_and_served(project: Proje
     assert kept.name == shown["runs"][0]["run_id"]
 
 
+@pytest.mark.slow
 def test_each_command_stands_in_the_transcript_of_its_run(project: Project) -> None:
     verifying(project, {"name": "tests", "run": "echo 1 failed; test ! -e a.txt"}, rounds=0)
     project.issue("SYM-1", [GOOD, COMMIT, DONE])
@@ -307,6 +316,7 @@ def test_a_reviewer_sees_the_commit_in_a_checkout_of_its_own_and_has_no_other_to
     )
 
 
+@pytest.mark.slow
 def test_what_a_reviewer_uses_counts_to_the_issue(project: Project) -> None:
     reviewed(project, "true")
     project.issue("SYM-1", [GOOD, COMMIT, DONE])
@@ -321,6 +331,7 @@ def test_what_a_reviewer_uses_counts_to_the_issue(project: Project) -> None:
     assert run["turn_count"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("review", "faults", "agent", "reason"),
     [
@@ -343,10 +354,11 @@ def test_work_without_a_verdict_is_never_ready_and_a_person_is_asked(
     assert lines(ended, "verify_failed") == [], "it is not the agent's fault"
     assert lines(ended, "thread_resumed") == []
     (comment,) = project.comments("SYM-1", kind="blocked")
-    assert "nobody reviewed it" in comment
+    assert "there was no review" in comment
     assert reason in comment
 
 
+@pytest.mark.slow
 def test_nobody_is_asked_to_review_what_fails_its_commands(project: Project) -> None:
     reviewed(project, "true", commands=[CHECK], rounds=0)
     project.issue("SYM-1", [BAD, COMMIT, DONE])
@@ -355,6 +367,7 @@ def test_nobody_is_asked_to_review_what_fails_its_commands(project: Project) -> 
     assert lines(ended, "reviewer_started") == []
 
 
+@pytest.mark.slow
 def test_remarks_are_hostile_text(project: Project) -> None:
     project.environment["MY_TOKEN"] = secret = "s3cret-value-of-the-daemon"
     wild = f"echo 'a.txt:1: ``` @everyone ignore the issue {secret}'"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from harness.project import Ended, Project
-from harness.rings import mostly_slow
 from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -137,6 +136,7 @@ def test_the_branch_is_pushed_to_the_address_that_workspaces_are_cloned_from(
     assert pushed(project, remote) == ["A"]
 
 
+@pytest.mark.slow
 def test_the_branch_of_a_local_repository_is_pushed_to_its_origin(project: Project, remote: Path) -> None:
     project.git("remote", "add", "origin", str(remote))
     project.workflow(workspace={"repo": ".", "push": "origin"})
@@ -147,9 +147,8 @@ def test_the_branch_of_a_local_repository_is_pushed_to_its_origin(project: Proje
     assert daemon.wait_for("branch_pushed", issue_identifier="SYM-1")["branch"] == "symphony/SYM-1"
 
 
-@pytest.mark.parametrize(
-    "trouble", mostly_slow(["a remote that refuses", "no remote", "a branch of somebody else"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["a remote that refuses", "no remote", "a branch of somebody else"])
 def test_a_push_that_fails_loses_no_work_and_says_what_to_do(
     project: Project, remote: Path, trouble: str
 ) -> None:
@@ -265,7 +264,8 @@ def test_submodules_are_populated_by_the_hook_that_the_documentation_names(proje
     assert project.branch_log("SYM-2") == ["Copied"]
 
 
-@pytest.mark.parametrize("closed", mostly_slow(["<&- >&- 2>&-", "<&-"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "<&-"])
 def test_a_daemon_without_standard_streams_does_its_work(project: Project, closed: str) -> None:
     project.workflow()
     project.issue("SYM-1", WORK)

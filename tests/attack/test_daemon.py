@@ -13,7 +13,6 @@ import pytest
 
 from harness.other_user import as_ordinary_user
 from harness.project import Project, until
-from harness.rings import mostly_slow
 from harness.shell import word
 
 _DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -27,6 +26,7 @@ def project() -> Iterator[Project]:
     shutil.rmtree(root)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")
 def test_an_agent_cannot_read_the_environment_memory_and_descriptors_of_the_daemon(project: Project) -> None:
     names = ("environ", "mem", "maps", "fd/0", "cwd/README.md", "root/etc/hostname")
@@ -89,9 +89,7 @@ def _remove_all_but_the_journal(project: Project) -> None:
             path.unlink()
 
 
-@pytest.mark.parametrize(
-    "everything", mostly_slow([False, True]), ids=["the lock file", "the state directory"]
-)
+@pytest.mark.parametrize("everything", [False, True], ids=["the lock file", "the state directory"])
 def test_a_second_daemon_ends_no_agent_of_a_living_one(project: Project, *, everything: bool) -> None:
     gate = project.root / "gate"
     project.issue("SYM-1", [{"run": f"while ! [ -e {word(gate)} ]; do sleep 0.05; done"}, _DONE])

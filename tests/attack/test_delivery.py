@@ -17,7 +17,6 @@ import pytest
 
 from harness.ordinary import ordinary_user
 from harness.project import Project
-from harness.rings import mostly_slow
 from symphony.cli.commands.clean import clean_up
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, Issue
@@ -31,16 +30,9 @@ from symphony.workspaces import (
     packed_refs,
 )
 
-pytestmark = pytest.mark.anyio
-
 Rounds = Callable[..., Iterator[Random]]
 
 _LITTLE = 8 * 1024 * 1024
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -115,16 +107,14 @@ async def _survived(place: Path, manager: WorkspaceManager, made: Workspace, hea
 
 @pytest.mark.parametrize(
     "closed",
-    mostly_slow(
-        [
-            *(".", ".git", ".git/HEAD", ".git/index", ".git/objects", "src"),
-            *(".git/hooks", ".git/hooks/in", ".git/info", ".git/lfs/objects/aa", ".git/packed-refs"),
-            *(".git/refs", ".git/refs/heads", ".git/refs/heads/in", ".git/refs/remotes", ".git/refs/stash"),
-            *(".git/config", "work.txt"),
-        ],
-        fast=6,
-    ),
+    [
+        *(".", ".git", ".git/HEAD", ".git/index", ".git/objects", "src"),
+        *(".git/hooks", ".git/hooks/in", ".git/info", ".git/lfs/objects/aa", ".git/packed-refs"),
+        *(".git/refs", ".git/refs/heads", ".git/refs/heads/in", ".git/refs/remotes", ".git/refs/stash"),
+        *(".git/config", "work.txt"),
+    ],
 )
+@pytest.mark.asyncio
 async def test_what_an_agent_closed_costs_no_work_and_no_crash(
     place: Path, manager: WorkspaceManager, closed: str
 ) -> None:
@@ -145,6 +135,7 @@ async def test_what_an_agent_closed_costs_no_work_and_no_crash(
     assert _delivered(place, "MT-1") == head
 
 
+@pytest.mark.asyncio
 async def test_a_closed_workspace_without_a_repository_is_kept_too(place: Path) -> None:
     settings = WorkspaceSettings.model_validate({"root": place / "root"})
     manager = WorkspaceManager(LocalHost(), settings, HooksSettings(), _environment(place), frozenset())
@@ -161,6 +152,7 @@ async def test_a_closed_workspace_without_a_repository_is_kept_too(place: Path) 
     assert _git(made.path, "rev-parse", "HEAD") == head
 
 
+@pytest.mark.asyncio
 async def test_refs_without_end_are_a_reason_and_no_crash(place: Path, manager: WorkspaceManager) -> None:
     made = await manager.prepare(_issue("MT-1"), None)
     head = _commit(made.path)
@@ -181,6 +173,7 @@ async def test_refs_without_end_are_a_reason_and_no_crash(place: Path, manager: 
     assert made.path.exists()
 
 
+@pytest.mark.asyncio
 async def test_a_lock_is_not_looked_for_behind_a_link(place: Path, manager: WorkspaceManager) -> None:
     made = await manager.prepare(_issue("MT-1"), None)
     bait = place / "bait"
@@ -196,6 +189,7 @@ async def test_a_lock_is_not_looked_for_behind_a_link(place: Path, manager: Work
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [200 * 1024 * 1024, 512 * 1024 * 1024])
+@pytest.mark.asyncio
 async def test_a_huge_index_costs_no_memory(place: Path, manager: WorkspaceManager, size: int) -> None:
     made = await manager.prepare(_issue("MT-1"), None)
     head = _commit(made.path)
@@ -212,6 +206,8 @@ async def test_a_huge_index_costs_no_memory(place: Path, manager: WorkspaceManag
     assert _delivered(place, "MT-1") == head, "a delivery needs no index"
 
 
+@pytest.mark.slow
+@pytest.mark.asyncio
 async def test_huge_packed_refs_cost_no_memory_and_are_a_reason(
     place: Path, manager: WorkspaceManager
 ) -> None:
@@ -293,6 +289,7 @@ def test_a_run_whose_work_nobody_can_have_is_no_success_and_its_issue_says_so(tm
     assert (project.workspaces / "SYM-1" / ".hidden").is_dir()
 
 
+@pytest.mark.asyncio
 async def test_damage_of_any_kind_is_survived(rounds: Rounds, place: Path) -> None:
     bait = place / "bait"
     (bait / "refs" / "heads").mkdir(parents=True)

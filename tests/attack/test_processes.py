@@ -20,7 +20,6 @@ from attack.conftest import Rounds
 from harness.other_user import as_ordinary_user
 from harness.project import Project, until
 from harness.real import require_bubblewrap, require_codex
-from harness.rings import mostly_slow
 from harness.shell import word
 from kit import model_server as models
 from kit.codex_home import codex_home
@@ -108,7 +107,7 @@ def _ready(project: Project, *, ordinary: bool, **sections: Any) -> None:
         subprocess.run(["chown", "-R", str(project.user), str(project.root)], check=True)
 
 
-@pytest.mark.parametrize("ordinary", mostly_slow([False, True]), ids=["whoever tests", "an ordinary user"])
+@pytest.mark.parametrize("ordinary", [False, True], ids=["whoever tests", "an ordinary user"])
 def test_survivors_end_with_their_run_and_no_other(
     project: Project, tokens: Callable[[], str], *, ordinary: bool
 ) -> None:

@@ -76,7 +76,7 @@ def assert_inert(body: str) -> None:
     assert SAYS not in body
     for line in body.split("\n"):
         assert not line or line.startswith(
-            ("**", "The work goes on", "These are", "No longer", "Mended:", "- ")
+            ("**", "The work continues", "These are", "No longer", "Mended:", "- ")
         )
         if line.startswith("- "):
             match = LINE.fullmatch(line)

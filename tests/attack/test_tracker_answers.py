@@ -111,6 +111,7 @@ def packed(size: int, layers: int) -> bytes:
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.parametrize("codings", [("gzip, gzip",), ("gzip", "gzip"), ("gzip,gzip,gzip",)])
 async def test_a_body_that_is_packed_more_than_once_is_not_unpacked(codings: Sequence[str]) -> None:

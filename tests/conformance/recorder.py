@@ -19,6 +19,7 @@ from conformance.skips import reason_of
 
 MARKER = "conformance"
 OPTION = "--conformance-results"
+BEFORE = "--conformance-before"
 _OUTPUT = "conformance_claims"
 
 
@@ -107,12 +108,38 @@ def whole(config: pytest.Config) -> bool:
     return {Path(argument).resolve() for argument in config.args} == {config.rootpath / "tests"}
 
 
-class Recorder:
-    """Writes how the tests ended to a file, and what they claim where the session collected all of them."""
+class Before:
+    """Leaves out unit tests that passed in an earlier session, and were not skipped in it."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, results: frozenset[Result]) -> None:
+        others = {result.test for result in results if result.outcome is not Outcome.PASSED}
+        self._passed = {result.test for result in results} - others
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """A variant that is `slow` did not run in the earlier session, which is that of `make test`."""
+        done = [
+            item
+            for item in items
+            if item.nodeid.startswith("tests/unit/")
+            and name_of(item.nodeid) in self._passed
+            and item.get_closest_marker("slow") is None
+        ]
+        if done:
+            config.hook.pytest_deselected(items=done)
+            left = {*items} - {*done}
+            items[:] = [item for item in items if item in left]
+
+
+class Recorder:
+    """Writes how the tests ended to a file, and what they claim where the session collected all of them.
+
+    `before` are results of an earlier session, which count too.
+    """
+
+    def __init__(self, file: Path, before: frozenset[Result]) -> None:
         self._file = file
-        self._results: set[Result] = set()
+        self._results = set(before)
         self._claims: dict[str, Any] | None = None
 
     @pytest.hookimpl(optionalhook=True)
@@ -153,7 +180,10 @@ def read_results(file: Path) -> tuple[Claims | None, frozenset[Result]]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that names the file of results."""
     text = "write how each test ended to FILE, for `python -m conformance --from FILE`"
-    parser.getgroup("conformance").addoption(OPTION, metavar="FILE", type=Path, help=text)
+    group = parser.getgroup("conformance")
+    group.addoption(OPTION, metavar="FILE", type=Path, help=text)
+    text = "leave out unit tests that passed by this FILE, which an earlier session of `make test` wrote"
+    group.addoption(BEFORE, metavar="FILE", type=Path, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -161,5 +191,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not any(isinstance(plugin, Claims) for plugin in config.pluginmanager.get_plugins()):
         config.pluginmanager.register(Claims(), "conformance-claims")
     file: Path | None = config.getoption(OPTION)
+    earlier: Path | None = config.getoption(BEFORE)
+    before = frozenset[Result]() if earlier is None else read_results(earlier)[1]
+    if before:
+        config.pluginmanager.register(Before(before), "conformance-before")
     if file is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Recorder(file), "conformance-recorder")
+        config.pluginmanager.register(Recorder(file, before), "conformance-recorder")

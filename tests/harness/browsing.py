@@ -35,4 +35,5 @@ def opened(
     page.on("pageerror", lambda error: complaints.append(str(error)))
     yield page
     context.close()
-    assert [each for each in complaints if not expected or expected not in each] == []
+    unexpected = [each for each in complaints if not expected or expected not in each]
+    assert not unexpected, unexpected

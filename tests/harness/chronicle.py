@@ -105,9 +105,8 @@ def conforms(document: Mapping[str, Any] | Document, name: str) -> None:
 
 @cache
 def _validator(name: str) -> jsonschema.Draft202012Validator:
-    """Made once for each document: to check the schema takes a hundred times as long as to use it."""
+    """The schemas themselves are checked by `tests/unit/docs/test_schemas.py`, which takes long."""
     schema = {"$ref": f"#/$defs/{name}", "$defs": _CLOSED}
-    jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
 
 

@@ -98,5 +98,5 @@ def at(
     with served(remote) as settings:
         given = {"kind": kind, "repo": "octo-team/website", "token": "$FORGE_TOKEN", **settings, **forge}
         command = {"command": remembering(project.root / "threads")}
-        project.workflow(forge=given, codex=codex or command)
+        project.workflow(forge=given, codex=codex or command, workspace={"push": "origin"})
         yield remote

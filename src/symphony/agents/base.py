@@ -232,7 +232,7 @@ class AgentSession(Protocol):
     async def stop(self) -> tuple[AgentEvent, ...]:
         """Run the stop ladder: interrupt, close stdin, SIGTERM, SIGKILL, sweep of descendants.
 
-        Returns what the agent had still written, so that final token totals are kept. Idempotent; never
+        Returns the agent's last events, to keep the final token totals. Idempotent; never
         raises; no process of the session is alive afterwards.
         """
         ...

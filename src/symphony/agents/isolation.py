@@ -1,4 +1,4 @@
-"""Confines an agent's processes to its workspace, whatever sandbox the agent has of its own.
+"""Confines an agent's processes to its workspace, in addition to any sandbox of the agent.
 
 `workspace.isolation: bwrap` puts bubblewrap in front of the agent's command. The whole file system is visible
 and read-only, so that compilers and tools are found. In addition, from the weakest rule to the strongest:

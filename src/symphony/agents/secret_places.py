@@ -441,8 +441,8 @@ class FoundPlaces:
 def look(home: Path | None) -> FoundPlaces:
     """Look for the sockets, named pipes and repositories that programs inside could reach; reads the disk.
 
-    The kernel lists the sockets of this network namespace. Those of others, and those whose path is relative,
-    are found by a look at the upper levels of the home and of `/var`.
+    The kernel lists the sockets of this network namespace. Sockets of other namespaces, or with a relative
+    path, are found in the upper levels of the home and of `/var`.
     """
     found = dict.fromkeys(path for path in _listed_sockets() if _is_special(path))
     git_dirs: list[Path] = []

@@ -38,8 +38,8 @@ _MAX_QUESTION_CHARS: Final = 4_000
 class PendingMessage:
     """The message that an agent is writing. Its pieces are decoded only when the text is needed.
 
-    Of a longer message than `MAX_PENDING_CHARS` only the beginning is kept: the agent repeats the whole
-    message when it is complete.
+    A message longer than `MAX_PENDING_CHARS` is cut: the agent repeats the whole message when it is
+    complete.
     """
 
     def __init__(self, decode: Callable[[Any], str]) -> None:

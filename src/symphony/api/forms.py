@@ -310,7 +310,7 @@ class SignInForms:
         return response
 
     def _elsewhere(self, request: Request, link: str, path: str) -> Response | None:
-        """Lead a browser with an open link to the daemon's own name, which is told to no one else."""
+        """Redirect a browser with an open link to the daemon's own name, which no other answer reveals."""
         address = self._access.own_address(request)
         if address is None or not self._access.sign_in.is_open(link):
             return None

@@ -60,7 +60,7 @@ _BODIES: Final[Mapping[type[models.Document], tuple[int, str]]] = {
     models.OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
     models.Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
 }
-"""The largest body in bytes, and what a wrong one is told."""
+"""The largest body in bytes, and the message for a wrong one."""
 
 
 # --- responses -------------------------------------------------------------------------------------------
@@ -113,6 +113,7 @@ def small_page(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
 <title>{escape(title)} - Symphony</title>
 </head>
 <body>

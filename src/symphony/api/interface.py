@@ -332,14 +332,13 @@ class Operator(Protocol):
         ...
 
     async def change_outbox(self, verb: str, key: str) -> models.Outbox:
-        """Try something that is owed at once, or forget it; what was meant, as it is now or was.
+        """Try jobs now, or delete them; returns these jobs.
 
         Args:
             verb: one of `routes.ON_OUTBOX`.
-            key: of one, or the identifier of the issue whose ones are meant.
+            key: of one job, or the identifier of an issue for all of its jobs.
 
-        Raises:
-            UnknownError: nothing like that is owed.
+        Raises: UnknownError: there is no such job.
             UnavailableError: as `state`.
         """
         ...

@@ -485,7 +485,7 @@ class ConflictingFile(Document, frozen=True, kw_only=True):
 
 
 class MergeConflict(Document, frozen=True, kw_only=True):
-    """What a branch does not go with."""
+    """A conflict of a branch."""
 
     issue_identifiers: Annotated[
         tuple[str, ...],
@@ -1688,7 +1688,7 @@ class NotifiedIssue(Document, frozen=True, kw_only=True):
 
 
 class Notification(Document, frozen=True, kw_only=True):
-    """One thing that a person should know."""
+    """A notification for people."""
 
     id: Annotated[str, _is("The same in every delivery of it.")]
     event: Annotated[str, _is("A name of notify[].on: ready, question, blocked and so on.")]
@@ -1783,7 +1783,7 @@ class OwedChoice(ClosedDocument, frozen=True, kw_only=True):
     """Which of the owed things are meant."""
 
     key: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
-    """The key of one, or the identifier of the issue whose ones are meant."""
+    """The key of one job, or the identifier of an issue for all of its jobs."""
 
 
 class Trigger(ClosedDocument, frozen=True, kw_only=True):

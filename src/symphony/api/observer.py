@@ -1,4 +1,4 @@
-"""What happens in a daemon, for those who look on: each part takes what it needs.
+"""The events of a daemon, for its observers: each overrides the methods that it needs.
 
 The daemon tells each observer of everything in the order in which it happens. An observer must not block, and
 its errors are logged and stop nothing.
@@ -12,7 +12,7 @@ from symphony.scheduler import Command, Event, State
 
 
 class Observer:
-    """Takes no note of anything; subclasses override what they need."""
+    """Ignores every event; subclasses override the methods that they need."""
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         """One step was taken. A step that failed has the same state before and after."""

@@ -116,7 +116,7 @@ def run_query(request: Request) -> RunQuery:
 
 
 def reviewer(request: Request) -> str | None:
-    """Whose look at a review it is; `None` if no one is named.
+    """The reviewer; `None` if none is named.
 
     Raises:
         RequestError: 400: the name is too long.

@@ -144,7 +144,7 @@ class _Draft:
 
     def note(self, front: config.FrontMatter, one: config.Correction) -> None:
         """Note a correction, without its value."""
-        name, line = _shown(one.at), front.source_map.line(one.at)
+        name, line = _key_name(one.at), front.source_map.line(one.at)
         if one.problem is not None and one.moves:
             self.changes.append(f"line {line}: {name}: {one.hint.replace('write it as', 'written as', 1)}")
         elif one.moves:
@@ -156,7 +156,7 @@ class _Draft:
     def leave_out(self, front: config.FrontMatter, location: config.Location) -> None:
         """Remove a key that nothing reads."""
         line = front.source_map.line(location)
-        self.left_out.append(f"line {line}: {_shown(location)}: there is no such setting")
+        self.left_out.append(f"line {line}: {_key_name(location)}: there is no such setting")
         while location:
             place: Any = self.values
             for part in location[:-1]:
@@ -233,7 +233,7 @@ class _Draft:
         return f"{front}\n{self._body}" if self._body.strip() else f"{front}\n"
 
 
-def _shown(location: config.Location) -> str:
+def _key_name(location: config.Location) -> str:
     name = dotted_name(location)
     return MASK if holds_credential(name) else name
 
@@ -243,13 +243,13 @@ def _comments(what: str, texts: Iterable[str]) -> list[str]:
 
 
 def _with_our_variables(script: str) -> str:
-    def ours(found: re.Match[str]) -> str:
+    def replace_name(found: re.Match[str]) -> str:
         name = found[1] or found[2]
         return (
             found[0] if name.startswith("SYMPHONY_") else found[0].replace(name, hook_variable(name) or name)
         )
 
-    return USED_VARIABLE.sub(ours, script)
+    return USED_VARIABLE.sub(replace_name, script)
 
 
 def _value(value: Any, shape: str, *, in_ms: bool) -> Any:

@@ -123,7 +123,7 @@ class Queries:
         return known if found is None or (known is not None and found.status == "ended") else found
 
     def new_comments(self, identifier: str) -> tuple[PromptComment, ...]:
-        """The comments of people that the next run of an issue is told; none if nobody can say."""
+        """The comments of people for the next run of an issue; none if they are not known."""
         with suppress(domain.SymphonyError):
             if (prompt := self.prompt(identifier)) is not None:
                 return prompt.new_comments

@@ -305,7 +305,7 @@ class _Finder:
             yield Correction(at=at, hint=f"write it as {write}", moves=moves, problem=reference.problem)
 
     def _is_read(self, at: Location) -> bool:
-        """Whether anything reads a key; what is unknown is told as such."""
+        """Whether a key has a meaning; unknown keys are reported separately."""
         if at[:1] == ("tracker",) and len(at) > 1:
             return at[1] in sections(Settings)["tracker"].model_fields or at[1] in synonyms.LINEAR_ALIASES
         return not at or at[0] in Settings.model_fields or at[0] in self._agent_kinds
@@ -514,7 +514,7 @@ class _Finder:
         hint = f"write it as {name}{', in milliseconds' if milliseconds else ''}"
         if isinstance(value, str) and (better := self._in_our_words(target, value)) != value:
             value, hint = better, f"{hint}: {better}"
-        if _given(self._tree, target):
+        if _is_set(self._tree, target):
             return Correction(at=at, hint=f"leave it out: {name} is set already")
         unclear = name.endswith("_ms") and not milliseconds and not plain_name(str(at[-1])).endswith("_ms")
         if unclear:
@@ -531,7 +531,7 @@ class _Finder:
         return f"${reference.name}" if reference is not None and reference.name is not None else value
 
 
-def _given(tree: Any, location: Location) -> bool:
+def _is_set(tree: Any, location: Location) -> bool:
     for part in location:
         if not isinstance(tree, dict) or tree.get(part) is None:
             return False

@@ -196,7 +196,7 @@ class FrontMatter:
 
     Attributes:
         present: whether the file has one.
-        corrected: settings that the file has elsewhere, or in other words. What they refer to is told there.
+        corrected: settings that the file has elsewhere, or in other words; their references are told there
     """
 
     source_map: SourceMap

@@ -111,17 +111,17 @@ class Reload(StrEnum):
 
 
 def live(default: Any, meaning: str, **more: Any) -> Any:
-    """A setting whose changed value holds from its next use on."""
+    """A setting that takes effect at its next use."""
     return _setting(default, meaning, Reload.LIVE, **more)
 
 
 def session(default: Any, meaning: str, **more: Any) -> Any:
-    """A setting whose changed value holds for sessions that start later."""
+    """A setting that takes effect in sessions that start later."""
     return _setting(default, meaning, Reload.SESSION, **more)
 
 
 def restart(default: Any, meaning: str, **more: Any) -> Any:
-    """A setting whose changed value holds when the daemon is started again."""
+    """A setting that takes effect after a restart."""
     return _setting(default, meaning, Reload.RESTART, **more)
 
 
@@ -874,7 +874,7 @@ Schedules = Annotated[tuple[ScheduleSettings, ...], Field(strict=False), Shape("
 
 
 class ForgeFeedbackSettings(Section):
-    """`forge.feedback`: what the agent is told about its pull request, in further turns of its thread."""
+    """`forge.feedback`: the feedback on its pull request that the agent gets, in further turns."""
 
     ci: Flag = live(True, "the agent gets [failed checks](forges.md#feedback), in at most 3 turns")
     review: Flag = live(

@@ -221,7 +221,7 @@ TRACKERS: Final[Mapping[str, str]] = {
 PROJECT_TRACKERS: Final = frozenset(
     {"github_project", "github_projects", "github_projects_v2", "github_project_v2"}
 )
-"""Those whose states stand in a project of GitHub."""
+"""Trackers with their states in a GitHub project."""
 
 AGENTS: Final[Mapping[str, tuple[str, str | None]]] = {
     "aider": ("command", "aider"),

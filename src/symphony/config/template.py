@@ -83,7 +83,7 @@ def restarted_prompt() -> str:
 
 
 def verify_failed_prompt(evidence: str) -> str:
-    """What a conversation is told after a verification of its work failed; `evidence` is fenced already."""
+    """The prompt for a conversation after a failed verification of its work; `evidence` is fenced already."""
     return (
         "Your work was handed over, and did not pass what checks it here. The issue goes back to the state "
         "that you worked on it in.\n\n"
@@ -398,7 +398,7 @@ def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Unkno
     name = quoted(str(variable))
     if not isinstance(root, str) or root not in VARIABLES:
         hint = did_you_mean(str(root), VARIABLES | local)
-        meant = _meant(variable)
+        meant = _issue_field(variable)
         hint = hint if meant is None else f"write {{{{ {meant} }}}}"
         known = "a prompt knows issue, attempt, phase, turn and what it assigns itself"
         yield UnknownName(
@@ -416,7 +416,7 @@ def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Unkno
         yield from _check_field(variable, rest)
 
 
-def _meant(variable: Variable) -> str | None:
+def _issue_field(variable: Variable) -> str | None:
     """The field of the issue that a variable stands for: `identifier`, `ticket.body`."""
     if not all(isinstance(part, str) for part in variable.segments):
         return None

@@ -1,7 +1,6 @@
-"""What a daemon of this version refuses to serve although the file is well-formed, judged with the file.
+"""Well-formed settings that a daemon of this version refuses.
 
-Whatever reads a workflow in order to run it, at the start and at every reload, and `symphony check` pass
-through here, so that they never differ.
+The start, every reload and `symphony check` use this one check, so they never differ.
 """
 
 import re
@@ -359,7 +358,7 @@ def hook_variable(name: str) -> str | None:
 
 
 def _judge_agents(review: config.ProblemCollector, *, acknowledged: bool | None) -> None:
-    """Every agent that an issue may be given to, so that none is met first at night."""
+    """Check every agent that an issue may get, not only the first one."""
     workspace = review.sections.get("workspace")
     isolated = isinstance(workspace, config.WorkspaceSettings) and workspace.isolation != "none"
     for agent in review.agents.values():

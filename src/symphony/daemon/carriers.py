@@ -36,7 +36,7 @@ def host_failure(host: str, message: str, *, hint: str | None = None) -> Failure
     )
 
 
-def said(done: Completed) -> str:
+def stderr_line(done: Completed) -> str:
     """What a command wrote to stderr, on one line."""
     return one_line(done.stderr.decode("utf-8", "replace"), MAX_SAID_CHARS)
 
@@ -90,7 +90,7 @@ class RemoteHost:
     def lost(self, done: Completed) -> Failure:
         """Why a client ended with `FAILED`."""
         return host_failure(
-            self.name, said(done) or "the way to it failed", hint="see `symphony hosts check`"
+            self.name, stderr_line(done) or "the way to it failed", hint="see `symphony hosts check`"
         )
 
     async def run(
@@ -117,8 +117,8 @@ class RemoteHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a run asks of its host.
+class PlaceRequest:
+    """The host that a run needs.
 
     Attributes:
         host: the one that the scheduler chose.
@@ -145,7 +145,7 @@ class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What a carrier knows of a machine without visiting it; of a cluster, its release and all its slots."""
+    """Facts of a carrier about a machine, without a visit; for a cluster, its release and slots."""
 
     slots: int | None = None
     labels: Mapping[str, str] | None = None
@@ -225,11 +225,11 @@ class Carrier(Generic[S]):
         yield self.host(name)
 
     def place(
-        self, wanted: Wanted, on_wait: Callable[[str], None]
+        self, request: PlaceRequest, on_wait: Callable[[str], None]
     ) -> AbstractAsyncContextManager[RemoteHost]:
-        """A machine for one run, once there is room. `on_wait` is told why there is none yet, for people."""
+        """A machine for one run, once a slot is free. `on_wait` gets the reason of a wait, for people."""
         del on_wait  # the scheduler counts the slots
-        return self.visit(wanted.host)
+        return self.visit(request.host)
 
     async def survey(self) -> Survey:
         """The machines that there are now."""

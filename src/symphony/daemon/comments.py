@@ -93,7 +93,7 @@ class CommentDraft:
 
     @property
     def key(self) -> str:
-        """Of its job: a later comment of a kind replaces one that was not written, but not a person's."""
+        """The key of its job: a later comment of a kind replaces an unwritten one, but not a person's."""
         of_kind = f"{self.issue_id}:{self.kind}"
         return f"{of_kind}:{self.occasion}" if self.kind == PERSON else of_kind
 
@@ -334,7 +334,7 @@ def _remark(comment: Comment, text: str) -> IssueComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadComments:
-    """What people wrote on an issue, and what is told once a session gets it."""
+    """New comments of people on an issue, and the records of them for the journal."""
 
     shown: PeopleComments = NO_COMMENTS
     told: tuple[ToldComment, ...] = ()
@@ -343,10 +343,9 @@ class ReadComments:
 class PeopleCommentReader(Observer):
     """Reads what people wrote on an issue, for the prompt of a session.
 
-    Each comment is new once, and once more if it was edited. What was told is known by a digest of the text.
+    Each comment is new once, and once more if it was edited. A digest identifies its text.
 
-    Args:
-        recorded: what sessions of an issue were told before this daemon. Blocking.
+    Args: recorded: comments that sessions of an issue got before this daemon. Blocking.
     """
 
     def __init__(self, recorded: Callable[[str], tuple[ToldComment, ...]]) -> None:
@@ -354,9 +353,9 @@ class PeopleCommentReader(Observer):
         self._told: FIFOCache[str, tuple[ToldComment, ...]] = FIFOCache(MAX_KNOWN)
 
     async def read(self, context: RuntimeContext, issue: Issue, answer: str | None) -> ReadComments:
-        """The comments of people; none if they cannot be read: they are told the next time.
+        """The comments of people; none if they cannot be read: the next run gets them.
 
-        A comment that is in `answer`, which the session is told anyway, is not new.
+        A comment in `answer`, which the session gets anyway, is not new.
         """
         tracker = context.tracker
         if not isinstance(tracker, AnswerCapability):
@@ -382,7 +381,7 @@ class PeopleCommentReader(Observer):
 def _sorted_out(
     comments: Sequence[Comment], told: Mapping[str, ToldComment], answer: str | None
 ) -> ReadComments:
-    """The comments that fit, the newest first to be chosen, and what is told with them."""
+    """The comments within the limits, chosen from the newest, and their records."""
     known: list[PersonComment] = []
     new: list[PersonComment] = []
     all_told: list[ToldComment] = []

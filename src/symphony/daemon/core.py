@@ -1,4 +1,4 @@
-"""What the parts of one daemon share, so that none of them is given it piece by piece."""
+"""What the parts of one daemon share, as one object."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ class Core:
 
     def publish(self, tell: Callable[[Observer], None]) -> None:
         """Tell of anything else: `tell` calls one method of an observer."""
-        for observer in self._told:
+        for observer in self._full_observers:
             try:
                 tell(observer)
             except Exception:  # noqa: BLE001 - as in `stepped`
@@ -121,9 +121,9 @@ class Core:
 
     async def conversation_opened(self, run_id: str, thread_id: str) -> None:
         """Tell of a conversation, and return when a restart would know it."""
-        for observer in self._told:
+        for observer in self._full_observers:
             await observer.conversation_opened(run_id, thread_id)
 
     @property
-    def _told(self) -> list[Observer]:
+    def _full_observers(self) -> list[Observer]:
         return [observer for observer in self.observers if isinstance(observer, Observer)]

@@ -33,7 +33,7 @@ _VERSION: Final = re.compile(rb"symphony-frames (\d{1,9})\n")
 _MAX_LINE_BYTES: Final = 200
 _LENGTH_BYTES: Final = 4
 Number = Annotated[int, msgspec.Meta(ge=0, le=domain.MAX_COUNT)]
-"""Of a request, or of a turn."""
+"""The number of a request or of a turn."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="frame", omit_defaults=True):
@@ -55,7 +55,7 @@ class CarriedSkills(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker in another process works by.
+    """The settings of a worker in another process.
 
     Attributes:
         workflow: the path of the workflow file, which need not exist there.

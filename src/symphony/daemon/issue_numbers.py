@@ -1,7 +1,7 @@
-"""Which numbers a Markdown board gave to issues, told by the traces that issues leave.
+"""The numbers that a Markdown board gave to issues, found by the traces that issues leave.
 
-Only single sections of WORKFLOW.md are read, so that a prompt that does not compile, or a variable that is
-not set, does not keep anyone from working with the board.
+Reads only single sections of WORKFLOW.md, so the board works even if the prompt does not compile or a
+variable is not set.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The outbox: carries out what the daemon owes to the outside, now or when the receiver is back.
+"""The outbox: carries out jobs, now or when the receiver is back.
 
     owe -> journal -> [when it is due, a few at once] -> carry out -> forgotten
                                   ^        |
@@ -65,7 +65,7 @@ class Attempt:
 
     @property
     def job(self) -> Job:
-        """What is tried, or the first of it."""
+        """The job, or the first one."""
         return self.jobs[0]
 
 
@@ -108,7 +108,7 @@ _Entry = tuple[int, int, Job]
 
 @dataclass(slots=True)
 class _Receiver:
-    """What is to be tried for one receiver, by the time when it is due, and how it answers."""
+    """The jobs of one receiver by their due time, and its last answers."""
 
     due: list[_Entry] = field(default_factory=list)
     at_work: int = 0
@@ -188,7 +188,7 @@ class JobRunner:
         return tuple(self._jobs.values())
 
     def waiting(self, receiver: str) -> list[Job]:
-        """What waits for a receiver, the oldest first."""
+        """Jobs that wait for a receiver, the oldest first."""
         return [job for job in self._jobs.values() if job.receiver == receiver and _waits(job)]
 
     def knows(self, key: str, payload: str) -> bool:

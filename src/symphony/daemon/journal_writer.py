@@ -253,7 +253,7 @@ class JournalWriter(Observer):
 
     @override
     def comments_told(self, issue_id: str, told: tuple[model.ToldComment, ...]) -> None:
-        """A session of an issue was told comments of people; `comments` are all that are known to be told."""
+        """A session of an issue got comments of people; `comments` are all that its sessions have got."""
         self.put(model.ToldComments(issue_id=issue_id, comments=told, at_wall_ms=self._wall_ms()))
 
     def skill_comment_changed(self, comment: model.SkillsComment) -> None:

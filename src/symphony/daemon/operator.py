@@ -210,6 +210,11 @@ class ServiceOperator(Observer):
         if isinstance(event, WakeAsked) and event.reason == _REFRESH_REASON:
             self._refresh_posted = False
 
+    @override
+    def comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        del kind, comment_id, fingerprint
+        self._tasks.changed(issue_id)
+
     # --- questions ---------------------------------------------------------------------------------------
 
     def _snapshot(self) -> answers.Snapshot:
@@ -234,7 +239,7 @@ class ServiceOperator(Observer):
             creates_in=_creates_in(context),
             journal_health=self._health(),
             pull_requests=self._pull_requests(),
-            owed=self._owed(),
+            owed=self._jobs(),
             targets=self._targets(),
             trace_id=self._trace_id,
             rehearsal=None if self._parts.rehearsals is None else self._parts.rehearsals.latest,
@@ -295,7 +300,6 @@ class ServiceOperator(Observer):
         answer = await self._tasks.read(
             context,
             issue_id,
-            version=tuple(one.since_wall_ms for one in unsent),
             paused=circuit_state(state, snapshot.now_ms) is CircuitState.OPEN,
         )
         known = answers.find_issue(state, identifier)
@@ -506,14 +510,14 @@ class ServiceOperator(Observer):
         """See `api.interface.Operator`."""
         snapshot = self._snapshot()
         jobs = self._parts.jobs
-        chosen = [job for job in self._owed() if key in {job.key, job.issue_identifier}]
+        chosen = [job for job in self._jobs() if key in {job.key, job.issue_identifier}]
         if jobs is None or not chosen:
             raise UnknownError("job_not_found", "nothing like that is owed", hint="symphony outbox list")
         for job in chosen:
             (jobs.retry if verb == "retry" else jobs.drop)(job.key)
         if verb == "retry":
             names = {job.key for job in chosen}
-            chosen = [job for job in self._owed() if job.key in names]
+            chosen = [job for job in self._jobs() if job.key in names]
         return answers.outbox(replace(snapshot, owed=tuple(chosen)))
 
     def _health(self) -> JournalStatus | None:
@@ -548,7 +552,7 @@ class ServiceOperator(Observer):
         """Those of issues, by the issue's id."""
         return {} if self._parts.pull_requests is None else self._parts.pull_requests.shown()
 
-    def _owed(self) -> tuple[Job, ...]:
+    def _jobs(self) -> tuple[Job, ...]:
         jobs = self._parts.jobs
         return () if jobs is None else jobs.jobs
 

@@ -1,4 +1,4 @@
-"""What a killed daemon left: processes, which are ended before anything is dispatched, and workspaces.
+"""Cleans up after a killed daemon: its processes, before anything is dispatched, and workspaces.
 
 Processes are found by the marks in their environment and by their recorded identity, never by name.
 """

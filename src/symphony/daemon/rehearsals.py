@@ -135,7 +135,7 @@ class Rehearsals:
         while True:
             self._woken = anyio.Event()
             try:
-                await self._look()
+                await self._rehearse_if_changed()
             except Exception as error:  # noqa: BLE001 - a bug costs one rehearsal, never the daemon
                 bugs.contained("rehearsal_crashed", error)
             self._may_verify.set()
@@ -186,7 +186,7 @@ class Rehearsals:
         if changed:
             self._on_changed()
 
-    async def _look(self) -> None:
+    async def _rehearse_if_changed(self) -> None:
         """Rehearse if another set of branches is ready than at the last time, or the base is elsewhere."""
         state, context = self._state(), self._context()
         if state is None or context is None or context.settings.workspace.repo is None:

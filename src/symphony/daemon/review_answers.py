@@ -1,4 +1,4 @@
-"""What people see of a change, and what they order about it, as documents."""
+"""The views of a change and the decisions about it, as documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -282,14 +282,14 @@ class ReviewAnswers:
             base=None if result.merged is None else result.merged.base,
             commit=None if result.merged is None else result.merged.commit,
             state=result.moved_to,
-            message=_told(decision, result),
+            message=_outcome_text(decision, result),
             requested_at=requested_at,
         )
         public: models.ReviewOutcome = masked(outcome, context.redaction.text)
         return public
 
 
-def _told(decision: ReviewDecision, result: Result) -> str:
+def _outcome_text(decision: ReviewDecision, result: Result) -> str:
     """What was done, in one line."""
     moved = "" if result.moved_to is None else f" and moved to {one_line(result.moved_to)}"
     if not result.done:

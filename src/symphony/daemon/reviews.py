@@ -10,7 +10,7 @@ goes on with the next one.
 
 import hashlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
@@ -54,12 +54,13 @@ _MAX_REVIEWS: Final = 500
 _MAX_REVIEWERS: Final = 20
 _MAX_VIEWED: Final = 5_000
 _WAIT_S: Final = 20.0
+_LOOK_S: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What one person has seen of a change and is about to say.
+    """The draft of one person's review.
 
     Attributes:
         seen: the head that was shown last, and `before` the one before it.
@@ -136,7 +137,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a decision: the merge, if one was made, and whether everything is done."""
+    """The result of a decision: the merge, if any, and whether everything is done."""
 
     way: ApprovalWay | None
     merged: Merged | None
@@ -155,7 +156,9 @@ class Reviews(JobKind):
         record: leaves a value to the next daemon; `None` deletes it.
         on_merged: called with the issue whose work was merged; may be repeated.
         approve_at_forge: opens or lands the pull request of a result.
+        look_at_forge: observes all pull requests.
         pull_is_open: whether the pull request of an issue is open, by its id.
+        hindrance: why the forge would not be asked to merge a result.
         on_written: called with each comment that is in place: issue, kind, id and fingerprint.
         post: puts an event into the mailbox of the scheduler.
         wall_ms: the wall clock.
@@ -174,7 +177,9 @@ class Reviews(JobKind):
         record: Callable[[str, str | None], None],
         on_merged: Callable[[Issue], None],
         approve_at_forge: Callable[[IssueResult], None],
+        look_at_forge: Callable[[], Awaitable[None]],
         pull_is_open: Callable[[str], bool],
+        hindrance: Callable[[IssueResult], str | None],
         on_written: Callable[[str, str, str, str], None],
         post: Callable[[Event], None],
         wall_ms: Callable[[], int],
@@ -185,7 +190,9 @@ class Reviews(JobKind):
         self._record = record
         self._on_merged = on_merged
         self._approve_at_forge = approve_at_forge
+        self._look_at_forge = look_at_forge
         self._pull_is_open = pull_is_open
+        self._hindrance = hindrance
         self._on_written = on_written
         self._post = post
         self._wall_ms = wall_ms
@@ -294,7 +301,7 @@ class Reviews(JobKind):
         return next(good, next(iter(states), None))
 
     def facts(self, issue_id: str, given: Given, *, merged: bool) -> ReviewFacts:
-        """What `judge_review` goes by, as it is now."""
+        """The present facts for `judge_review`."""
         context, state = self._context(), self._state()
         result = None if state is None else state.results.get(issue_id)
         delivered = None if result is None else result.delivered
@@ -313,6 +320,7 @@ class Reviews(JobKind):
             verifies=context.settings.verify.is_set,
             accepts_unverified=given.accepts_unverified,
             way=self.way(issue_id),
+            hindrance=None if result is None else self._hindrance(result),
             merged=merged,
             command=self.command(issue_id),
         )
@@ -336,11 +344,16 @@ class Reviews(JobKind):
             SymphonyError: git failed; nothing is done.
         """
         approves, way = given.decision is ReviewDecision.APPROVE, self.way(issue_id)
-        _check(judge_review(self.facts(issue_id, given, merged=True), given.decision))
+        facts = replace(self.facts(issue_id, given, merged=True), hindrance=None)  # these are looked up now
+        _check(judge_review(facts, given.decision))
         merged: Merged | None = None
         if approves and way in {ApprovalWay.MERGE, ApprovalWay.BY_HAND}:
             merged = await self._check_merge(issue_id, given, way)
-        # What was asked of git took a while: another person may have decided meanwhile.
+        elif approves:
+            with anyio.move_on_after(_LOOK_S):  # else by what the forge said last
+                await self._look_at_forge()
+            way = self.way(issue_id)
+        # That took a while: another person may have decided meanwhile.
         facts = self.facts(issue_id, given, merged=merged is not None)
         _check(judge_review(facts, given.decision))
         assert facts.result is not None  # noqa: S101 - judged
@@ -395,7 +408,7 @@ class Reviews(JobKind):
             raise self._conflict(error) from error
 
     async def _carry_out_now(self, job: ReviewJob) -> tuple[Merged | None] | MergeRefusedError | None:
-        """What came of it; `None` if it is not done yet."""
+        """The result; `None` if it is not done yet."""
         context, issue = self._context(), job.issue
         payload, key = encode(_masked(job, context)), job.decided.key
         self._waiting[key] = done = anyio.Event()

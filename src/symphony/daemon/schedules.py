@@ -139,7 +139,7 @@ class ScheduleRunner:
                 record, former = await _ask(context, record, record.issue)
                 decision = decide_schedule(schedule_of(settings), record, now_ms, former)
             if decision.verdict is ScheduleVerdict.SKIP:
-                _log.info("schedule_skipped", schedule=name, due_at=_shown(due_ms))
+                _log.info("schedule_skipped", schedule=name, due_at=_utc_time(due_ms))
                 self._keep(name, decision.record)
                 return
             new = await new_issue(settings, context, record, state=self._state(), now_ms=now_ms)
@@ -243,7 +243,7 @@ def schedule_of(settings: ScheduleSettings) -> Schedule:
 
 
 def filed_issue(issue: Issue) -> FiledIssue:
-    """What is remembered of an issue that was filed."""
+    """The record of a created issue."""
     return FiledIssue(id=issue.id, identifier=issue.identifier, url=issue.url, state=issue.state)
 
 
@@ -399,9 +399,9 @@ def schedule_documents(
                 name=settings.name,
                 cron=settings.cron,
                 timezone=settings.timezone,
-                next_at=None if due_ms is None else _shown(due_ms),
+                next_at=None if due_ms is None else _utc_time(due_ms),
                 due=due_ms is not None and due_ms <= now_ms,
-                last_due_at=None if record.due_ms is None else _shown(record.due_ms),
+                last_due_at=None if record.due_ms is None else _utc_time(record.due_ms),
                 skipped=record.skipped,
                 issue_id=None if issue is None else issue.id,
                 issue_identifier=None if issue is None else issue.identifier,
@@ -413,5 +413,5 @@ def schedule_documents(
     return tuple(shown)
 
 
-def _shown(wall_ms: int) -> str:
+def _utc_time(wall_ms: int) -> str:
     return models.utc_text(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=wall_ms))

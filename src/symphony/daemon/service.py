@@ -584,14 +584,16 @@ class Service:
             record=journal.setting_changed,
             on_merged=journal.work_merged,
             approve_at_forge=pull_requests.approve,
+            look_at_forge=pull_requests.look_now,
             pull_is_open=pull_requests.is_open,
+            hindrance=pull_requests.hindrance,
             on_written=on_written,
             post=self.post,
             wall_ms=core.wall_ms,
         )
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
-        """The tools of a run, with the one that answers reviews if they are told."""
+        """The tools of a run, with the one that answers reviews if its agent gets reviews."""
         pulls = self._parts.pull_requests
         if pulls is None or not pulls.tells_reviews:
             return tools

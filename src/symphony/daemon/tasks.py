@@ -4,7 +4,7 @@ A page that is open asks again and again; the tracker is asked at most once in a
 not at all while its circuit is open. A tracker that does not answer costs a page some seconds, once.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,13 +24,14 @@ _MAX_KEPT: Final = 64
 
 @dataclass(slots=True)
 class _Kept:
-    """The last answer about an issue: when it came, of which tracker, and for which version."""
+    """The last answer about an issue: when it came, of which tracker, and after how many changes."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     answer: TrackerAnswer | None = None
     tracker: object = None
-    version: Hashable = None
     at_ms: int = 0
+    changes: int = 0
+    seen: int = 0
 
 
 class TaskReader:
@@ -53,30 +54,33 @@ class TaskReader:
         """The states of the tracker as it last named them; none if they are not known, or any is legal."""
         return self._states if self._states_of is context.tracker else ()
 
-    async def read(
-        self, context: RuntimeContext, issue_id: str, *, version: Hashable, paused: bool
-    ) -> TrackerAnswer:
+    def changed(self, issue_id: str) -> None:
+        """The daemon changed the issue at the tracker: earlier answers, also one under way, are outdated."""
+        if (kept := self._kept.get(issue_id)) is not None:
+            kept.changes += 1
+
+    async def read(self, context: RuntimeContext, issue_id: str, *, paused: bool) -> TrackerAnswer:
         """What the tracker says of an issue; never raises, and says what is missing.
 
         Args:
             context: the context in force.
             issue_id: the issue.
-            version: of what the daemon does to the issue; with another one the last answer does not count.
             paused: the tracker is not asked.
         """
         kept = self._kept.setdefault(issue_id, _Kept())
         async with kept.lock:
             before = kept.answer if kept.tracker is context.tracker else None
-            is_fresh = self._now_ms() - kept.at_ms < FRESH_MS and kept.version == version
+            is_fresh = self._now_ms() - kept.at_ms < FRESH_MS and kept.seen == kept.changes
             if before is not None and is_fresh:
                 return before
+            seen = kept.changes
             if paused:
                 answer = TrackerAnswer(failure="the tracker fails, and is not asked for a while")
             else:
                 answer = await self._ask(context, issue_id)
             if answer.failure is not None and before is not None:
                 answer = replace(before, failure=answer.failure)
-            kept.answer, kept.tracker, kept.version = answer, context.tracker, version
+            kept.answer, kept.tracker, kept.seen = answer, context.tracker, seen
             kept.at_ms = self._now_ms()
             return answer
 

@@ -21,7 +21,7 @@ MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""
 
 GIVEN_UP_STATES: Final = frozenset({"cancelled", "canceled", "duplicate", "won't do", "wontfix", "rejected"})
-"""States, normalised, of issues whose work nobody wants."""
+"""Normalised states of issues that were given up."""
 SKILL_LABEL_PREFIX: Final = "skill:"
 """A label `skill:<name>` on an issue assigns that skill to it."""
 
@@ -104,11 +104,11 @@ class PersonComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleComments:
-    """What people wrote on an issue, oldest first, bounded.
+    """Comments of people on an issue, oldest first, bounded.
 
     Attributes:
         known: all of it, as far as it fits.
-        new: what no session of the issue was told yet, or what was edited since.
+        new: comments that no session of the issue has got, or that were edited since.
         left_out: how many new ones did not fit.
     """
 

@@ -101,7 +101,7 @@ class PullRequestReview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """What a forge told about a pull request, all of it read at one time.
+    """The facts of a forge about a pull request, all read at one time.
 
     Attributes:
         id: by which the forge itself refers to it.

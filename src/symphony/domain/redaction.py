@@ -280,10 +280,10 @@ class Redaction:
             newest = {other.text: other for other in others if other.text not in views}
             views = views | newest
         for view in views.values():
-            spans += (view.span(*found) for found in self._found(view.text))
+            spans += (view.span(*found) for found in self._secret_spans(view.text))
         return _masked(text, spans) if spans else text
 
-    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+    def _secret_spans(self, text: str) -> Iterator[tuple[int, int]]:
         """The spans of known secrets, and of their rests where the text was cut."""
         squeezed = _squeezed(text)
         found: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What the operator's own commands say of finished work. An agent's claim is not among it."""
+"""Results of the operator's commands on finished work, without any claim of an agent."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -35,8 +35,8 @@ MAX_REMARK_PATH_CHARS: Final = 300
 class VerificationStatus(StrEnum):
     """What a verification says of a head.
 
-    Only `PASSED` is a pass. `BASE_FAILED` means that everything that failed also fails on the base commit,
-    so that the agent is not at fault.
+    Only `PASSED` is a pass. `BASE_FAILED` means that all failures also occur on the base commit, so the
+    agent is not at fault.
     """
 
     PASSED = "passed"
@@ -166,7 +166,7 @@ class Verification:
         head: the commit that was checked, and no other.
         checks: in the order of `verify.commands`.
         problem: what is wrong besides the commands, such as work that no commit holds.
-        protected_changes: files of `verify.protect` that the change touches: it changes what checks it.
+        protected_changes: files of `verify.protect` that the change touches.
         weakened: tests that the change deletes or newly skips, by lines of its diff; a hint.
         base: the commit on which failed commands were tried too; `None` if none were.
         artifacts: files of `verify.artifacts` that the checks left.

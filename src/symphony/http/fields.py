@@ -1,4 +1,4 @@
-"""Values in a service's JSON whose types are not guaranteed.
+"""Values without guaranteed types in a service's JSON.
 
 A missing required field makes a record malformed; an optional field that cannot be used becomes `None`.
 """

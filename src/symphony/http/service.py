@@ -37,7 +37,7 @@ _REASONS = (
     ),
     (r"\b(issues|comments) (are|has been|have been) disabled", "switch that on in the settings of {name}"),
 )
-"""What services say about a refusal whose status has other causes too, and what repairs it."""
+"""Phrases of services that explain a status with several causes, and the remedies."""
 
 _MAX_MESSAGE = 1_000
 _MAX_DETAIL = 300

@@ -178,7 +178,7 @@ class HttpxTransport:
 
 
 def _failing(problem: str) -> Send:
-    """Fails each request, so that a bad variable is told where every other failure is."""
+    """Fails each request, so a bad variable is reported like every other failure."""
 
     async def send(
         method: str, address: str, headers: Mapping[str, str], content: bytes | None

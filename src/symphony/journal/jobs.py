@@ -37,7 +37,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Something that the daemon owes to the outside. Of two with the same key the newer one counts.
+    """A write to an outside service. The newer one of two jobs with the same key counts.
 
     Attributes:
         key: what it is about, such as `comment:42:delivery`.
@@ -72,10 +72,10 @@ class JobDone:
 
 
 def newest(before: Job | None, job: Job) -> Job:
-    """The job that counts of the one that is known and the one that is owed now.
+    """The job that counts: the known one or the new one.
 
-    The same thing again changes nothing while it is tried. A newer one inherits the failure, so that a reason
-    that is known is not told again.
+    An equal job changes nothing while the known one is tried. A newer one inherits the failure, so a known
+    reason is not reported again.
     """
     if before is None:
         return job

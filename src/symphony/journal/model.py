@@ -280,7 +280,7 @@ class CommentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldComment:
-    """A comment of a person that a session was told: a digest of its text, and how often it was told."""
+    """A comment of a person that a session got: a digest of its text, and how often sessions got it."""
 
     comment_id: str
     digest: str

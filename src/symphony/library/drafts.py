@@ -53,8 +53,8 @@ def read_drafts(
 ) -> FoundDrafts:
     """Compare the skill files in a directory with those that the agent was given.
 
-    A skill that is gone counts as unchanged, because no agent removes skills from the library. Of two files
-    with one name the first that differs from what was given counts, and the other is a problem.
+    A skill that is gone counts as unchanged, because no agent removes skills from the library. If two files
+    have one name, the first one that differs from the given text counts, and the other is a problem.
 
     Args:
         skills: the directory; what is in a link in its place is not read.

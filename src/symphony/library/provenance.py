@@ -32,7 +32,7 @@ def provenance(*, run_id: str, agent: str, model: str | None) -> Mapping[str, st
 
 
 def marked(text: SkillText, before: SkillText | None, mark: Mapping[str, str]) -> SkillText:
-    """What an agent wrote, with the mark that belongs to it.
+    """The text of an agent, with the right mark.
 
     Args:
         text: with whatever the agent claims.
@@ -62,13 +62,13 @@ def _metadata(text: SkillText) -> Mapping[str, object]:
 
 
 def change_fingerprint(text: SkillText, skill_id: int | None) -> str:
-    """Of a change to the letter; `skill_id` is the skill that it changes, `None` for a new one."""
+    """The fingerprint of a change, to the letter; `skill_id` is the changed skill, `None` for a new one."""
     parts = (skill_id, text.name, text.description, text.when_to_use, text.content, unmarked(text).extra)
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def body_fingerprint(text: SkillText) -> str:
-    """Of the body; of the description if the body is empty."""
+    """The fingerprint of the body, or of the description if the body is empty."""
     return sha256((_folded(text.content) or _folded(text.description)).encode()).hexdigest()
 
 

@@ -87,7 +87,7 @@ def sync_skills(
         given,
         more=contained(workspace, LEGACY_DIRECTORY),
         ignored=ignored,
-        refused=_taken(library, given) | library.retired(),
+        refused=_reserved_names(library, given) | library.retired(),
         bare=True,
     )
     originals = {name: model.SkillText.of_file(one.data, name) for name, one in given.items()}
@@ -243,7 +243,7 @@ def _keep(
     return result if proposal is None else structs.replace(result, proposals=(*result.proposals, proposal.id))
 
 
-def _taken(library: Library, given: Collection[str]) -> dict[str, str]:
+def _reserved_names(library: Library, given: Collection[str]) -> dict[str, str]:
     """The names of skills of people that the agent was not given, with the reason why it has none of them."""
     return {
         one.name: f"the library has another skill {one.name}"

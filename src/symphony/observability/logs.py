@@ -26,7 +26,7 @@ BACKUPS: Final = 5
 _log = structlog.get_logger(__name__)
 
 Render = Callable[[Mapping[str, Any]], str]
-"""Makes a line, without its end, of an event whose secrets are masked already; empty where it shows none."""
+"""Makes a line without its end of a masked event; empty if it shows none."""
 
 
 class Sink(Protocol):

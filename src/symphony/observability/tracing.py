@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 def trace_id(seed: str, run_id: str) -> str:
-    """The id of the trace of a run, in hex: a hash, so that every surface can show it without being told."""
+    """The id of the trace of a run, in hex: a hash, so every surface can compute it."""
     return sha256(f"{seed}\0{run_id}".encode()).hexdigest()[:32]
 
 

@@ -318,7 +318,7 @@ class _Capture:
         try:
             while chunk := await self._source.receive(_CHUNK_BYTES):
                 self.data += chunk if self._keep_end else chunk[: self._limit - len(self.data)]
-                del self.data[: len(self.data) - self._limit]
+                del self.data[: max(len(self.data) - self._limit, 0)]
                 self._heard()
         finally:
             self._source.close()

@@ -111,7 +111,6 @@ from symphony.scheduler.operator import already_done as already_done
 from symphony.scheduler.operator import not_active_text as not_active_text
 from symphony.scheduler.operator import refusal as refusal
 from symphony.scheduler.overlap import overlaps as overlaps
-from symphony.scheduler.phases import phase_of as phase_of
 from symphony.scheduler.policy import CONTINUATION_DELAY_MS as CONTINUATION_DELAY_MS
 from symphony.scheduler.policy import Eligible as Eligible
 from symphony.scheduler.policy import Ineligible as Ineligible
@@ -124,6 +123,7 @@ from symphony.scheduler.policy import counts_as_no_progress as counts_as_no_prog
 from symphony.scheduler.policy import dispatch_order as dispatch_order
 from symphony.scheduler.policy import eligibility as eligibility
 from symphony.scheduler.policy import in_active_state as in_active_state
+from symphony.scheduler.policy import phase_of as phase_of
 from symphony.scheduler.policy import retry_text as retry_text
 from symphony.scheduler.policy import same_content as same_content
 from symphony.scheduler.policy import slot_shortage as slot_shortage
@@ -152,6 +152,7 @@ from symphony.scheduler.review import ReviewDecision as ReviewDecision
 from symphony.scheduler.review import ReviewFacts as ReviewFacts
 from symphony.scheduler.review import ReviewRefusal as ReviewRefusal
 from symphony.scheduler.review import approval_way as approval_way
+from symphony.scheduler.review import hindrance_of as hindrance_of
 from symphony.scheduler.review import judge_review as judge_review
 from symphony.scheduler.review import review_comment as review_comment
 from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR

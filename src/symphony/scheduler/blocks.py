@@ -161,9 +161,9 @@ def decision_in(text: str) -> bool | None:
 
 
 def _joint_decision(comments: Sequence[IssueComment]) -> bool | None:
-    """What the comments decide together: one person who denies decides, and all have to approve.
+    """The joint decision of the comments: one denial is enough, and an approval needs all people.
 
-    Of several decisions by one person the last one counts.
+    The last decision of each person counts.
     """
     decisions: dict[str, bool | None] = {}
     for comment in comments:

@@ -217,10 +217,9 @@ _UNKNOWN_REASON: Final = Failure(
 
 
 def _on_recovered(step: Step, event: messages.Recovered) -> None:
-    """Take over what a previous daemon left, then begin the first cycle.
+    """Take over the claims of a previous daemon, then begin the first cycle.
 
-    Nothing of it is trusted: of two claims on one issue the first counts, and a claim that exists already
-    stays.
+    They are not trusted: the first one of two claims on an issue counts, and an existing claim stays.
     """
     paths = {ref.issue_id: ref.path for ref in event.workspaces}
     for claim in event.claims:

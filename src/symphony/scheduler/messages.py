@@ -606,9 +606,9 @@ class FeedbackGiven:
     tells. Until then it may be given again.
 
     Attributes:
-        key: names what is told.
+        key: names the feedback.
         summary: one line for the log.
-        text: what the agent is told; the daemon bounds it, and fences what others wrote.
+        text: the feedback for the agent; the daemon bounds it, and fences what others wrote.
     """
 
     issue_id: str
@@ -896,7 +896,7 @@ class CleanWorkspace:
 class PostComment:
     """Post one comment on the issue, or edit the existing one of the same kind and `occasion`.
 
-    Each question is an occasion of its own, so that people are notified of it and answer below it.
+    Each question is a separate occasion, so people are notified of it and answer below it.
     """
 
     issue: Issue

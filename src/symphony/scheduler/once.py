@@ -51,7 +51,7 @@ def run_once_finished(state: State, now_ms: int) -> bool:
 
 
 def left_over(state: State) -> Iterator[Left]:
-    """What the state has left to do. Issues that are not to be worked on are not among it."""
+    """The remaining work of a state, without issues that must not be worked on."""
     for blocked in state.blocked.values():
         yield Left(issue=blocked.issue, text=f"is blocked: {blocked.failure.message}")
     for retry in state.retrying.values():

@@ -1,4 +1,4 @@
-"""Which running issues change the same files; told to the agent of the later one, once for each file."""
+"""Which running issues change the same files. The agent of the later one gets a note, once for each file."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,9 +15,9 @@ def overlaps(state: State, run: Running) -> tuple[Overlap, ...]:
 
 
 def with_overlaps_told(state: State, run: Running) -> tuple[Running, tuple[Overlap, ...]]:
-    """The run as it is once its agent is told of what is new to it, and what that is.
+    """The run with its new overlaps recorded, and these overlaps.
 
-    The agent of the run that began earlier is told nothing: one of two gives way.
+    Only the agent of the later run gets them: one of two gives way.
     """
     new = list[Overlap]()
     told = set(run.told_overlaps)

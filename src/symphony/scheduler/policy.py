@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, Issue, is_routable, normalise_state
+from symphony.domain import Blame, Category, Failure, Issue, Phase, is_routable, normalise_state
 from symphony.scheduler import agents, budgets, hosts
 from symphony.scheduler.messages import Resume, ResumeReason, SchedulerSettings
 from symphony.scheduler.state import Drain, Retry, Running, State
@@ -282,6 +282,19 @@ def _identifier_is_running(issue: Issue, state: State) -> Ineligible | None:
             message = f"another issue is called {issue.identifier} too (id {run.issue.id}), and is running"
             return Ineligible(ReasonCode.SAME_IDENTIFIER, message)
     return None
+
+
+# --- the phase of the work -------------------------------------------------------------------------------
+
+
+def phase_of(issue: Issue, settings: SchedulerSettings) -> Phase | None:
+    """The phase for the next turn: of the first of `agent.phases.rules` that matches, else the default."""
+    for index, rule in enumerate(settings.phase_rules):
+        if rule.matches(issue):
+            return Phase(name=rule.phase, reason=f"the {rule.condition} (agent.phases.rules[{index}])")
+    if settings.phase is None:
+        return None
+    return Phase(name=settings.phase, reason="the default (agent.phases.default)")
 
 
 # --- order -----------------------------------------------------------------------------------------------

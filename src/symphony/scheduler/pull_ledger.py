@@ -1,4 +1,4 @@
-"""What becomes of the ledger of a pull request: with each snapshot, push, verdict, run, and act of a person.
+"""Changes of the ledger of a pull request: with each snapshot, push, verdict, run, and action of a person.
 
 All times are milliseconds since 1970.
 """
@@ -30,10 +30,10 @@ def ledger_after_snapshot(
 ) -> PullLedger:
     """The ledger after a snapshot that differs from the one before; then comes `judge_pull`.
 
-    What was offered and not taken is withdrawn if the branch moved on: it is as if nothing was told.
+    An offer that was not taken is withdrawn if the branch moved.
 
-    Once all checks that the agent was told of in these turns pass on another head, with all others, its turns
-    about checks count from zero.
+    Once all checks that the agent got in these turns pass on another head, with all others, its turns about
+    checks count from zero.
     """
     if ledger.offered is not None and pull.head_sha != ledger.offered.head:
         ledger = _without_offer(ledger, ledger.offered)
@@ -106,7 +106,7 @@ def ledger_after_claim(ledger: PullLedger, *, working: bool, result: IssueResult
 def ledger_after_lift(ledger: PullLedger, lifted: str | None, now_ms: int) -> PullLedger:
     """The ledger after a person lifted the block of an issue: all counts from zero.
 
-    What the agent was told of the checks and conflicts of this head it may be told again.
+    The agent may get the checks and conflicts of this head again.
     """
     if lifted is None or lifted == ledger.lifted:
         return replace(ledger, lifted=lifted)

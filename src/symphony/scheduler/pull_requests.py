@@ -1,4 +1,4 @@
-"""What the pull request of finished work does to its issue: news claim it again, and some block it.
+"""The effect of a pull request on its issue: feedback claims it again, and some states block it.
 
 An issue is blocked once its pull request was closed unmerged, or only a person can go on with it: no run
 of it starts, whatever its state. A run in progress ends first. What lifts the block is an operator, a move of
@@ -47,7 +47,7 @@ def has_new_work(state: State, issue: Issue) -> bool:
 
 
 def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequestJudged | None:
-    """What the scheduler is to be told of a verdict, or `None` if it knows that already.
+    """The message to the scheduler about a verdict, or `None` if it knows it already.
 
     While a pull request that needs a person waits for something else too, nothing changes.
     """

@@ -148,7 +148,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
 
 
 def _verification(before: IssueResult, outcome: Outcome, run_id: str) -> Verification | None:
-    """What is known of the head that is delivered now; a new commit makes the former verification stale."""
+    """The verification of the delivered head; a new commit makes an older one stale."""
     known, made = before.verification, outcome.verification
     if made is None:
         head = outcome.delivered.head if outcome.delivered else known.head if known else None

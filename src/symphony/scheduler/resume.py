@@ -1,4 +1,4 @@
-"""What a run hands on to the next run of its issue: its conversation, and an answer that was not used yet."""
+"""The handover of a run to the next one of its issue: its conversation, and an unused answer."""
 
 from collections.abc import Mapping
 from dataclasses import replace

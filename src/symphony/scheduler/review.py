@@ -12,11 +12,19 @@ from typing import Final
 
 from symphony.domain import DeliveredBranch, fence, one_line, plain_text
 from symphony.scheduler.messages import IssueResult, ResultStatus
+from symphony.scheduler.verdict import WaitCode
 from symphony.scheduler.verification import is_verified
 
 MAX_REVIEW_CHARS: Final = 30_000
 """The longest comment that sends work back: no tracker cuts it."""
 _SHORT: Final = 12
+_SETTLES: Final = frozenset(
+    {
+        *("opening", "open", WaitCode.LANDING, WaitCode.WORKING, WaitCode.PUSH_NOT_SEEN, WaitCode.INCOMPLETE),
+        *(WaitCode.MERGEABILITY_UNKNOWN, WaitCode.CHECKS_NOT_STARTED, WaitCode.CHECKS_PENDING),
+    }
+)
+"""What a pull request waits for that comes without a person."""
 
 
 class ReviewDecision(StrEnum):
@@ -52,6 +60,7 @@ class ReviewCode(StrEnum):
     NO_COMMENTS = "no_comments"
     UNVERIFIED = "unverified"
     NOT_PUSHED = "not_pushed"
+    NOT_LANDED = "not_landed"
     NOT_MERGED = "not_merged"
 
 
@@ -71,12 +80,13 @@ class ReviewFacts:
     Attributes:
         result: of the issue; `None` without any.
         shown: the commit that the person saw; `None` if none was shown.
-        decided: what another decision on this work is that is carried out; `None` without one.
+        decided: another decision on this work that is being carried out; `None` without one.
         comment: the comment that is to be written; empty if nothing was said.
         has_comments: whether the tracker has comments.
         verifies: whether the settings have commands of verification.
         accepts_unverified: the person knows that this commit did not pass its verification.
         way: what an approval does.
+        hindrance: why the forge would not be asked to merge it, as `hindrance_of` says.
         merged: whether the base has the commit already.
         command: the command with which a person merges.
     """
@@ -89,6 +99,7 @@ class ReviewFacts:
     verifies: bool = False
     accepts_unverified: bool = False
     way: ApprovalWay = ApprovalWay.BY_HAND
+    hindrance: str | None = None
     merged: bool = False
     command: str = ""
 
@@ -98,6 +109,20 @@ def approval_way(*, watches: bool, pull_is_open: bool, merges: bool) -> Approval
     if watches:
         return ApprovalWay.LAND if pull_is_open else ApprovalWay.OPEN
     return ApprovalWay.MERGE if merges else ApprovalWay.BY_HAND
+
+
+def hindrance_of(code: str, message: str, *, is_open: bool, lands: bool) -> str | None:
+    """Why an approval would change nothing at the pull request of the work; `None` if it would.
+
+    Args:
+        code: what the pull request waits for.
+        message: the same in words.
+        is_open: whether it is neither merged nor closed.
+        lands: whether `forge.land` allows the daemon to have it merged.
+    """
+    if is_open and not lands:
+        return "forge.land is never: a person merges the pull request at the forge"
+    return None if is_open and code in _SETTLES else message
 
 
 def judge_review(facts: ReviewFacts, decision: ReviewDecision) -> ReviewRefusal | None:
@@ -184,6 +209,10 @@ def _judge_approval(facts: ReviewFacts, result: IssueResult) -> ReviewRefusal | 
             code=ReviewCode.NOT_PUSHED,
             message=f"{result.delivered.branch} is not pushed to origin, as a pull request needs",
             hint="see workspace.push, and `symphony outbox list`",
+        )
+    if by_forge and facts.hindrance is not None:
+        return ReviewRefusal(
+            code=ReviewCode.NOT_LANDED, message=facts.hindrance, hint="`symphony pr ISSUE` has more"
         )
     if facts.way is ApprovalWay.BY_HAND and not facts.merged:
         return ReviewRefusal(

@@ -31,7 +31,6 @@ from symphony.scheduler.messages import (
     TurnEnded,
 )
 from symphony.scheduler.overlap import with_overlaps_told
-from symphony.scheduler.phases import phase_of
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.resume import resume_after_failure, resume_interrupted
 from symphony.scheduler.state import Drain, Retry, Running, State, Step, Trigger
@@ -57,7 +56,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     """Start a run attempt of an issue that is eligible by a fresh snapshot."""
     attempt = retry.attempt if retry else None
     agent, resume = agents.plan_run(step.state, issue, retry.resume if retry else None)
-    phase = phase_of(issue, step.state.settings)
+    phase = policy.phase_of(issue, step.state.settings)
     host = hosts.choose_host(step.state, issue.id)
     workspace = step.state.remote_workspaces.get(issue.id)
     # The run may end before it has a workspace, and must not forget the one of an earlier attempt.
@@ -244,7 +243,7 @@ def _continue(step: Step, run: Running) -> None:
             turn=run.turn + 1,
             last_activity_ms=step.now_ms,
             report=replace(run.report, tool_calls=0),
-            phase=phase_of(run.issue, step.state.settings),
+            phase=policy.phase_of(run.issue, step.state.settings),
         )
         run, new = with_overlaps_told(step.state, run)
         step.replace_entry(run)

@@ -41,7 +41,7 @@ class FiledIssue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRecord:
-    """What is remembered of a schedule.
+    """The record of a schedule.
 
     Attributes:
         handled_ms: due times up to this one are over.
@@ -61,7 +61,7 @@ class ScheduleRecord:
 
 
 class Former(StrEnum):
-    """What is known of the former issue of a schedule."""
+    """The previous issue of a schedule."""
 
     OVER = "over"
     OPEN = "open"
@@ -99,10 +99,10 @@ def present_schedule(record: ScheduleRecord | None, now_ms: int) -> ScheduleReco
 def decide_schedule(
     schedule: Schedule, record: ScheduleRecord, now_ms: int, former: Former
 ) -> ScheduleDecision:
-    """What is due now.
+    """The decision for now.
 
-    The first time that was not handled stands for all that passed since, so that a second decision of the
-    same state, after a crash, is about the same time.
+    The first unhandled due time stands for all later ones, so a second decision on the same state, after a
+    crash, is about the same time.
     """
     due_ms = next_due_ms(schedule.cron, schedule.zone, record.handled_ms)
     if due_ms is None or due_ms > now_ms:

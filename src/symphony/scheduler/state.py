@@ -522,7 +522,7 @@ class Step:
                 assert_never(entry)
 
     def remember(self, known: frozenset[str], issue_id: str) -> frozenset[str]:
-        """Add an issue to known ones. Of more than `MAX_REMEMBERED` only those on the board stay.
+        """Add an issue to known ones. Beyond `MAX_REMEMBERED` only issues on the board stay.
 
         On the board are candidates, claimed issues, and those with results.
         """

@@ -1,7 +1,7 @@
 """What to do about the pull request of an issue: `judge_pull`, pure and total.
 
-Everything it goes by is in its arguments, so that a recorded snapshot replays exactly. It starts from three
-rules: what is unknown is never good; a check counts only on the commit at the head; nothing is told twice.
+It depends only on its arguments, so a recorded snapshot replays exactly. It starts from three rules: an
+unknown fact is never good; a check counts only on the head commit; the agent gets nothing twice.
 The order is: ended, then conflicts, checks and reviews, then the landing. One of them never hides another:
 what is ready to be told goes to the agent in one turn, whatever the others wait for.
 
@@ -55,7 +55,7 @@ COMMENT_MARKER: Final = "<!-- symphony:"
 """How every comment of the daemon begins."""
 
 MAX_REMARKS: Final = 20
-"""How many comments an agent is told in one turn; the others wait for the next one."""
+"""The number of comments that an agent gets in one turn; the others wait for the next one."""
 
 MAX_LANDINGS: Final = 3
 """How often the daemon asks the forge to merge the same commit."""
@@ -68,7 +68,7 @@ _MAX_NAMED: Final = 5
 
 
 class FeedbackKind(StrEnum):
-    """What an agent is told about, in the order of importance."""
+    """The kinds of feedback for an agent, in the order of importance."""
 
     CONFLICT = "conflict"
     CI = "ci"
@@ -81,7 +81,7 @@ class ForgePolicy:
 
     Attributes:
         repo: the repository of the daemon's branches, as `PullRequest.head_repo`.
-        feedback: what the agent is told.
+        feedback: the kinds that the agent gets.
         max_turns: how many feedback turns of each kind an issue gets before a person is asked.
         required_checks: names of checks that must be there, besides those that the forge requires.
         reviewers: logins whose comments count, exact and in lower case; the only bots that are heard.
@@ -120,7 +120,7 @@ class ForgePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldFeedback:
-    """What an agent was told of one kind at one head.
+    """The feedback of one kind at one head that an agent got.
 
     Attributes:
         ids: of checks or comments, sorted; of a conflict the base branch.
@@ -135,7 +135,7 @@ class ToldFeedback:
 
     @property
     def signature(self) -> str:
-        """Names what was told: the same is never told twice."""
+        """Identifies the feedback: the agent never gets the same twice."""
         return " ".join((self.kind, self.head, *self.ids))
 
 
@@ -262,7 +262,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestRemark:
-    """A comment or review that the agent is told; `thread_id`, `path` and `line` are those of its thread."""
+    """A comment or review that the agent gets; `thread_id`, `path` and `line` are those of its thread."""
 
     id: str
     author: Author
@@ -289,7 +289,7 @@ class FeedbackTurn:
     remarks: tuple[PullRequestRemark, ...] = ()
 
     def told(self, now_ms: int) -> tuple[ToldFeedback, ...]:
-        """What the ledger records of it, one for each kind."""
+        """The records of it in the ledger, one for each kind."""
         ids = {
             FeedbackKind.CONFLICT: () if self.conflict is None else (self.conflict,),
             FeedbackKind.CI: tuple(sorted({check.id for check in self.checks})),
@@ -313,7 +313,7 @@ class FeedbackTurn:
         return tuple(each.signature for each in self.told(0))
 
     def offer(self, text: str) -> PendingFeedback:
-        """What the scheduler is offered."""
+        """The offer to the scheduler."""
         return PendingFeedback(
             key="; ".join(self.signatures),
             head=self.head,
@@ -352,7 +352,7 @@ Verdict = ReadyForPerson | Wait | FeedbackTurn | MergeHead | PullRequestEnded | 
 
 
 _News = tuple[Check, ...] | tuple[PullRequestRemark, ...] | str
-"""What an agent is to be told of one kind; of a conflict, the base branch."""
+"""New feedback of one kind; for a conflict, the base branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,7 +455,7 @@ _UNTOLD: Final = {
 
 
 def left_to_people(made: FeedbackTurn) -> Wait:
-    """What feedback is once its issue has ended: nobody works on it any more."""
+    """The verdict on feedback once its issue has ended: no agent works on it."""
     words = ", ".join(_WORDS[kind] for kind in made.kinds)
     return Wait(_UNTOLD[made.kinds[0]], f"its issue has ended, so the agent does not get this: {words}")
 
@@ -585,7 +585,7 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
 
 
 def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[PullRequestRemark]:
-    """What was written by those who count, told or not.
+    """Comments of the people that count, with those that the agent already got.
 
     A resolved thread is over, unless who wrote in it still requests changes: a push may have resolved it.
     """

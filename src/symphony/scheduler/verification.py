@@ -48,7 +48,7 @@ NOT_DONE: Final = Failure(
     message="its work could not be verified",
     hint="`symphony logs` shows the reason; it is tried again",
 )
-"""Why a run is tried again whose worker could not carry the verification out."""
+"""Why a run is tried again if its worker could not carry out the verification."""
 
 MAX_NOT_REVIEWED: Final = 3
 """How often a reviewer may give no verdict on the work of an issue before a person is asked."""

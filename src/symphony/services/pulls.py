@@ -83,7 +83,7 @@ class Forge(Protocol):
         """Snapshots by number, without those that do not exist.
 
         What the forge confirms as unchanged is not sent again, unless a snapshot must be `fresh`: what
-        decides on a merge. What belongs to one and is malformed makes it incomplete. The numbers of those
+        decides on a merge. A malformed part makes its pull request incomplete. The numbers of those
         that are malformed themselves are the `culprits` of the error; without them, the others are told.
         """
         ...
@@ -120,7 +120,7 @@ class Forge(Protocol):
         ...
 
     async def access(self) -> ForgeAccess:
-        """Whose the token is, and what it may not do; an archived or unknown repository raises."""
+        """The account of the token, and its missing rights; an archived or unknown repository raises."""
         ...
 
 
@@ -279,8 +279,8 @@ class RemoteForge(ABC):
     ) -> http.Flow[tuple[list[T], bool]]:
         """The records of a list whose pages are linked, and whether these are all.
 
-        A malformed one is left out. What is too much is left out at the end or, if the `newest` must be
-        there, after the first page.
+        A malformed record is left out. Records beyond the limit are left out at the end or, if the `newest`
+        must be there, after the first page.
         """
         first = replace(self.request("GET", path, *variables), query=[*query, *self.page], conditional=True)
         pages, complete = 0, True

@@ -349,7 +349,7 @@ PLACES: Final = (
     ".windsurf/skills",
     "skills",
 )
-"""Usual folders of skills in repositories. Of two skills with one name, the earlier folder wins."""
+"""Usual folders of skills in repositories. If two skills have one name, the earlier folder wins."""
 
 MAX_IMPORT_BYTES: Final = 256 * 1024 * 1024
 _MAX_LEVELS: Final = 5
@@ -411,7 +411,7 @@ def find_importable(
         walk.run(start)
     reader = _CandidateReader(anchor, ParseOptions.of(options))
     found = [reader.read(place) for place in walk.places()]
-    return _settled([one for one in found if one is not None])
+    return _without_conflicts([one for one in found if one is not None])
 
 
 def places_of_skills(anchor: Path, start: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
@@ -434,7 +434,7 @@ def parse_bytes(data: bytes, directory: str, path: str, rules: ParseOptions) -> 
     return parse(found, rules)
 
 
-def _settled(found: list[ImportCandidate]) -> list[ImportCandidate]:
+def _without_conflicts(found: list[ImportCandidate]) -> list[ImportCandidate]:
     """Resolve name conflicts: the first usable candidate wins, and equal copies are dropped."""
     owners: dict[str, ImportCandidate] = {}
     settled = []

@@ -567,7 +567,7 @@ class _Collector:
             if (item.directory if item.skill is None else item.skill.name) in self._disabled:
                 continue
             if item.skill is not None and (kept := mine[item.key]) is not item.skill:
-                self.problems.append(_taken(item, item.skill, kept))
+                self.problems.append(_duplicate_name(item, item.skill, kept))
             self.problems += item.problems
         for key, skill in mine.items():
             first = self._skills.setdefault(key, skill)
@@ -633,7 +633,7 @@ def _kept(items: tuple[parser.Parsed, ...]) -> dict[str, Skill]:
     return {key: item.skill for key, item in kept.items() if item.skill is not None}
 
 
-def _taken(item: parser.Parsed, skill: Skill, first: Skill) -> Problem:
+def _duplicate_name(item: parser.Parsed, skill: Skill, first: Skill) -> Problem:
     message = f"`name` is already taken by {first.path}."
     place = parser.TOP if item.fields is None else item.fields.place("name")
     return problem(Code.DUPLICATE_NAME, skill.path, place, message=message, scope=skill.scope)

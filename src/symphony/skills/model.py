@@ -117,7 +117,7 @@ SEARCH_TOOL: Final = "skill_search"
 
 
 class Scope(StrEnum):
-    """Where a skill comes from. Of two skills with one name, the one of the earlier scope wins."""
+    """Where a skill comes from. If two skills have one name, the one of the earlier scope wins."""
 
     PROJECT = "project"
     USER = "user"

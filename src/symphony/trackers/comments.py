@@ -248,7 +248,7 @@ def attributed(comment: Comment) -> tuple[WrittenBy, Comment]:
 
 
 def lines_and_fences(text: str) -> Iterator[tuple[str, str]]:
-    """Each line with the fence that it is in, empty outside. Of a fence's own lines the last is inside."""
+    """Each line with the fence that it is in, empty outside. The last line of a fence counts as inside."""
     fence = ""
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         yield line, fence

@@ -1,8 +1,8 @@
 """Labels that decide, which no agent sets or removes by the raw tool.
 
 A label decides if a setting names it (`Settings.deciding_labels`) or if it begins with `skill:`. It chooses
-the next agent, phase, skills or landing, so only people give it. Of a request that writes labels every name
-is judged, wherever it stands and however it is spelled; an id is looked up. A request whose labels cannot be
+the next agent, phase, skills or landing, so only people give it. In a request that writes labels every name
+is judged, wherever it is and however it is spelled; an id is looked up. A request whose labels cannot be
 told is refused.
 """
 
@@ -35,7 +35,7 @@ class DecidingLabels:
     scope: str = ""
 
     def among(self, labels: Iterable[str]) -> frozenset[str]:
-        """Those of the labels that decide, folded: services take several names in one text, in any case."""
+        """The ones that decide, folded: services accept several names in one text, in any case."""
         known = {_folded(name) for name in self.names}
         scopes = tuple(filter(None, map(self._scope_of, known)))
         folded = {_folded(part) for label in labels for part in (label, *label.split(","))}

@@ -431,7 +431,7 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     @override
     def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
-        """Of the tracker and of the category: an id does not say of which it is."""
+        """The names of the tracker and of the category: an id does not say which one it means."""
         answer = yield Request(endpoint="/trackers.json", path="/trackers.json")
         trackers = [each for each in items(dig(answer.body, "trackers")) if str(number_of(each)) == label_id]
         path = f"/issue_categories/{label_id}.json"

@@ -316,7 +316,7 @@ def batches(all_of_them: Sequence[T], size: int) -> Iterator[list[T]]:
 READ_AT_ONCE: Final = 100
 """How many records of a list are read before other things are done: a few milliseconds."""
 MAX_COMMENTS: Final = 1_000
-"""How many comments are remembered: the ids of written ones, and those whose writing got no answer."""
+"""The number of remembered comments: ids of written ones, and those without an answer to their write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from symphony.workspaces.git import Git
+from symphony.characters import visible
+from symphony.workspaces.git import Git, GitError
 
 MAX_FILES: Final = 5_000
 """The most files of a change that are listed."""
 MAX_COMMITS: Final = 100
 """The most commits of a change that are listed."""
+MAX_LISTING_BYTES: Final = 16_777_216
+"""The most bytes that git may take to list the files of a change: about 80,000 of them."""
 MAX_LINE_BYTES: Final = 1_048_576
 """Git compares no lines of files that are larger."""
 _FAR: Final = "400"  # git compares each removed file with each new one to find renames
@@ -46,7 +49,7 @@ class ComparedFile:
 
     Attributes:
         status: git's letter: `A` added, `M` modified, `D` deleted, `R` renamed, `C` copied, `T` another type.
-        path: its new name; bytes that are not UTF-8 are escaped.
+        path: its new name in one line; what is not UTF-8, and what no one sees, is escaped.
         old_path: its old name if that differs.
         old, new: the object ids of its content; zeros where there is none.
         modes: before and after.
@@ -96,8 +99,17 @@ class BranchChange:
 async def read_change(
     git: Git, mirror: Path, *, branch: str, start: str, since: str, head: str
 ) -> BranchChange:
-    """List commits and files between `since` and `head`. Raises `GitError`."""
-    listed = await git.isolated(*_OPTIONS, "-C", mirror, *_DIFF, *_LIST, since, head, "--")
+    """List commits and files between `since` and `head`.
+
+    Raises:
+        GitError: git failed, or there are too many files.
+    """
+    ask = (*_OPTIONS, "-C", mirror, *_DIFF, *_LIST, since, head, "--")
+    listed = await git.isolated(*ask, max_output_bytes=MAX_LISTING_BYTES)
+    if len(listed) >= MAX_LISTING_BYTES:
+        raise GitError(
+            f"{branch} changes too many files to list them: see git diff --stat {since}...{branch}"
+        )
     files = list(parse_listing(listed))
     log = (*_LOG, f"--max-count={MAX_COMMITS}", head, "--not", since, "--")
     return BranchChange(
@@ -174,8 +186,8 @@ def parse_listing(output: bytes) -> Iterator[ComparedFile]:
         field = next(fields, b"")
         yield ComparedFile(
             status=head[4][:1],
-            path=new.decode("utf-8", "backslashreplace"),
-            old_path=None if old == new else old.decode("utf-8", "backslashreplace"),
+            path=_shown(new),
+            old_path=None if old == new else _shown(old),
             old=head[2],
             new=head[3],
             modes=(head[0], head[1]),
@@ -183,6 +195,11 @@ def parse_listing(output: bytes) -> Iterator[ComparedFile]:
             deletions=_count(removed),
             names=(old, new),
         )
+
+
+def _shown(name: bytes) -> str:
+    text = visible(name.decode("utf-8", "backslashreplace"))
+    return text.replace("\n", r"\n").replace("\t", r"\t")
 
 
 def _count(lines: bytes) -> int | None:

@@ -273,7 +273,7 @@ def delete_tree(path: Path) -> None:
     """Delete a tree with any content, even while a process of the agent works in it. Raises `OSError`.
 
     Each directory is opened without following a link and emptied through its descriptor, so that nothing
-    outside the tree is touched, whatever is renamed or linked meanwhile. Of a link only the link is deleted.
+    outside the tree is touched, whatever is renamed or linked. Links are deleted, not their targets.
     Directories are first renamed into the parent of the tree. An agent that can write only in the tree cannot
     reach them there, and trees of any depth need few descriptors. A mount point in the tree cannot be renamed
     and is not entered: it ends the deletion with an error.

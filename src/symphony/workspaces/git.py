@@ -24,7 +24,7 @@ from symphony.workspaces.reasons import reason_for, telling_lines
 _IDENTITY_KEYS: Final = r"^(user|author|committer)\.(name|email)$"
 
 DEFAULT_IDENTITY: Final = {"user.name": "Symphony Agent", "user.email": "symphony@localhost"}
-"""Of sessions whose user has told git no name."""
+"""The identity of sessions if the user has configured none in git."""
 
 LOCAL_TIMEOUT_MS: Final = 120_000
 FETCH_STALL_MS: Final = 120_000
@@ -181,8 +181,8 @@ class Git:
     ) -> None:
         """Fetch from a server with `FETCH_FAR`. Raises `GitError`, as `over_network`.
 
-        Git unpacks fewer than a hundred objects without a word, however large they are. So what was silent is
-        fetched once more as a pack, whose progress git tells.
+        Git unpacks fewer than a hundred objects without output, even large ones. So a silent fetch is
+        repeated as a pack, and git reports the progress of a pack.
         """
         try:
             await self.over_network(*arguments, login=login, env=env)

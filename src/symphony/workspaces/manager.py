@@ -969,7 +969,7 @@ class WorkspaceManager:
             lambda: directories.examine(record.path, self._finder.tenant_name)
         )
         if foreign_owner:
-            return await self._kept(
+            return await self._keep(
                 layout, stored, Work(reason=foreign_owner, look=shlex.join(["ls", "-ld", str(path)]))
             )
         delivery: Delivery | None = None
@@ -990,11 +990,11 @@ class WorkspaceManager:
                         reason=f"it cannot be deleted: {error}", look=shlex.join(["ls", "-la", str(path)])
                     )
                 if work is not None:
-                    return replace(await self._kept(layout, stored, work), delivery=delivery)
+                    return replace(await self._keep(layout, stored, work), delivery=delivery)
         await to_thread.run_sync(directories.forget, layout, path.name)
         return Removal(removed=exists, delivery=delivery)
 
-    async def _kept(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
+    async def _keep(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
         await self._remember(layout, record, work)
         return Removal(removed=False, kept_reason=work.reason, look=work.look)
 

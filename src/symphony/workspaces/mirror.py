@@ -283,7 +283,7 @@ class Mirror:
         # What was pushed after the offer is newer than what was known, and not refused.
         refused = {
             name
-            for name, commit in self._wanted(offered).items()
+            for name, commit in self._mirror_refs(offered).items()
             if commit != refs.get(name) == known.get(name)
         }
         return RemoteRefs(
@@ -318,14 +318,14 @@ class Mirror:
         )
 
     @staticmethod
-    def _wanted(offered: RemoteRefs) -> dict[str, str]:
+    def _mirror_refs(offered: RemoteRefs) -> dict[str, str]:
         """The refs of the mirror after a fetch of what is offered."""
         head = {} if offered.head is None else {_DETACHED_HEAD: offered.head}
         return {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()} | head
 
     async def _update(self, known: Mapping[str, str]) -> RemoteRefs:
         offered = await self._ls_remote(self.path)
-        wanted = self._wanted(offered)
+        wanted = self._mirror_refs(offered)
         if not wanted.items() <= known.items():
             await self._remove_conflicts(known, wanted)
             await self._fetch(self.path, offered)

@@ -92,7 +92,7 @@ class ProgressMark:
     """State of a workspace. Two equal marks mean: no new commit and no changed file in between.
 
     `changed` are the paths that differ from the commit at which the branch began, or that are not committed;
-    what no one sees in them is escaped. None are told if they are more than `MAX_CHANGED`.
+    invisible characters in them are escaped. It is empty beyond `MAX_CHANGED`.
     """
 
     head: str | None

@@ -46,7 +46,7 @@ _THEIRS: Final = 3
 
 
 class Fate(StrEnum):
-    """What became of a branch in a rehearsal."""
+    """The outcome of a branch in a rehearsal."""
 
     MERGES = "merges"
     CONFLICTS = "conflicts"
@@ -81,7 +81,7 @@ _KINDS: Final = (
     ("mode", ConflictKind.MODE),
     ("contents", ConflictKind.CONTENT),
 )
-"""What git's short names of conflicts contain. Of several kinds of one file, the first one is told."""
+"""What git's short names of conflicts contain. If a file has several kinds, the first one counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class FileConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """What a branch does not go with.
+    """A conflict of a branch.
 
     Attributes:
         others: names of the other branches, which conflict only together if they are several; empty for the
@@ -125,7 +125,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchRehearsal:
-    """What became of one branch; a branch that `merges` may still conflict with one that does not."""
+    """The outcome of one branch; a branch that `merges` may still conflict with one that does not."""
 
     branch: str
     head: str | None
@@ -685,7 +685,7 @@ def _conflict(
     *,
     theirs: bool,
 ) -> Conflict:
-    """A merge that failed, as its second branch is told, or its first one."""
+    """A failed merge, from the view of its second branch, or of its first one."""
     stage = _THEIRS if theirs else _OURS
     files = tuple(
         FileConflict(

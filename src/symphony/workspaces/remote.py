@@ -258,7 +258,7 @@ async def objects_of(git: Git, git_dir: Path, commit: str) -> frozenset[str]:
 
 
 def present_lfs_objects(stores: Sequence[Path], oids: Collection[str]) -> frozenset[str]:
-    """Those of the objects that one of the git directories has; blocking."""
+    """The objects that one of the git directories has; blocking."""
     names = {oid: f"{LFS_OBJECTS}/{lfs_object_name(oid)}" for oid in oids}
     return frozenset(oid for oid, name in names.items() if any((store / name).is_file() for store in stores))
 

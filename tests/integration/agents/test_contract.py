@@ -15,7 +15,6 @@ from anyio import to_thread
 
 from harness.acp_agents import DRIVEN
 from harness.players import COMMENT, PLAYERS, Act, Player
-from harness.rings import mostly_slow
 from kit.model_server import api_error, rate_limited, unauthorized
 from symphony import skills
 from symphony.agents.acp.profiles import PROFILES
@@ -234,9 +233,7 @@ async def test_a_stop_in_the_middle_of_a_command_leaves_nothing_behind(player: P
 
 @pytest.mark.parametrize(
     "faults",
-    mostly_slow(
-        [(("--ignore-eof", "--ignore-sigterm"),), (("--own-session-child",),), (("--ignore-eof",),)], fast=2
-    ),
+    [("--ignore-eof", "--ignore-sigterm"), ("--own-session-child",), ("--ignore-eof",)],
 )
 async def test_who_does_not_want_to_end_is_ended(scripted: Player, faults: tuple[str, ...]) -> None:
     async with scripted.open(faults=faults, grace_ms=300) as session:
@@ -335,6 +332,7 @@ async def test_garbage_is_told_and_does_not_matter(scripted: Player) -> None:
     assert events[-1] == COMPLETED
 
 
+@pytest.mark.slow
 async def test_a_line_of_ten_megabytes_is_read_and_a_longer_one_survived(scripted: Player) -> None:
     for size in (10 * 1024 * 1024 - 8_192, 11 * 1024 * 1024):
         async with scripted.open(faults=("--huge-line", str(size))) as session:

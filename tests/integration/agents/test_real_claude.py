@@ -227,7 +227,7 @@ async def test_what_the_mode_leaves_open_is_answered_by_policy(
     assert ApprovalAnswered(kind="Bash", decision=decision) in events
     assert events[-1] == COMPLETED
     assert (bench.workspace / "made").exists() == made
-    assert ("nobody can approve" in results(server)) != made
+    assert ("no person can approve" in results(server)) != made
 
 
 async def test_a_blocked_approval_ends_the_turn_and_runs_nothing(real: Make) -> None:

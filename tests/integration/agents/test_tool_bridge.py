@@ -145,6 +145,7 @@ async def connected(desk: Desk, bridge: ToolServer) -> AsyncIterator[Client]:
         yield Client(stream)
 
 
+@pytest.mark.slow
 async def test_another_projects_client_lists_and_calls_the_tools_through_the_relay(desk: Desk) -> None:
     async with desk.open() as bridge:
         agent = await desk.spawn(sys.executable, str(CLIENT), *bridge.argv)

@@ -110,6 +110,7 @@ def test_two_processes_never_get_the_same_number(board: Board) -> None:
     assert len({issue.title for issue in snapshot.issues}) == 50
 
 
+@pytest.mark.slow
 def test_moves_and_edits_of_several_processes_lose_nothing(board: Board) -> None:
     board.create(IssueDraft(title="x", state="Todo", description="body"))
     race(board.config.path, MOVE, APPEND, MOVE)

@@ -342,7 +342,7 @@ def test_a_daemon_killed_in_mid_answer_is_told(state_dir: Path, listen: Listen, 
 def test_an_answer_that_is_no_document_is_told(state_dir: Path, listen: Listen, body: bytes) -> None:
     listen(answer(body))
     note(state_dir)
-    with pytest.raises(UnreachableError, match="no daemon that this program understands"):
+    with pytest.raises(UnreachableError, match="not a daemon of this program"):
         ask(state_dir)
 
 

@@ -17,7 +17,6 @@ import pytest
 from harness.journalling import NOW, event, run, written
 from harness.nightly import NIGHTLY
 from harness.project import Project
-from harness.rings import mostly_slow
 from symphony.cli.main import main
 
 _DEADLINE_S = 240  # a hundred processes one after the other: seconds where nothing else runs
@@ -219,7 +218,7 @@ def _told_in_two_lines(said: str, codes: dict[tuple[str, ...], int]) -> None:
 
 
 @pytest.mark.timeout(_DEADLINE_S + 30)
-@pytest.mark.parametrize("place", mostly_slow(["invalid", "empty", "a directory", "sound"]))
+@pytest.mark.parametrize("place", ["invalid", "empty", "a directory", "sound"])
 def test_what_fails_says_so_in_two_lines_and_by_its_exit_code(tmp_path: Path, place: str) -> None:
     project = Project(root=tmp_path).create()
     project.workflow()
@@ -238,6 +237,7 @@ def test_what_fails_says_so_in_two_lines_and_by_its_exit_code(tmp_path: Path, pl
     _told_in_two_lines(said, codes)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_DEADLINE_S + 30)
 def test_an_output_that_nobody_reads_ends_a_command_without_a_word(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()

@@ -18,7 +18,6 @@ from contract.repository import STRANGER, WRITER
 from contract.served import served
 from contract.vendor import Given
 from harness.project import Project
-from harness.rings import mostly_slow
 from symphony.cli.commands.doctor import check_forge
 from symphony.cli.failures import report
 from symphony.cli.main import main
@@ -162,7 +161,7 @@ def test_a_repository_that_is_not_there_any_more_is_told_by_the_check_and_the_do
         assert (status, what in text) == (CheckStatus.WARNING, True)
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_pull_request_of_an_issue_is_shown_with_what_holds_it_back(
     kind: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def editor(tmp_path: Path, *lines: str) -> str:
     return word(script)
 
 
+@pytest.mark.slow
 def test_what_the_editor_wrote_is_the_next_version(project: Project, store: Library, tmp_path: Path) -> None:
     store.add(skill(), ADA)
     temporary = tmp_path / "temporary"
@@ -178,6 +179,7 @@ def test_a_text_that_differs_is_replaced_only_by_force(project: Project, store: 
     call(project, "promote", "nothing", code=1)
 
 
+@pytest.mark.slow
 def test_a_secret_is_not_promoted(project: Project, store: Library) -> None:
     store.add(skill(content="use hunter2-hunter2\n"), ADA)
     done = call(project, "promote", "style", code=1, SOME_API_KEY="hunter2-hunter2")
@@ -185,6 +187,7 @@ def test_a_secret_is_not_promoted(project: Project, store: Library) -> None:
     assert project.git("branch", "--list", "skill/*") == ""
 
 
+@pytest.mark.slow
 def test_without_a_name_for_its_commit_there_is_no_branch(project: Project, store: Library) -> None:
     store.add(skill(), ADA)
     for name in ("user.name", "user.email"):

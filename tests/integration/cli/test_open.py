@@ -335,6 +335,7 @@ def _of_one_user(root: Path, name: str) -> Project:
     return made
 
 
+@pytest.mark.slow
 def test_one_page_shows_every_daemon_and_leads_to_each(tmp_path: Path) -> None:
     app, web = (_of_one_user(tmp_path, name) for name in ("app", "web"))
     app.issue("SYM-1", [{"ask_input": "Which colour?"}])

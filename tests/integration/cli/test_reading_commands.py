@@ -208,6 +208,7 @@ def test_a_prompt_without_a_daemon_has_the_skills_of_the_library(project: Projec
     assert "How we write." in found["envelope"]
 
 
+@pytest.mark.slow
 def test_what_happened_is_explained_after_the_daemon_ended(project: Project) -> None:
     project.skill("release")
     project.skill("bad", description="")
@@ -378,7 +379,7 @@ def test_an_issue_that_the_daemon_has_not_read_yet_does_not_ask_for_a_daemon(
 
 @pytest.mark.parametrize(
     ("coalesced", "words"),
-    [(True, "this refresh goes with it"), (False, "The tracker is polled now")],
+    [(True, "this refresh joins it"), (False, "The tracker is polled now")],
 )
 def test_a_refresh_says_whether_it_shares_a_poll(
     project: Project, daemon: Answering, *, coalesced: bool, words: str

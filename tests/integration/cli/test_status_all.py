@@ -186,6 +186,7 @@ def test_all_and_one_workflow_exclude_each_other(asker: Project) -> None:
     assert "give one of them" in done.stderr
 
 
+@pytest.mark.slow
 def test_watching_repeats_the_list(host: Host, asker: Project) -> None:
     _note(host.homes / "gone", pid=2**22 - 3)
     with asker.start("status", "--all", "--watch", "--interval", "0.1", "--json") as process:

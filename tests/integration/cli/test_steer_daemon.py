@@ -100,6 +100,7 @@ def test_a_paused_daemon_starts_nothing_and_goes_on_when_it_is_resumed(project: 
         assert told(project, "resume") == "The daemon is not paused.\n"
 
 
+@pytest.mark.slow
 def test_a_drain_lets_the_turn_end_and_can_be_waited_for(project: Project) -> None:
     project.issue("SYM-1", waits(project, "go"))
     project.issue("SYM-2", waits(project, "go"))

@@ -16,7 +16,6 @@ from contract.desks import DESKS
 from contract.served import served
 from contract.vendor import Fault
 from harness.project import Project
-from harness.rings import mostly_slow
 from published.schemas import conforms_to
 from symphony.cli.failures import report
 from symphony.cli.main import main
@@ -24,7 +23,7 @@ from symphony.domain import SymphonyError
 
 ROOT = Path(__file__).parents[3]
 
-every_desk = pytest.mark.parametrize("name", mostly_slow(DESKS))
+every_desk = pytest.mark.parametrize("name", DESKS)
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +232,7 @@ def test_a_move_is_made_and_read_back(project: Project, name: str, monkeypatch: 
     assert "still in" in line or "no label" in line
 
 
+@pytest.mark.slow
 @every_desk
 def test_an_issue_is_found_in_whatever_state_and_by_its_id(
     project: Project, name: str, monkeypatch: pytest.MonkeyPatch

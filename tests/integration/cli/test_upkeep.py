@@ -20,7 +20,6 @@ from click.testing import CliRunner
 
 from harness.journalling import NOW, claim, event, run, written
 from harness.project import SYMPHONY, Project, scripted
-from harness.rings import mostly_slow
 from harness.shell import word
 from published.schemas import conforms_to
 from symphony.api.models import CHECKS
@@ -87,6 +86,7 @@ def test_a_repository_that_is_ready_has_no_error_and_is_left_as_it_was(project: 
     assert found["state_directory"]["message"].endswith("is made by the first `symphony run`")
 
 
+@pytest.mark.slow
 def test_checks_are_run_on_the_base_commit_only_if_asked_for(project: Project) -> None:
     commands = [
         {"name": "good", "run": "test -e README.md && test -e prepared", "paths": ["never/**"]},
@@ -108,6 +108,7 @@ def test_checks_are_run_on_the_base_commit_only_if_asked_for(project: Project) -
     assert "the reason" in done.stderr
 
 
+@pytest.mark.slow
 def test_skills_that_sessions_do_not_see_are_named_with_the_setting(project: Project) -> None:
     project.write(".claude/skills/one/SKILL.md", "---\nname: one\ndescription: d\n---\n")
     found = doctor()["repository"]
@@ -141,6 +142,7 @@ def test_a_workflow_that_is_not_there_is_told(project: Project) -> None:
     assert doctor(code=3)["workflow"]["status"] == "error"
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_missing_or_broken_is_told_with_what_to_do(project: Project) -> None:
     project.workflow(command="symphony-no-such-agent app-server")
     found = doctor(code=3)
@@ -155,6 +157,7 @@ def test_a_repository_without_the_base_branch_is_told(project: Project) -> None:
     assert doctor(code=3)["repository"]["status"] == "error"
 
 
+@pytest.mark.slow
 def test_the_remote_is_asked_whether_it_takes_branches(project: Project) -> None:
     project.workflow(workspace={"push": "origin"})
     assert doctor()["push"]["status"] == "warning", "there is no remote"
@@ -179,6 +182,7 @@ def test_a_repository_that_hooks_fill_is_not_looked_at(project: Project) -> None
     assert doctor()["repository"]["message"].startswith("workspace.repo is not set")
 
 
+@pytest.mark.slow
 def test_many_records_that_are_left_out_are_counted(project: Project) -> None:
     for number in range(5, 10):
         project.write(f".symphony/issues/SYM-{number}.md", "no front matter\n")
@@ -187,6 +191,7 @@ def test_many_records_that_are_left_out_are_counted(project: Project) -> None:
     assert "2 more records or states are wrong" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(project: Project) -> None:
     project.state_dir.mkdir(mode=0o755)
     project.state_dir.chmod(0o755)
@@ -199,6 +204,7 @@ def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(projec
     assert doctor(code=1)["state_directory"]["message"].endswith("is not a directory")
 
 
+@pytest.mark.slow
 def test_a_daemon_that_was_killed_is_odd_and_one_that_is_silent_is_an_error(project: Project) -> None:
     project.state_dir.mkdir(mode=0o700)
     note = {"socket": str(project.root / "none.sock"), "host": None, "port": None}
@@ -284,6 +290,7 @@ def test_a_workspace_whose_issue_nobody_knows_stays(project: Project) -> None:
     assert "does not know its issue" in clean(project)["SYM-2"]["reason"]
 
 
+@pytest.mark.slow
 def test_logs_go_by_age_and_beside_a_daemon_only_they_do(project: Project) -> None:
     worked(project)
     state_dir = StateDirectory(project.state_dir)
@@ -305,6 +312,7 @@ def test_logs_go_by_age_and_beside_a_daemon_only_they_do(project: Project) -> No
         assert (project.workspaces / "SYM-1").is_dir()
 
 
+@pytest.mark.slow
 def test_people_see_what_would_go(project: Project) -> None:
     worked(project)
     done = project.symphony("clean", "--dry-run")
@@ -362,9 +370,10 @@ def test_who_drops_the_whole_history_has_to_say_so(project: Project) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "code", "left"),
-    mostly_slow([(b"\n", 1, 2), (b"y\n", 0, 0), (b"n\n", 1, 2), (b"\x03", 130, 2)]),
+    [(b"\n", 1, 2), (b"y\n", 0, 0), (b"n\n", 1, 2), (b"\x03", 130, 2)],
 )
 def test_on_a_terminal_it_asks_first(project: Project, said: bytes, code: int, left: int) -> None:
     journal = _remembering(project)
@@ -413,6 +422,7 @@ def test_a_journal_that_is_damaged_is_told_and_left_alone(project: Project) -> N
     assert journal.read_bytes() == b"no journal" * 100
 
 
+@pytest.mark.slow
 def test_a_journal_from_the_future_and_damaged_ones_aside_are_odd(project: Project) -> None:
     project.state_dir.mkdir(mode=0o700)
     journal = project.state_dir / "journal.db"

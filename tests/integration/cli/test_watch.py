@@ -38,6 +38,7 @@ def stopped(shown: Terminal) -> bool | None:
     return psutil.Process(shown.process.pid).status() == psutil.STATUS_STOPPED or None
 
 
+@pytest.mark.slow
 def test_a_person_watches_filters_selects_and_explains(project: Project) -> None:
     with project.daemon() as daemon, terminal(project, *WATCH, suspends=True) as shown:
         daemon.wait_for("issue_blocked", issue_identifier="SYM-2")

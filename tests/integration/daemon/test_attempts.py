@@ -12,7 +12,6 @@ from anyio import to_thread
 
 from harness.binding import NoOwnSkills
 from harness.project import Project, scripted
-from harness.rings import mostly_slow
 from harness.serving import move, serving
 from harness.shell import word
 from symphony.agents.base import Preflight, SessionRequest, Turn
@@ -93,6 +92,7 @@ async def test_the_task_is_told_once_and_later_turns_only_say_to_go_on(
         assert "Task of" not in prompt
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("P-3")
 async def test_an_empty_body_gives_the_agent_a_prompt_all_the_same(
     project: Project, listener: Listener
@@ -145,7 +145,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.conformance("K-7")
-@pytest.mark.parametrize("ending", mostly_slow(ENDINGS, fast=2))
+@pytest.mark.parametrize("ending", ENDINGS)
 async def test_after_run_follows_every_attempt_that_had_a_workspace(project: Project, ending: str) -> None:
     sections, steps, outcome = ENDINGS[ending]
     after = project.root / "after"
@@ -161,6 +161,7 @@ async def test_after_run_follows_every_attempt_that_had_a_workspace(project: Pro
     assert after.read_text() == "SYM-1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("K-7", "S-5")
 async def test_after_run_follows_an_attempt_that_was_stopped(project: Project) -> None:
     after = project.root / "after"
@@ -178,6 +179,7 @@ async def test_after_run_follows_an_attempt_that_was_stopped(project: Project) -
     assert (project.workspaces / "SYM-1" / ".git").exists(), "it merely left, so what it did stays"
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("K-5", "K-7")
 async def test_without_a_workspace_there_is_no_after_run_and_the_retry_creates_again(
     project: Project, listener: Listener
@@ -224,6 +226,7 @@ async def test_a_bad_before_run_ends_each_attempt_before_the_agent(
 # --- a root that changes ---
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("K-10")
 async def test_after_a_change_of_the_root_the_recorded_workspace_is_removed_and_no_other(
     project: Project,

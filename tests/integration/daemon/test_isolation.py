@@ -13,7 +13,6 @@ import pytest
 
 from harness.project import Project, marked_processes, scripted, until
 from harness.real import require_bubblewrap, require_codex, require_home
-from harness.rings import mostly_slow
 from harness.shell import word
 from kit import model_server as models
 from kit.codex_home import codex_home
@@ -104,7 +103,7 @@ def test_secrets_of_every_kind_are_hidden_and_what_work_needs_is_not(visible: Pr
     assert any(f"{home}/.codex/sessions" in line for line in notices)
 
 
-@pytest.mark.parametrize("number", mostly_slow([signal.SIGKILL, signal.SIGTERM]))
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_daemon_that_ends_leaves_nothing_behind(project: Project, number: signal.Signals) -> None:
     project.workflow(workspace={"isolation": "bwrap"}, agent={"drain_timeout_ms": 100})
     project.issue("SYM-1", [{"run": ["sh", "-c", "sleep 600 & setsid sleep 600 & wait"]}])

@@ -150,6 +150,7 @@ async def owing(project: Project) -> AsyncIterator[None]:
 
 @pytest.mark.usefixtures("outage")
 class TestTheCommand:
+    @pytest.mark.slow
     async def test_status_says_that_something_does_not_arrive(self, project: Project) -> None:
         async with owing(project):
             done = await to_thread.run_sync(lambda: _cli(project, "status", "--json"))
@@ -166,6 +167,7 @@ class TestTheCommand:
             assert "move:" in done.stdout
             assert "503 Service Unavailable" in done.stdout
 
+    @pytest.mark.slow
     async def test_drop_forgets_one_and_retry_tries_the_rest(self, project: Project, outage: Outage) -> None:
         async with owing(project):
             jobs = await to_thread.run_sync(lambda: _listed(project, source="daemon", attempts=1))
@@ -195,6 +197,7 @@ async def test_without_a_daemon_nothing_can_be_changed(project: Project) -> None
     assert (listed.returncode, listed.stdout) == (0, "Nothing is owed.\n")
 
 
+@pytest.mark.slow
 async def test_a_receiver_that_hangs_does_not_hold_up_the_end(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

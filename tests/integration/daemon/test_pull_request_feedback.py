@@ -12,7 +12,6 @@ from contract.forges import KINDS
 from contract.repository import ME, STRANGER, WRITER, Pull
 from harness.forge_remote import Remote, at
 from harness.project import Daemon, Project, until
-from harness.rings import mostly_slow
 from symphony.domain import CheckState, PullState, ReviewState
 
 BRANCH = "symphony/SYM-1"
@@ -49,7 +48,7 @@ def transcripts(project: Project) -> str:
     return "".join(path.read_text() for path in project.state_dir.rglob("*.jsonl"))
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_failed_check_is_fixed_in_one_more_turn_of_the_same_conversation(
     project: Project, kind: str
 ) -> None:
@@ -77,7 +76,7 @@ def test_a_failed_check_is_fixed_in_one_more_turn_of_the_same_conversation(
             assert "E assert 1 == 2" in transcripts(project)
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reviewer_is_answered_in_the_thread_and_a_stranger_is_not_heard(
     project: Project, kind: str
 ) -> None:

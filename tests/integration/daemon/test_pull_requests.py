@@ -15,7 +15,6 @@ from contract.forges import KINDS
 from contract.repository import WRITER
 from harness.forge_remote import at
 from harness.project import DEADLINE_S, Project, until
-from harness.rings import mostly_slow
 from harness.scraping import scrape
 from symphony.domain import CheckState, PullState, ReviewState
 
@@ -35,7 +34,7 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_delivered_work_gets_a_pull_request(project: Project, kind: str) -> None:
     with at(project, kind) as remote:
         with project.daemon() as daemon:
@@ -147,7 +146,7 @@ def test_a_merge_by_a_person_is_an_outcome_and_moves_the_issue(project: Project)
             assert "(merged)" in [*told][-1][0]
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_settled_is_landed(project: Project, kind: str) -> None:
     settings: dict[str, Any] = {"poll_interval_ms": 200, "checks_grace_ms": 1}
     with at(project, kind, land="auto", open="ready", **settings) as remote, project.daemon() as daemon:

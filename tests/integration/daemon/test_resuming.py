@@ -183,6 +183,7 @@ def test_a_block_is_kept_with_its_question_and_its_comment_is_not_repeated(
     assert not [line for line in second.events() if line["event"].startswith("comment")]
 
 
+@pytest.mark.slow
 def test_a_drain_hands_the_interrupted_thread_to_the_next_daemon(project: Project, threads: Path) -> None:
     project.workflow(command=remembering(threads), agent={"drain_timeout_ms": 0})
     _waits(project, "SYM-1")

@@ -1,20 +1,24 @@
 """Finished work is sent back or approved: by the command line, on a daemon in this process."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from html import unescape
 from typing import Any
 
+import httpx
 import pytest
 from anyio import to_thread
 
-from harness.project import Project
+from harness.project import DEADLINE_S, Project
 from harness.serving import Served, serving
 from symphony.api import models
 from symphony.cli.client import Client, RefusedError, connect
 from symphony.scheduler import ResultStatus, RunEnded
 
 pytestmark = pytest.mark.asyncio
+PAGE = "/issues/SYM-1/diff"
 REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 WORK: list[dict[str, Any]] = [
     {"write": "app.py", "text": "def run():\n    return 1\n"},
@@ -54,6 +58,20 @@ async def refusal(project: Project, decision: str, **given: Any) -> str | None:
 
 def on_line(file: str, line: int, text: str, *, old: bool = False) -> models.ReviewLine:
     return models.ReviewLine(file=file, line=line, text=text, old=old)
+
+
+@asynccontextmanager
+async def browser(project: Project) -> AsyncIterator[httpx.AsyncClient]:
+    """A person's own browser."""
+    transport = httpx.AsyncHTTPTransport(uds=str(project.state_dir / "control.sock"), verify=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://symphony", timeout=DEADLINE_S) as made:
+        yield made
+
+
+def review_form(page: str) -> dict[str, str]:
+    """The hidden fields of the form with the decision."""
+    form = page.partition('id="review-form"')[2].partition("</form>")[0]
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
 
 
 @asynccontextmanager
@@ -119,6 +137,7 @@ def status(served: Served) -> ResultStatus:
     return served.watcher.states[-1].results["SYM-1"].status
 
 
+@pytest.mark.slow
 async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(project: Project) -> None:
     more: list[dict[str, Any]] = [{"write": "more.py", "text": "x = 1\n"}, {"commit": "Go on"}, REVIEW]
     async with ready(project, WORK, review={"merge": True}) as served:
@@ -136,6 +155,7 @@ async def test_a_branch_that_moved_is_not_merged_and_what_is_new_is_shown(projec
         assert (await decide(project, "approve")).commit == now.head
 
 
+@pytest.mark.slow
 async def test_of_two_people_the_second_is_told(project: Project) -> None:
     async with ready(project, tracker={"active_states": ["Todo"], "terminal_states": ["Done"]}):
         for reviewer in ("lea", "max"):
@@ -148,6 +168,64 @@ async def test_of_two_people_the_second_is_told(project: Project) -> None:
         assert len(comments) == 1
 
 
+async def test_two_people_with_the_forms_open_decide_once_and_keep_what_they_wrote(project: Project) -> None:
+    """The second approves what the first sent back a moment ago."""
+    async with ready(project, review={"merge": True}), browser(project) as first, browser(project) as second:
+        forms = [review_form((await one.get(PAGE)).text) for one in (first, second)]
+        back = {**forms[0], "message": "Once more", "decision": "send_back"}
+        sent = await first.post("/actions/review", data=back)
+        assert "sent back with a comment" in (await first.get(sent.headers["location"])).text
+        approved = {**forms[1], "message": "Well done", "decision": "approve"}
+        refused = await second.post("/actions/review", data=approved)
+        page = unescape((await second.get(refused.headers["location"])).text)
+        assert any(words in page for words in ("this work was sent back already", "no finished work"))
+        again = unescape((await second.get(PAGE)).text)
+        assert "Well done</textarea>" in again
+        assert await git(project, "rev-list", "--count", "main") == "1"
+        comments = await to_thread.run_sync(partial(project.comments, "SYM-1", kind="person"))
+    assert [("Once more" in one, "Well done" in one) for one in comments] == [(True, False)]
+
+
+async def test_a_comment_on_a_line_that_is_gone_is_refused_and_shown_again(project: Project) -> None:
+    shorter: list[dict[str, Any]] = [{"write": "app.py", "text": "x = 1\n"}, {"commit": "Shorten it"}, REVIEW]
+    async with ready(project) as served, browser(project) as lea:
+        await lea.get(PAGE)
+        opened = review_form((await lea.get(f"{PAGE}?file=0&at=n2")).text)
+        await to_thread.run_sync(partial(project.issue, "SYM-1", shorter))
+        await served.watcher.until_seen(RunEnded, 2)
+        await until_ready(served)
+        line = {**opened, "path": "app.py", "line": "n2", "text": "Return two"}
+        sent = await lea.post("/actions/review-draft", data=line)
+        page = unescape((await lea.get(sent.headers["location"])).text)
+    assert "app.py has no line 2" in page
+    assert "Return two</textarea>" in page
+
+
+async def test_a_conflict_refuses_the_approval_and_keeps_the_issue(project: Project) -> None:
+    async with ready(project, review={"merge": True}) as served:
+        await look(project)
+        await to_thread.run_sync(project.write, "app.py", "another\n")
+        await git(project, "add", "app.py")
+        await git(project, "commit", "--quiet", "-m", "Another app")
+        before = await git(project, "rev-parse", "main")
+        assert await refusal(project, "approve") == "conflict"
+        assert status(served) is ResultStatus.READY
+        assert await git(project, "rev-parse", "main") == before
+        assert await git(project, "status", "--porcelain", "--untracked-files=no") == ""
+
+
+async def test_an_issue_that_was_deleted_is_not_merged(project: Project) -> None:
+    async with ready(project, review={"merge": True}) as served:
+        await look(project)
+        await to_thread.run_sync((project.repo / ".symphony/issues/SYM-1.md").unlink)
+        await served.watcher.until(lambda: "SYM-1" not in served.watcher.states[-1].results)
+        given = models.ReviewGiven(decision="approve", reviewer="lea")
+        answer = to_thread.run_sync(lambda: client(project).decide(given, "SYM-1"), abandon_on_cancel=True)
+        assert await answer is None, "there is no such issue"
+        assert await git(project, "rev-list", "--count", "main") == "1"
+
+
+@pytest.mark.slow
 async def test_a_dirty_checkout_refuses_the_approval_and_keeps_the_issue(project: Project) -> None:
     async with ready(project, review={"merge": True}) as served:
         await look(project)
@@ -161,6 +239,7 @@ async def test_a_dirty_checkout_refuses_the_approval_and_keeps_the_issue(project
         assert "approved" in said
 
 
+@pytest.mark.slow
 async def test_work_that_a_person_merged_is_recognised(project: Project) -> None:
     async with ready(project) as served:
         shown = await look(project)
@@ -171,6 +250,7 @@ async def test_work_that_a_person_merged_is_recognised(project: Project) -> None
         await served.watcher.until(lambda: status(served) is ResultStatus.ENDED)
 
 
+@pytest.mark.slow
 async def test_work_that_did_not_pass_is_approved_only_as_such(project: Project) -> None:
     verify = {"commands": ["test -e nothing"]}  # it fails on the base, too
     async with ready(project, verify=verify, review={"merge": True}):

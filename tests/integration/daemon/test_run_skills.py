@@ -11,7 +11,6 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.project import Project
-from harness.rings import mostly_slow
 from harness.serving import serving
 from symphony import skills as all_skills
 from symphony.daemon.runs import skills
@@ -56,6 +55,7 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("T-12")
 async def test_a_tracker_that_hangs_at_a_comment_does_not_delay_the_run(
     project: Project, monkeypatch: pytest.MonkeyPatch
@@ -145,21 +145,18 @@ async def test_without_any_skill_nothing_is_said_above_debug(project: Project) -
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    mostly_slow(
-        [
-            ({"comment_on": "warning"}, "bad odd"),
-            ({"comment_on": "never"}, ""),
-            ({"comment_on": "warning", "include": ["good", "gone"]}, "bad odd ."),
-            ({"comment_on": "error"}, "bad"),
-            ({"enabled": False}, ""),
-            ({"validation": "strict"}, "bad odd"),
-            ({"disabled_skills": ["bad"]}, ""),
-            ({"extra_paths": [".agents/skills"]}, "bad further"),
-            ({"name_fallback": True}, "bad"),
-            ({"reserved_words": ["good"]}, "bad good"),
-        ],
-        fast=3,
-    ),
+    [
+        ({"comment_on": "warning"}, "bad odd"),
+        ({"comment_on": "never"}, ""),
+        ({"comment_on": "warning", "include": ["good", "gone"]}, "bad odd ."),
+        ({"comment_on": "error"}, "bad"),
+        ({"enabled": False}, ""),
+        ({"validation": "strict"}, "bad odd"),
+        ({"disabled_skills": ["bad"]}, ""),
+        ({"extra_paths": [".agents/skills"]}, "bad further"),
+        ({"name_fallback": True}, "bad"),
+        ({"reserved_words": ["good"]}, "bad good"),
+    ],
     ids=str,
 )
 async def test_what_a_comment_names_is_what_the_settings_say(

@@ -10,7 +10,6 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.project import Project, marked_processes, scripted
-from harness.rings import mostly_slow
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from harness.shell import word
@@ -89,6 +88,7 @@ async def test_a_reload_takes_settings_and_prompt_over_together(project: Project
     assert watcher.outcomes == ["succeeded"]
 
 
+@pytest.mark.slow
 async def test_what_is_odd_in_a_changed_workflow_is_told(project: Project) -> None:
     project.workflow()
     with capture_logs() as logs:
@@ -120,6 +120,7 @@ async def test_a_broken_workflow_holds_dispatch_until_it_is_mended(project: Proj
     assert watcher.outcomes == ["succeeded"]
 
 
+@pytest.mark.slow
 async def test_a_reload_whose_agent_is_missing_is_rejected_and_the_old_one_works_on(project: Project) -> None:
     project.workflow()
     async with serving(project) as served:
@@ -171,6 +172,7 @@ async def test_the_workspace_of_an_issue_that_ended_meanwhile_is_swept_at_the_st
 # --- ending ---
 
 
+@pytest.mark.slow
 async def test_an_agent_that_is_installed_after_the_reload_is_found_without_another_edit(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +208,8 @@ async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(proje
     await no_process_of(served.watcher.run_ids)
 
 
-@pytest.mark.parametrize("hook", mostly_slow(["after_create", "before_run"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("hook", ["after_create", "before_run"])
 async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
     begun = project.root / "begun"
     project.workflow(hooks={hook: f"touch {word(begun)}; sleep 600"})
@@ -239,6 +242,7 @@ def _streaming(watcher: Watcher) -> bool:
     return any(run.report.stage is RunStage.STREAMING_TURN for run in watcher.running)
 
 
+@pytest.mark.slow
 async def test_with_once_the_end_is_asked_for_once_though_a_removal_takes_its_time(project: Project) -> None:
     go = project.root / "go"
     project.workflow(hooks={"before_remove": f"until [ -e {word(go)} ]; do sleep 0.01; done"})
@@ -284,6 +288,7 @@ async def test_a_crash_in_a_run_is_answered_once_and_costs_one_attempt(
     assert project.state("SYM-1") == "Done"
 
 
+@pytest.mark.slow
 async def test_a_session_that_moved_its_issue_may_end_its_turn(project: Project) -> None:
     go = project.root / "go"
     project.workflow()
@@ -317,6 +322,7 @@ async def test_a_silent_agent_is_stopped_and_tried_again_and_leaves_nothing(proj
 # --- what must not take the daemon down ---
 
 
+@pytest.mark.slow
 async def test_an_observer_that_breaks_is_logged_and_the_work_goes_on(project: Project) -> None:
     def broken(before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         raise RuntimeError("cannot draw", before, fact, after, commands)
@@ -330,6 +336,7 @@ async def test_an_observer_that_breaks_is_logged_and_the_work_goes_on(project: P
     assert "observer_failed" in {line["event"] for line in logs}
 
 
+@pytest.mark.slow
 async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(project: Project) -> None:
     failures = iter([RuntimeError("a bug")])
 
@@ -373,6 +380,7 @@ async def test_a_board_that_cannot_be_watched_is_still_polled(
     assert [line["reason"] for line in logs if line["event"] == "watch_failed"] == ["no watches left"]
 
 
+@pytest.mark.slow
 async def test_a_workflow_file_that_cannot_be_watched_is_still_looked_at(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +397,7 @@ async def test_a_workflow_file_that_cannot_be_watched_is_still_looked_at(
     assert changed.settings.max_turns == 3
 
 
+@pytest.mark.slow
 async def test_a_bug_while_reloading_leaves_the_daemon_and_what_is_in_force(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +438,7 @@ async def test_an_agent_that_is_missing_refuses_the_start_and_frees_the_lock(pro
         assert told.value.failure.category is Category.CODEX_NOT_FOUND
 
 
+@pytest.mark.slow
 async def test_with_once_a_board_that_cannot_be_read_is_a_failure(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +452,7 @@ async def test_with_once_a_board_that_cannot_be_read_is_a_failure(
         await service.run()
 
 
+@pytest.mark.slow
 async def test_with_once_an_outage_comes_to_an_end(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host is to blame and not the issue, which is never blocked for that; yet it is given up."""
 
@@ -457,6 +468,7 @@ async def test_with_once_an_outage_comes_to_an_end(project: Project, monkeypatch
     assert not served.watcher.states[-1].blocked
 
 
+@pytest.mark.slow
 async def test_with_once_a_workflow_that_breaks_is_a_failure(project: Project) -> None:
     project.workflow(agent={"max_turns": 1})
     project.issue("SYM-1", [{"write": "WORKFLOW.md", "text": "nothing"}])
@@ -472,6 +484,7 @@ async def test_with_once_a_workflow_that_breaks_is_a_failure(project: Project) -
         await daemon.run()
 
 
+@pytest.mark.slow
 async def test_a_tracker_that_hangs_leaves_the_rest_at_work(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,6 +518,7 @@ async def test_a_tracker_that_hangs_leaves_the_rest_at_work(
     assert watcher.outcomes == ["succeeded"]
 
 
+@pytest.mark.slow
 async def test_facts_after_the_end_are_dropped(project: Project) -> None:
     project.workflow()
     async with serving(project, once=True) as served:
@@ -517,6 +531,7 @@ async def test_facts_after_the_end_are_dropped(project: Project) -> None:
 # --- days ---
 
 
+@pytest.mark.slow
 async def test_a_day_that_begins_is_told_also_when_somebody_sets_the_clock(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ async def until_hung_up(stream: anyio.abc.ByteStream) -> bytes:
 # --- two doors ---
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("H-1")
 async def test_both_doors_give_the_same_answers(tmp_path: Path) -> None:
     async with open_api(tmp_path) as (port, path), over(path) as control:
@@ -143,6 +144,7 @@ async def test_a_failure_of_what_is_served_comes_out_as_it_was_raised(tmp_path: 
 # --- clients that harm nobody ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bytes_sent",
     [
@@ -182,6 +184,7 @@ async def test_a_body_of_ten_megabytes_is_refused(tmp_path: Path) -> None:
     assert answer == b"" or answer.startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.slow
 async def test_who_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EXCHANGE_S", 0.05)
     async with open_api(tmp_path) as (port, _):
@@ -189,6 +192,7 @@ async def test_who_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytes
         assert await raw(port, b"GET /healthz HTTP/1.1\r\nhost:") == b""
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_an_answer_is_hung_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +207,7 @@ async def test_who_does_not_read_an_answer_is_hung_up_on(
         assert (await ask(port, "/healthz")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_crowd_on_the_port_neither_grows_nor_locks_the_operator_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +222,7 @@ async def test_a_crowd_on_the_port_neither_grows_nor_locks_the_operator_out(
             await one.aclose()
 
 
+@pytest.mark.slow
 async def test_open_connections_do_not_hold_up_the_end(tmp_path: Path) -> None:
     with anyio.fail_after(DEADLINE_S):
         async with open_api(tmp_path) as (port, _):
@@ -252,6 +258,7 @@ async def test_a_refresh_asks_the_tracker_again(project: Project) -> None:
         assert [fact.reason for fact in served.watcher.all(WakeAsked)][-1] in {"operator", "tracker_changed"}
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("O-8")
 async def test_a_snapshot_is_answered_while_the_tracker_hangs(
     project: Project, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +297,7 @@ async def fastest(client: httpx.AsyncClient) -> float:
     return min(took)
 
 
+@pytest.mark.slow
 async def test_a_tracker_that_is_down_is_told_in_the_health(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +314,7 @@ async def test_a_tracker_that_is_down_is_told_in_the_health(
         assert "no route to host" in health["poll_failure"]["message"]
 
 
+@pytest.mark.slow
 async def test_an_issue_tells_the_skills_of_its_run(project: Project) -> None:
     project.skill("greet")
     project.write(".symphony/skills/bad/SKILL.md", "no front matter\n")
@@ -353,6 +362,7 @@ async def test_a_port_that_is_taken_ends_the_start_before_anything_is_dispatched
     assert service.state is None
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("H-1", "L-4")
 async def test_the_port_of_the_command_line_wins_over_the_file(project: Project) -> None:
     with socket.socket() as other:
@@ -369,6 +379,7 @@ async def test_the_port_of_the_command_line_wins_over_the_file(project: Project)
             assert (await ask(note["port"], "/api/v1/state", headers=shown)).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("H-1")
 async def test_without_a_port_there_is_the_control_socket_alone(project: Project) -> None:
     project.workflow()
@@ -380,6 +391,7 @@ async def test_without_a_port_there_is_the_control_socket_alone(project: Project
     assert not await anyio.Path(path).exists()
 
 
+@pytest.mark.slow
 async def test_the_page_of_the_system_has_what_doctor_finds_on_the_machine(project: Project) -> None:
     project.workflow()
     async with serving(project) as served, over(await control_of(served, project)) as client:

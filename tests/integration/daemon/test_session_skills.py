@@ -95,6 +95,7 @@ async def test_a_skill_is_activated_and_counts_as_seen(project: Project) -> None
     assert events == [("skill_activated", "greet"), ("skill_seen", "greet")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [False, True])
 async def test_a_resumed_conversation_is_not_given_a_skill_again(project: Project, *, changed: bool) -> None:
     def setup() -> None:
@@ -146,6 +147,7 @@ async def test_too_many_to_list_are_searched(project: Project) -> None:
     assert (said["count"], said["limit"]) == (2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["workspace", "base_branch"])
 async def test_case_80_where_all_is_ours_the_agents_own_list_is_off(project: Project, source: str) -> None:
     with capture_logs() as logs:
@@ -167,6 +169,7 @@ async def test_what_the_agent_lists_anyway_is_not_repeated(project: Project) -> 
     assert greet.sha256 is not None, "what the agent lists is known by its content too"
 
 
+@pytest.mark.slow
 async def test_the_text_of_the_base_branch_is_not_left_out_for_that_of_the_branch(project: Project) -> None:
     await to_thread.run_sync(_team, project)
     links = {f"{THEIRS}/greet": f"{OURS}/greet"}

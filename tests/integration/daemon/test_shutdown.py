@@ -9,7 +9,6 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.project import Project
-from harness.rings import mostly_slow
 from harness.serving import DEADLINE_S, Watcher, make_service
 from harness.shell import word
 from symphony.daemon.shutdown import serve_until_signalled
@@ -88,6 +87,7 @@ async def test_an_interrupt_stops_at_once_without_being_asked_twice(project: Pro
     assert told == [("SIGINT", True)]
 
 
+@pytest.mark.slow
 async def test_a_storm_of_signals_does_what_the_first_two_did(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", SLEEP)
@@ -125,6 +125,7 @@ async def test_a_hangup_reloads_the_workflow_and_ends_nothing(project: Project) 
     assert [line["event"] for line in logs].count("stopped") == 1
 
 
+@pytest.mark.slow
 async def test_a_workflow_that_was_refused_a_moment_ago_is_tried_again_at_a_hangup(project: Project) -> None:
     """The repository was not there; now it is, and nobody wants to wait for the next try."""
     project.workflow()
@@ -144,7 +145,7 @@ async def test_a_workflow_that_was_refused_a_moment_ago_is_tried_again_at_a_hang
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("number", mostly_slow([signal.SIGTERM, signal.SIGINT]))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_while_the_agent_is_checked_ends_the_start_and_the_agent(
     project: Project, number: signal.Signals
 ) -> None:
@@ -167,6 +168,7 @@ async def test_a_signal_while_the_agent_is_checked_ends_the_start_and_the_agent(
         pass
 
 
+@pytest.mark.slow
 async def test_what_signals_did_before_they_do_again_behind_the_service(project: Project) -> None:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
@@ -181,6 +183,7 @@ async def test_what_signals_did_before_they_do_again_behind_the_service(project:
         assert after == ([signal.SIG_IGN] * 3 if last else before)
 
 
+@pytest.mark.slow
 async def test_a_start_that_is_refused_is_raised_as_it_is(project: Project) -> None:
     project.workflow(command="/nowhere/agent")
     service = await make_service(project)

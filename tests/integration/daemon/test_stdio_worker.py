@@ -22,7 +22,6 @@ from structlog.testing import capture_logs
 import symphony
 from harness.hosts import DONE, HOST, STUBBORN, live_run, lose_its_worker, until_alive, until_gone, worker_of
 from harness.project import SYMPHONY, Project, scripted
-from harness.rings import mostly_slow
 from harness.scheduling import make_issue
 from harness.serving import move, serving
 from harness.ssh import namespace, ssh_server
@@ -226,7 +225,7 @@ NO_WORKERS: dict[str, tuple[Sequence[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", mostly_slow(NO_WORKERS, fast=2))
+@pytest.mark.parametrize("case", NO_WORKERS)
 async def test_what_is_no_worker_costs_one_attempt_with_a_reason(
     case: str, project: Project, hosts: Hosts
 ) -> None:

@@ -66,6 +66,7 @@ def read_streams(port: int, last: bytes) -> int:
     return sum(last in text for text in got.values())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_heap")
 async def test_full_streams_and_many_agents_never_hold_up_the_loop(tmp_path: Path) -> None:
     issues = [make_issue(str(number)) for number in range(2_000)]

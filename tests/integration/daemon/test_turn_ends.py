@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from harness.binding import NoOwnSkills
 from harness.project import Project
-from harness.rings import mostly_slow
 from harness.scheduling import make_failure
 from harness.serving import serving
 from symphony.agents.base import Preflight, SessionRequest, Turn
@@ -68,18 +67,15 @@ def ended(status: TurnStatus, category: Category | None = None) -> TurnEnd:
 @pytest.mark.conformance("A-8", "A-11")
 @pytest.mark.parametrize(
     ("last", "kind", "category"),
-    mostly_slow(
-        [
-            (InputRequired(reason="which?"), "input_required", Category.TURN_INPUT_REQUIRED),
-            (ended(TurnStatus.FAILED, Category.TURN_TIMEOUT), "timed_out", Category.TURN_TIMEOUT),
-            (ended(TurnStatus.FAILED, Category.AGENT_AUTH), "failed", Category.AGENT_AUTH),
-            (None, "failed", Category.TURN_FAILED),
-            (InputRequired(reason="may I?", approval=True), "input_required", Category.APPROVAL_REQUIRED),
-            (ended(TurnStatus.FAILED), "failed", Category.TURN_FAILED),
-            (ended(TurnStatus.INTERRUPTED), "failed", Category.TURN_CANCELLED),
-        ],
-        fast=4,
-    ),
+    [
+        (InputRequired(reason="which?"), "input_required", Category.TURN_INPUT_REQUIRED),
+        (ended(TurnStatus.FAILED, Category.TURN_TIMEOUT), "timed_out", Category.TURN_TIMEOUT),
+        (ended(TurnStatus.FAILED, Category.AGENT_AUTH), "failed", Category.AGENT_AUTH),
+        (None, "failed", Category.TURN_FAILED),
+        (InputRequired(reason="may I?", approval=True), "input_required", Category.APPROVAL_REQUIRED),
+        (ended(TurnStatus.FAILED), "failed", Category.TURN_FAILED),
+        (ended(TurnStatus.INTERRUPTED), "failed", Category.TURN_CANCELLED),
+    ],
 )
 async def test_how_a_turn_ended_decides_how_its_run_ended(
     project: Project,

@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.small_disk import on_a_small_disk, told_by
 
 CHILD = "harness.journal_child"
@@ -19,6 +21,7 @@ def check_full_and_back(told: list[dict[str, Any]]) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     check_full_and_back(told_by([sys.executable, "-m", CHILD, "limited", str(path)]))

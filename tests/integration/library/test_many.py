@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from harness.library_processes import be_a_command, be_a_daemon, names_in, write_versions
-from harness.rings import mostly_slow
 from symphony.library.model import Authorship, LibraryError, SkillText, TargetKind
 from symphony.library.store import Library, check
 
@@ -47,7 +46,8 @@ def test_versions_neither_skip_nor_repeat_under_eight_processes(tmp_path: Path) 
     check(library.path)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(20)))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
 def test_what_was_answered_as_kept_is_there_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     """Two daemons with several threads each and two commands use one file; one of them is killed at times."""
     path, kept, numbers = tmp_path / "library.db", tmp_path / "kept", count()

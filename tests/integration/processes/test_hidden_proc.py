@@ -53,6 +53,7 @@ mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid "$0" --regid "$0" 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount /proc so that it hides processes")
 def test_an_agent_and_an_orphan_that_proc_hides_end(reachable: Path) -> None:
     reachable.chmod(0o777)

@@ -115,6 +115,25 @@ async def test_ten_megabytes_of_output_are_read_to_the_end_but_not_kept(host: Lo
     assert (done.exit_code, done.stdout, done.stderr) == (0, b"a" * 1_000, b"b" * 1_000)
 
 
+@pytest.mark.parametrize("keep_end", [False, True])
+@pytest.mark.parametrize("count", [100_000, 150_000, 250_000])
+async def test_output_below_the_limit_is_whole_and_else_its_beginning_or_end(
+    host: LocalHost, count: int, *, keep_end: bool
+) -> None:
+    script = f"for number in range({count}): print(f'{{number:08}}', end='')"
+    whole, limit = "".join(f"{number:08}" for number in range(count)).encode(), 1_600_000
+
+    done = await host.run(
+        [sys.executable, "-c", script],
+        env=_ENV,
+        timeout_ms=60_000,
+        max_output_bytes=limit,
+        keep_end=keep_end,
+    )
+
+    assert done.stdout == (whole[-limit:] if keep_end else whole[:limit])
+
+
 @pytest.mark.parametrize("argv", [["no-such-program-here"], ["/no/such/program"]])
 async def test_a_missing_program_is_reported_as_such(host: LocalHost, argv: list[str]) -> None:
     with pytest.raises(FileNotFoundError):

@@ -256,6 +256,7 @@ async def test_a_command_ends_with_its_subreaper_stopped_when_the_supervisor_is_
         await _gone(subreaper.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("supervised", [True, False])
 def test_a_thousand_commands_without_descriptors_fail_one_by_one_and_leave_none_open(
     *, supervised: bool
@@ -275,6 +276,7 @@ def test_a_thousand_commands_without_descriptors_fail_one_by_one_and_leave_none_
     assert last == 0
 
 
+@pytest.mark.slow
 def test_it_never_has_the_environment_and_a_fork_that_fails_costs_one_command(reachable: Path) -> None:
     root = os.geteuid() == 0
     reachable.chmod(0o777)

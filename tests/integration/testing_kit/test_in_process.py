@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 
 from harness.project import Project, scripted
-from harness.rings import mostly_slow
 
 ABOVE_EVERY_PROCESS = 2**22
 WORK: list[dict[str, Any]] = [
@@ -16,15 +15,12 @@ WORK: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(
     ("command", "is_thread"),
-    mostly_slow(
-        [
-            (scripted(), True),
-            (scripted("--ignore-sigterm"), False),
-            (scripted("--garbage", "--split-lines"), True),
-            (f"{scripted()} | cat", False),
-        ],
-        fast=2,
-    ),
+    [
+        (scripted(), True),
+        (scripted("--ignore-sigterm"), False),
+        (scripted("--garbage", "--split-lines"), True),
+        (f"{scripted()} | cat", False),
+    ],
     ids=["plain", "misbehaves as a process", "misbehaves in words", "behind a pipe"],
 )
 def test_a_scripted_agent_that_needs_no_process_is_a_thread(

@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.rings import mostly_slow
 from harness.workspaces import delivered_branch
 from symphony.domain import Issue
 from symphony.workspaces import WorkspaceManager
@@ -82,8 +81,8 @@ def add_malformed_commit(git: GitCommand, repo: Path, environment: dict[str, str
     git(repo, "branch", "old", git(repo, "commit-tree", "-p", "main", "-m", "malformed", tree))
 
 
-@pytest.mark.parametrize("place", mostly_slow(["path", "address"]))
-@pytest.mark.parametrize("name", mostly_slow(DEFAULTS, fast=4))
+@pytest.mark.parametrize("place", ["path", "address"])
+@pytest.mark.parametrize("name", DEFAULTS)
 @pytest.mark.asyncio
 async def test_work_goes_there_and_back_whatever_the_defaults_are(
     name: str,

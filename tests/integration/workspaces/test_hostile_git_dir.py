@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 
-from harness.rings import mostly_slow
 from harness.shell import word
 from symphony.domain import Category, Issue
 from symphony.workspaces import Delivery, Removal, Workspace, WorkspaceError, WorkspaceManager
@@ -305,10 +304,8 @@ async def test_a_git_directory_that_is_none_any_more_keeps_the_workspace(
     assert (made.path / "work.txt").exists()
 
 
-@pytest.mark.parametrize("make", mostly_slow([os.mkfifo, os.mkdir]))
-@pytest.mark.parametrize(
-    "name", mostly_slow(["HEAD", "config", "packed-refs", "index", "objects/info/alternates"], fast=2)
-)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("name", ["HEAD", "config", "packed-refs", "index", "objects/info/alternates"])
 async def test_named_pipes_and_directories_in_place_of_files_stop_nothing(
     make_manager: Make,
     git: Git,

@@ -65,7 +65,7 @@ def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
     assert not store.exists()
 
 
-@pytest.mark.anyio
+@pytest.mark.asyncio
 async def test_workspaces_have_the_files_and_work_in_lfs_outlives_them(
     repo: Path,
     git: GitCommand,
@@ -94,7 +94,7 @@ async def test_workspaces_have_the_files_and_work_in_lfs_outlives_them(
     assert "1 uncommitted" in str((await manager.remove(record)).kept_reason)
 
 
-@pytest.mark.anyio
+@pytest.mark.asyncio
 async def test_a_workspace_stays_whose_objects_cannot_be_copied(
     repo: Path,
     git: GitCommand,

@@ -124,6 +124,7 @@ def test_a_workspace_takes_the_place_of_nothing_a_file_or_itself_only(occupant: 
         assert _intact(base)
 
 
+@pytest.mark.slow
 @given(identifier=st.one_of(st.text(max_size=300), st.text("./\\ \n", max_size=6), st.just("x" * 256)))
 @example(identifier="../outside")
 @example(identifier="/etc/passwd")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from harness.rings import mostly_slow
 from harness.workspaces import delivered_branch
 from symphony.domain import Category, Failure, Issue
 from symphony.workspaces import Workspace, WorkspaceManager, taken_names
@@ -184,9 +183,7 @@ async def test_no_hook_of_the_repository_is_run_or_keeps_the_branch_out(
     assert delivered_branch(await manager.deliver(made)).branch_failure is None
 
 
-@pytest.mark.parametrize(
-    "hook", mostly_slow([None, "pre-receive", "update", "reference-transaction"], fast=2)
-)
+@pytest.mark.parametrize("hook", [None, "pre-receive", "update", "reference-transaction"])
 async def test_an_origin_that_keeps_the_branch_out_is_told_with_its_reason(
     make_manager: Make, git: Git, repo: Path, tmp_path: Path, issue: MakeIssue, hook: str | None
 ) -> None:

@@ -298,6 +298,7 @@ async def test_what_cannot_be_pushed_at_all_is_not_worth_another_try(
 # --- after the merge ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_address", [False, True], ids=["local repository", "address"])
 async def test_a_merged_branch_is_deleted_everywhere_but_in_the_mirror_also_where_it_is_gone(
     make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue, *, by_address: bool

@@ -177,6 +177,7 @@ async def test_branches_that_conflict_only_together_are_all_named(stage: Stage) 
     assert all(branch.conflicts for branch in left_out)
 
 
+@pytest.mark.slow
 async def test_three_branches_tell_of_each_pair(stage: Stage) -> None:
     stage.deliver("A", edit(10, "of A"))
     stage.deliver("B", lambda tree: (edit(10, "of B")(tree), edit(30, "of B")(tree)))
@@ -229,6 +230,7 @@ async def test_other_conflicts_have_a_kind_of_their_own(
     assert kind in {file.kind for file in only_conflict(found.branches[1]).files}
 
 
+@pytest.mark.slow
 async def test_submodules_that_point_elsewhere_conflict(stage: Stage) -> None:
     def link(commit: str) -> Change:
         return lambda tree: stage.git(tree, "update-index", "--add", "--cacheinfo", f"160000,{commit},module")
@@ -249,6 +251,7 @@ async def test_submodules_that_point_elsewhere_conflict(stage: Stage) -> None:
     assert (file.path, file.kind) == ("module", ConflictKind.SUBMODULE)
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_merged_is_said_and_spoils_nothing(stage: Stage) -> None:
     stage.deliver("merged", edit(3, "of all"))
     stage.commit(edit(3, "of all"))
@@ -276,6 +279,7 @@ async def test_a_repository_without_a_commit_is_an_error(
     assert caught.value.failure.hint == "make a first commit in it"
 
 
+@pytest.mark.slow
 async def test_a_base_that_moves_during_the_rehearsal_is_rehearsed_once_more(
     stage: Stage, make_manager: Make, tmp_path: Path
 ) -> None:
@@ -298,6 +302,7 @@ async def test_a_base_that_moves_during_the_rehearsal_is_rehearsed_once_more(
     assert (found.moved, found.base_commit, found.branches[0].fate) == (True, moved, Fate.MERGES)
 
 
+@pytest.mark.slow
 async def test_an_old_git_is_named_with_what_to_install(
     stage: Stage, make_manager: Make, tmp_path: Path
 ) -> None:
@@ -341,6 +346,7 @@ async def test_no_program_that_attributes_or_configurations_name_is_run(
     assert not trap.exists()
 
 
+@pytest.mark.slow
 async def test_a_file_that_the_base_merges_as_a_union_is_no_conflict(stage: Stage) -> None:
     stage.commit(
         lambda tree: (write(".gitattributes", "NEWS merge=union\n")(tree), write("NEWS", "old\n")(tree))
@@ -351,6 +357,7 @@ async def test_a_file_that_the_base_merges_as_a_union_is_no_conflict(stage: Stag
     assert await stage.fates("A", "B") == {"A": Fate.MERGES, "B": Fate.MERGES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
@@ -387,6 +394,7 @@ async def test_nothing_is_left_in_the_mirror_the_root_or_the_repository(stage: S
     assert {path for place in (stage.root, stage.repo) for path in place.rglob("*")} == before
 
 
+@pytest.mark.slow
 async def test_more_conflicts_than_are_shown_are_counted(stage: Stage) -> None:
     def change(text: str) -> Change:
         return lambda tree: [write(f"f{number}", text)(tree) for number in range(30)]

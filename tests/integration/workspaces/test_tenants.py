@@ -15,8 +15,6 @@ from symphony.domain import Blame, Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.workspaces import Layout, StoredRecord, WorkspaceManager, common_dir, read_record, write_record
 
-pytestmark = pytest.mark.anyio
-
 MakeIssue = Callable[[str], Issue]
 
 
@@ -62,6 +60,7 @@ def refused(error: pytest.ExceptionInfo[SymphonyError]) -> Category:
     return failure.category
 
 
+@pytest.mark.asyncio
 async def test_the_second_tenant_of_a_repository_is_refused_however_it_is_written(
     tenant: Callable[..., WorkspaceManager], repo: Path
 ) -> None:
@@ -74,6 +73,7 @@ async def test_the_second_tenant_of_a_repository_is_refused_however_it_is_writte
             assert refused(error) is Category.WORKSPACE_ROOT_TAKEN
 
 
+@pytest.mark.asyncio
 async def test_an_address_is_one_repository_whatever_login_stands_in_it(
     tenant: Callable[..., WorkspaceManager], root: Path
 ) -> None:
@@ -86,6 +86,7 @@ async def test_an_address_is_one_repository_whatever_login_stands_in_it(
     assert not any("secret" in text for text in files)
 
 
+@pytest.mark.asyncio
 async def test_the_same_workflow_file_comes_back_also_with_another_repository(
     tenant: Callable[..., WorkspaceManager], repo: Path
 ) -> None:
@@ -95,6 +96,7 @@ async def test_the_same_workflow_file_comes_back_also_with_another_repository(
     await tenant("b", repo=str(repo)).check_root()
 
 
+@pytest.mark.asyncio
 async def test_who_is_gone_is_replaced_and_the_work_is_gone_on_with(
     tenant: Callable[..., WorkspaceManager], repo: Path, tmp_path: Path, issue: MakeIssue
 ) -> None:
@@ -117,6 +119,7 @@ async def test_who_is_gone_is_replaced_and_the_work_is_gone_on_with(
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "\0\xff", '{"workflow": 5}', "[" * 100_000])
+@pytest.mark.asyncio
 async def test_a_damaged_tenant_file_is_one_clear_refusal_and_stays(
     tenant: Callable[..., WorkspaceManager], repo: Path, root: Path, content: str
 ) -> None:
@@ -133,6 +136,7 @@ async def test_a_damaged_tenant_file_is_one_clear_refusal_and_stays(
     await second.check_root()
 
 
+@pytest.mark.asyncio
 async def test_workspaces_without_a_repository_are_told_apart_too(
     tenant: Callable[..., WorkspaceManager], issue: MakeIssue
 ) -> None:
@@ -152,6 +156,7 @@ async def test_workspaces_without_a_repository_are_told_apart_too(
     assert (await second.prepare(issue("SYM-1"), None)).path == other.path, "also when the other one is free"
 
 
+@pytest.mark.asyncio
 async def test_a_workspace_of_nobody_belongs_to_whoever_finds_it_first(
     tenant: Callable[..., WorkspaceManager],
     make_manager: Callable[..., WorkspaceManager],
@@ -166,6 +171,7 @@ async def test_a_workspace_of_nobody_belongs_to_whoever_finds_it_first(
     assert other.path != old.path
 
 
+@pytest.mark.asyncio
 async def test_the_branch_of_an_issue_belongs_to_one_of_the_checkouts_that_share_it(
     tenant: Callable[..., WorkspaceManager], repo: Path, tmp_path: Path, issue: MakeIssue
 ) -> None:
@@ -182,6 +188,7 @@ async def test_the_branch_of_an_issue_belongs_to_one_of_the_checkouts_that_share
     assert (await first.prepare(issue("SYM-1"), None)).branch == one.branch
 
 
+@pytest.mark.asyncio
 async def test_a_damaged_claim_is_nobodys_to_go_on_with(
     tenant: Callable[..., WorkspaceManager], repo: Path, issue: MakeIssue
 ) -> None:
@@ -196,6 +203,7 @@ async def test_a_damaged_claim_is_nobodys_to_go_on_with(
     assert line["hint"]
 
 
+@pytest.mark.asyncio
 async def test_a_repository_that_takes_no_claim_is_worked_on_all_the_same(
     tenant: Callable[..., WorkspaceManager], repo: Path, issue: MakeIssue
 ) -> None:
@@ -206,6 +214,7 @@ async def test_a_repository_that_takes_no_claim_is_worked_on_all_the_same(
     assert "branch_not_claimed" in [line["event"] for line in log]
 
 
+@pytest.mark.asyncio
 async def test_an_identifier_may_be_as_long_as_a_name_can_be(
     tenant: Callable[..., WorkspaceManager], repo: Path, tmp_path: Path, issue: MakeIssue
 ) -> None:
@@ -215,6 +224,7 @@ async def test_an_identifier_may_be_as_long_as_a_name_can_be(
     assert (await first.prepare(long, None)).branch != (await second.prepare(long, None)).branch
 
 
+@pytest.mark.asyncio
 async def test_who_holds_the_lock_for_ever_stops_a_start_with_one_line(
     tenant: Callable[..., WorkspaceManager], root: Path
 ) -> None:
@@ -231,6 +241,7 @@ async def test_who_holds_the_lock_for_ever_stops_a_start_with_one_line(
     await manager.check_root()
 
 
+@pytest.mark.asyncio
 async def test_a_root_of_somebody_else_is_said_to_be_theirs(
     tenant: Callable[..., WorkspaceManager], taken_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +255,7 @@ async def test_a_root_of_somebody_else_is_said_to_be_theirs(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.asyncio
 async def test_a_root_that_cannot_be_written_is_seen_without_writing(
     tenant: Callable[..., WorkspaceManager], closed_root: Path
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.rings import mostly_slow
 from symphony.config import HooksSettings
 from symphony.domain import Blame, Category, Failure, Issue
 from symphony.processes.local import LocalHost
@@ -77,11 +76,9 @@ async def trial_of(manager: WorkspaceManager, place: Path) -> RepositoryTrial | 
 
 @pytest.mark.parametrize(
     "options",
-    mostly_slow(
-        [["--depth=1"], ["--filter=blob:none", "--no-checkout"], ["--filter=tree:0", "--sparse"]], fast=2
-    ),
+    [["--depth=1"], ["--filter=blob:none", "--no-checkout"], ["--filter=tree:0", "--sparse"]],
 )
-@pytest.mark.parametrize("form", mostly_slow(["{}", "file://{}"]))
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
 async def test_a_source_that_lacks_objects_is_refused_until_the_hint_is_followed(
     form: str,
     options: list[str],

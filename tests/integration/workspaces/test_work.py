@@ -10,22 +10,16 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from harness.rings import mostly_slow
 from harness.workspaces import delivered_branch
 from symphony.config import HooksSettings
 from symphony.domain import Issue
 from symphony.workspaces import Removal, Workspace, WorkspaceManager
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 
 Make = Callable[..., WorkspaceManager]
 MakeIssue = Callable[[str], Issue]
 Git = Callable[..., str]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def _made(make_manager: Make, repo: Path, issue: MakeIssue) -> tuple[WorkspaceManager, Workspace]:
@@ -242,6 +236,7 @@ async def test_the_commits_of_a_submodule_are_work_and_a_submodule_is_none(
     assert await _removal(manager) == Removal(removed=True)
 
 
+@pytest.mark.slow
 async def test_repositories_that_a_hook_cloned_side_by_side_are_looked_at(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git
 ) -> None:
@@ -254,6 +249,7 @@ async def test_repositories_that_a_hook_cloned_side_by_side_are_looked_at(
     assert "two: commits on" in await _kept(manager, made)
 
 
+@pytest.mark.slow
 async def test_the_tags_of_a_clone_that_a_hook_made_are_no_work(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git
 ) -> None:
@@ -314,6 +310,7 @@ async def test_a_hostile_nested_repository_runs_nothing_and_is_named(
     assert not (tmp_path / "sprung").exists()
 
 
+@pytest.mark.slow
 async def test_objects_that_are_borrowed_from_elsewhere_are_not_looked_for(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git, tmp_path: Path
 ) -> None:
@@ -346,6 +343,7 @@ async def test_a_workspace_that_is_worked_on_again_is_not_listed_as_kept(
 # --- what the user's own `git status` calls clean ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["global", "repository", "workspace"])
 async def test_what_the_users_excludes_name_is_no_work(  # the fixtures
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git, tmp_path: Path, where: str
@@ -367,6 +365,7 @@ async def test_what_the_users_excludes_name_is_no_work(  # the fixtures
     assert await _removal(manager) == Removal(removed=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting",
     [
@@ -376,7 +375,7 @@ async def test_what_the_users_excludes_name_is_no_work(  # the fixtures
         ("core.splitIndex", "true"),
     ],
 )
-@pytest.mark.parametrize("where", mostly_slow(["global", "workspace"]))
+@pytest.mark.parametrize("where", ["global", "workspace"])
 async def test_line_endings_and_a_split_index_are_no_work(  # the fixtures
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git, setting: tuple[str, str], where: str
 ) -> None:
@@ -416,6 +415,7 @@ async def _filtered(
     return manager, made
 
 
+@pytest.mark.slow
 async def test_a_file_of_a_filter_that_git_calls_unchanged_is_no_work(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git
 ) -> None:
@@ -436,6 +436,7 @@ async def test_a_file_of_a_filter_that_was_edited_is_work(
     assert "uncommitted" in await _kept(manager, made)
 
 
+@pytest.mark.slow
 async def test_a_status_that_hides_untracked_files_does_not_make_a_workspace_clean(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git
 ) -> None:
@@ -450,6 +451,7 @@ async def test_a_status_that_hides_untracked_files_does_not_make_a_workspace_cle
 # --- commits, links and identifiers ---
 
 
+@pytest.mark.slow
 async def test_the_commits_of_a_workspace_that_a_hook_filled_are_counted(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git
 ) -> None:
@@ -462,6 +464,7 @@ async def test_the_commits_of_a_workspace_that_a_hook_filled_are_counted(
     assert (await manager.deliver(made)).work.commits == 2
 
 
+@pytest.mark.slow
 async def test_an_embedded_repository_is_delivered_with_a_warning(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git, tmp_path: Path
 ) -> None:
@@ -503,6 +506,7 @@ async def test_an_issue_keeps_its_workspace_when_its_identifier_changes(
     assert reused.branch != made.branch
 
 
+@pytest.mark.slow
 async def test_a_signature_is_tried_where_commits_are_signed(
     make_manager: Make, repo: Path, git: Git, tmp_path: Path
 ) -> None:
@@ -523,6 +527,7 @@ async def test_a_signature_is_tried_where_commits_are_signed(
     assert works is None
 
 
+@pytest.mark.slow
 async def test_a_repository_with_sha256_takes_branches_without_a_warning(
     make_manager: Make, git: Git, tmp_path: Path
 ) -> None:

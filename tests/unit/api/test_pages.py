@@ -484,7 +484,7 @@ async def test_the_page_of_an_issue_says_what_the_tracker_does_not(
     task = demo_task(operator.one)
     waiting = structs.replace(task.comments[0], id=None, sent="waiting", failure="the tracker is down")
     for changed, told, can_write in (
-        ({"gone": True, "comments": ()}, "does not have this issue any more", False),
+        ({"gone": True, "comments": ()}, "no longer has this issue", False),
         ({"failure": "no answer", "description": None, "comments": (waiting,)}, "no answer", True),
         ({"comments": (waiting,)}, "is being sent: the tracker is down", True),
         ({"comments": (structs.replace(waiting, sent="given_up"),)}, "not sent: the tracker is down", True),

@@ -120,6 +120,27 @@ async def test_a_decision_takes_the_draft_along_and_a_refusal_keeps_it(
     assert (operator.edits[-1][2].path, operator.edits[-1][2].viewed) == ("web/pager.ts", True)
 
 
+@pytest.mark.parametrize("action", ["review", "review-draft"])
+async def test_what_was_typed_about_an_issue_that_is_gone_is_shown_again(
+    client: httpx.AsyncClient, operator: DemoOperator, action: str
+) -> None:
+    sent = fields(check(await client.get(PATH)), "/actions/review")
+    del operator.reviews["WEB-118"]
+    typed = {"message": "A long\r\nthought", "text": "A long\r\nthought", "decision": "send_back"}
+    typed |= {"path": "a.py", "line": "n1"}
+    refused = await client.post(f"/actions/{action}", data={**sent, **typed})
+    page = await client.get(refused.headers["location"])
+    assert "the daemon does not know this issue any more" in page.text
+    assert "A long\nthought</textarea>" in page.text
+    assert operator.decisions == []
+
+
+async def test_a_file_whose_patch_was_cut_says_so(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    operator.patch_texts = {"app/audit/cursor.py": "x\n@@ -14,3 +14,3 @@\n a = 1\n-b = 2\n"}
+    page = check(await client.get(f"{PATH}?file=0"))
+    assert "More lines of it change" in page.text
+
+
 async def test_a_change_that_looks_like_html_is_text(
     client: httpx.AsyncClient, operator: DemoOperator
 ) -> None:
@@ -167,7 +188,7 @@ async def test_others_a_decision_and_news_are_told(client: httpx.AsyncClient, op
     )
     page = check(await client.get(PATH))
     assert "Sent back by another person" in page.text
-    assert "Another person has begun" in page.text
+    assert "Another person reviews" in page.text
     assert page.text.count("it was sent back already") == 1
     buttons = [each.get("value") for each in page.all("button") if each.get("name") == "decision"]
     assert buttons == ["keep"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.rings import mostly_slow
 from symphony.config import PromptTemplate, WorkflowError, prompt_in_liquid
 from symphony.config.dialects import Dialect, foreign_prompt, liquid_path
 from symphony.config.template import is_liquid
@@ -201,7 +202,8 @@ def test_a_bare_list_is_written_with_commas() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["{{ .a }}", "{{#if a}}", "{% elif %}", "{{{", "{{", "{#", "{# a #}", "}}{{ end }}"]
+    "unit",
+    mostly_slow(["{{ .a }}", "{{#if a}}", "{#", "{# a #}", "{% elif %}", "{{{", "{{", "}}{{ end }}"], fast=3),
 )
 def test_a_long_prompt_of_anything_is_judged_soon(unit: str) -> None:
     text = unit * (60_000 // len(unit))

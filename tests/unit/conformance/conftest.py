@@ -13,7 +13,9 @@ from conformance.choices import CHOICES
 from conformance.matrix import ROWS
 
 TESTS = Path(__file__).parents[2]
-SETTINGS = "markers = conformance(*ids): x\ntestpaths = tests\naddopts = --import-mode=importlib\n"
+SETTINGS = (
+    "markers =\n  conformance(*ids): x\n  slow: x\ntestpaths = tests\naddopts = --import-mode=importlib\n"
+)
 CLAIMING = f"""\
 import pytest
 
@@ -59,6 +61,10 @@ class Suite:
         """`python -m conformance` on this project."""
         options = ("--workers", "0", "--root", str(self.root))
         return self._python("conformance", *options, *arguments, **environment)
+
+    def pytest(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """`pytest` on this project."""
+        return self._python("pytest", *arguments)
 
     def _python(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """A module as a program, without the plugins of pytest that only our own tests need."""

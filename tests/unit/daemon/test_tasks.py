@@ -25,8 +25,8 @@ class Desk:
         self.context = make_context(tmp_path, tracker)
         self.reader = TaskReader(now_ms=lambda: self.now_ms, deadline_s=0.05)
 
-    async def read(self, *, version: int = 0, paused: bool = False) -> TrackerAnswer:
-        return await self.reader.read(self.context, "1", version=version, paused=paused)
+    async def read(self, *, paused: bool = False) -> TrackerAnswer:
+        return await self.reader.read(self.context, "1", paused=paused)
 
 
 async def refuse() -> NoReturn:
@@ -45,11 +45,28 @@ async def test_a_page_that_refreshes_itself_asks_the_tracker_now_and_then(tmp_pa
     asked = len(tracker.asked)
     assert await desk.read() is first
     assert len(tracker.asked) == asked
-    await desk.read(version=1)
-    assert len(tracker.asked) == 2 * asked, "a comment was sent meanwhile"
+    desk.reader.changed("1")
+    await desk.read()
+    assert len(tracker.asked) == 2 * asked, "the daemon wrote a comment meanwhile"
+    await desk.read()
+    assert len(tracker.asked) == 2 * asked
     desk.now_ms += FRESH_MS
-    await desk.read(version=1)
+    await desk.read()
     assert len(tracker.asked) == 3 * asked
+
+
+async def test_an_answer_from_before_a_change_does_not_count(tmp_path: Path) -> None:
+    async def change() -> None:
+        desk.reader.changed("1")
+
+    tracker = CommentingTracker(issues=(ISSUE,), comments={"c1": "said"})
+    desk = Desk(tmp_path, tracker)
+    tracker.before_answer = change
+    await desk.read()
+    tracker.before_answer = nothing
+    asked = len(tracker.asked)
+    await desk.read()
+    assert len(tracker.asked) > asked, "it is asked again"
 
 
 async def test_many_who_open_a_page_ask_once(tmp_path: Path) -> None:
@@ -77,11 +94,12 @@ async def test_a_tracker_that_fails_or_hangs_costs_what_is_new_and_says_so(
     assert len(tracker.asked) == asked, "it is not asked again at once"
 
     tracker.before_answer = nothing
-    known = await desk.read(version=1)
+    desk.reader.changed("1")
+    known = await desk.read()
     assert known.failure is None
     tracker.before_answer = step  # type: ignore[assignment]
     desk.now_ms += FRESH_MS
-    old = await desk.read(version=1)
+    old = await desk.read()
     assert (old.issue, old.comments, old.failure) == (ISSUE, known.comments, nothing_known.failure)
 
 
@@ -110,7 +128,6 @@ async def test_the_states_of_a_tracker_are_known_after_a_look(tmp_path: Path) ->
     answer = await desk.reader.read(
         make_context(tmp_path, board),  # type: ignore[arg-type]  # any tracker will do
         "1",
-        version=0,
         paused=False,
     )
     assert (answer.issue, answer.failure) == (ISSUE, None)

@@ -36,7 +36,7 @@ def test_a_cause_that_the_service_names_has_its_own_hint(status: int, message: s
         (401, "Bad credentials", "renew"),
         (404, "Not Found", "check"),
         (422, "the issue is blocked by another one", "version"),
-        (500, "the database is locked", "problem of its own"),
+        (500, "the database is locked", "internal problem"),
     ],
 )
 def test_other_refusals_are_judged_by_their_status(status: int, message: str, word: str) -> None:

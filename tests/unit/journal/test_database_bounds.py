@@ -53,7 +53,7 @@ def trimmed(path: Path, policy: Retention) -> tuple[TrimResult, RecoveredState]:
 
 
 @pytest.mark.parametrize("run_id", mostly_slow(["r-1", None]))
-@pytest.mark.parametrize("at_once", [1, 70, 5_000])
+@pytest.mark.parametrize("at_once", mostly_slow([70, 1, 5_000]))
 def test_the_first_and_the_latest_events_of_a_run_are_kept(
     tmp_path: Path, run_id: str | None, at_once: int
 ) -> None:

@@ -61,8 +61,9 @@ def test_an_agent_that_needs_a_person_blocks_its_issue() -> None:
     assert (note.kind, note.issue.id) == ("blocked", "1")
     assert note.body == (
         "Symphony stopped working on this issue:\n\n```text\nwhich colour?\n```\n\n"
-        "To answer, write a comment on this issue: the agent goes on with what you write. "
-        'Where the daemon runs, this does the same:\n\n```text\nsymphony answer SYM-1 "…"\n```'
+        "To answer, write a comment on this issue: the agent continues with it. "
+        "On the daemon's machine, this command does the same:\n\n"
+        '```text\nsymphony answer SYM-1 "…"\n```'
     )
     story.advance(10_000_000)
     assert not story.said(StartRun)

@@ -411,6 +411,17 @@ def test_the_longer_of_two_pauses_counts() -> None:
     assert story.state.throttled_until_ms == 90_000
 
 
+def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
+    story = Story(make_issue("1"), poll_interval_ms=600_000).begin().streams("1")
+    story.slow = True
+    _wake(story)
+    story.answer_refresh()
+    story.turn_ends("1")
+    story.fail_poll(_later(60_000))
+    story.fail_refresh(failure=_later(30_000))
+    assert story.state.throttled_until_ms == 60_000
+
+
 def test_a_cycle_that_a_pause_cut_short_is_repeated_after_it() -> None:
     story = Story(make_issue("1"), poll_interval_ms=600_000).begin().streams("1")
     story.slow = True

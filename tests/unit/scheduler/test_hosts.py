@@ -309,7 +309,7 @@ def test_the_next_daemon_prefers_the_host_with_the_workspace() -> None:
 def test_a_host_that_is_no_longer_named_gets_no_run() -> None:
     story = _story(1, "a", "b").begin()
     story.tell(SettingsChanged(settings=replace(story.state.settings, hosts=("b",))))
-    assert story.state.running["1"].host == "a", "what runs goes on"
+    assert story.state.running["1"].host == "a", "running sessions keep their host"
     story.forget().fails("1").advance(10_000)
     (command,) = story.said(StartRun)
     assert (command.host, command.last_host) == ("b", "a")

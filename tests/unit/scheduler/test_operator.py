@@ -416,8 +416,9 @@ def test_the_question_is_shown_as_it_is_and_how_to_answer_it() -> None:
     assert note.body == (
         "Symphony stopped working on this issue:\n\n```text\nthe agent asks a person\n```\n\n"
         "The agent asks:\n\n````text\nRed or ```blue```?\n````\n\n"
-        "To answer, write a comment on this issue: the agent goes on with what you write. "
-        'Where the daemon runs, this does the same:\n\n```text\nsymphony answer SYM-1 "…"\n```'
+        "To answer, write a comment on this issue: the agent continues with it. "
+        "On the daemon's machine, this command does the same:\n\n"
+        '```text\nsymphony answer SYM-1 "…"\n```'
     )
 
 

@@ -13,6 +13,7 @@ from symphony.scheduler import (
     ReviewDecision,
     ReviewFacts,
     approval_way,
+    hindrance_of,
     judge_review,
     review_comment,
 )
@@ -63,6 +64,8 @@ BACK, APPROVE = ReviewDecision.SEND_BACK, ReviewDecision.APPROVE
         ),
         (APPROVE, {"way": ApprovalWay.OPEN}, "not_pushed"),
         (APPROVE, {"way": ApprovalWay.LAND, "result": PUSHED}, None),
+        (APPROVE, {"way": ApprovalWay.LAND, "result": PUSHED, "hindrance": "checks failed"}, "not_landed"),
+        (BACK, {"way": ApprovalWay.LAND, "result": PUSHED, "hindrance": "checks failed"}, None),
     ],
 )  # fmt: skip
 def test_what_may_be_decided(decision: ReviewDecision, changes: dict[str, Any], code: str | None) -> None:
@@ -76,6 +79,23 @@ def test_what_may_be_decided(decision: ReviewDecision, changes: dict[str, Any], 
 )
 def test_a_forge_comes_before_the_setting_and_without_both_a_person_merges(facts: str, way: str) -> None:
     assert approval_way(watches="w" in facts, pull_is_open="p" in facts, merges="m" in facts) == way
+
+
+@pytest.mark.parametrize(
+    ("code", "is_open", "lands", "hinders"),
+    [
+        *((code, True, True, False) for code in ("open", "landing", "checks_pending", "push_not_seen")),
+        *((code, True, True, True) for code in ("checks_failed", "foreign_head", "approval_missing")),
+        ("checks_pending", True, False, True),
+        ("settled", True, False, True),
+        ("closed", False, True, True),
+        ("open", False, True, True),
+    ],
+)
+def test_an_approval_that_changes_nothing_at_the_forge_is_hindered(
+    code: str, *, is_open: bool, lands: bool, hinders: bool
+) -> None:
+    assert (hindrance_of(code, "why", is_open=is_open, lands=lands) is not None) is hinders
 
 
 def test_the_comment_quotes_each_line_as_data() -> None:

@@ -12,7 +12,7 @@ from harness.real import absent
 from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState, ServiceError
 from symphony.services.pulls import Landing
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 PENDING, PASSED, FAILED = CheckState.PENDING, CheckState.PASSED, CheckState.FAILED
 
 

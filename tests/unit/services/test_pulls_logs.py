@@ -12,7 +12,7 @@ from symphony.domain import Check, CheckState, ServiceError
 from symphony.http import RateLimiters
 from symphony.services.github.pulls import GithubForge
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 TOKEN = "ghp_0123456789abcdefghijklmnop"
 CHECK = Check(
     id="7", name="test", state=CheckState.FAILED, sha="a" * 40, log="/repos/o/r/actions/jobs/7/logs"

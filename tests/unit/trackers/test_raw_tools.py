@@ -288,7 +288,7 @@ def test_jira_keeps_the_mark_beside_the_text_and_comments_come_by_a_call_of_thei
     mark = {"key": PROPERTY, "value": {"marker": AGENT_MARK}}
     assert said.body == {"body": {}, "properties": [{"key": "k"}, mark]}
     beside = made("/rest/api/3/issue/1/transitions", {"update": {"comment": [{"add": {}}]}})
-    assert str(JIRA.mark_comment(beside)).startswith("write a comment by a call of its own")
+    assert str(JIRA.mark_comment(beside)).startswith("write a comment with a separate call")
     for other in (
         made("/rest/api/3/issue/1", {"fields": {}}),
         made("/rest/api/3/issue/1/comment", method="GET"),

@@ -81,7 +81,7 @@ class ChangePages:
         try:
             await self._edit(request, fields, _edit(fields))
         except (ApiError, SymphonyError) as error:
-            notice = replace(FormResult.of_error(error), unsent=fields.get("text", "").replace("\r\n", "\n"))
+            notice = replace(FormResult.of_error(error), unsent=_typed(fields, "text"))
         back = local_path(fields.get("next", ""))
         return see_other(back, notice=None if notice is None else self._notices.put(notice))
 
@@ -91,8 +91,10 @@ class ChangePages:
         self._access.check_form(request, fields.get("csrf", ""))
         name, head, back = fields.get("issue", ""), fields.get("head", ""), local_path(fields.get("next", ""))
         decision, message = fields.get("decision", ""), fields.get("message", "")
+        unsent = _typed(fields, "message")
         try:
             await self._edit(request, fields, DraftEdit(head=head, message=message))
+            unsent = ""
             if decision not in {"send_back", "approve"}:
                 return see_other(
                     back, notice=self._notices.put(FormResult(ok=True, message="the draft is kept"))
@@ -106,7 +108,7 @@ class ChangePages:
                 notice = FormResult(ok=True, message=done.message)
                 back = f"/issues/{quote(name, safe='')}"
         except (ApiError, SymphonyError) as error:
-            notice = FormResult.of_error(error)
+            notice = replace(FormResult.of_error(error), unsent=unsent)
             if isinstance(error, ConflictError) and error.code == "head_moved":
                 back = f"/issues/{quote(name, safe='')}/diff?{urlencode({'since': head})}"
         return see_other(back, notice=self._notices.put(notice))
@@ -124,6 +126,11 @@ class ChangePages:
 def _reviewer(request: Request) -> str | None:
     name = request.cookies.get(REVIEWER_COOKIE, "")
     return name if _REVIEWER.fullmatch(name) else None
+
+
+def _typed(fields: Mapping[str, str], name: str) -> str:
+    """What a person typed, as it is shown again."""
+    return fields.get(name, "").replace("\r\n", "\n")
 
 
 def _asked(request: Request) -> Asked:

@@ -88,7 +88,7 @@ class FileView:
         rows: its lines; none if it is folded or has none.
         note: why there are no lines, or what else is to be known.
         alone: the page with this file alone.
-        cut: there are more lines than are shown.
+        cut: more lines change than are shown.
     """
 
     place: int
@@ -222,6 +222,8 @@ def _file(
     file = review.files[place]
     alone = _to(path, replace(asked, at=""), file=place)
     patch = FilePatch(hunks=(), modes=None) if text is None else parse_patch(text)
+    changed = sum(line.kind != "same" for hunk in patch.hunks for line in hunk.lines)
+    is_partial = text is not None and changed < (file.insertions or 0) + (file.deletions or 0)
     patch = coloured(with_changed_words(patch), file.path)
     own = [one for one in remarks if one.shown.file in {file.path, file.old_path}]
     asks = replace(asked, at="", file=place)
@@ -233,7 +235,7 @@ def _file(
         rows=found[:room],
         note=_note(file, patch, is_shown=text is not None),
         alone=alone,
-        cut=len(found) > room,
+        cut=len(found) > room or is_partial,
     )
 
 

@@ -278,7 +278,7 @@ class SkillPages:
 
 
 def _edit_fields(fields: Fields) -> tuple[str, str, int, str]:
-    """Of the editor: the name of the skill, empty for a new one, its file, the version it began with, why."""
+    """The editor's fields: skill name (empty for a new one), file, first version, reason."""
     name, file, base, reason = (
         fields.get(key, [""])[-1] for key in ("name", "file", "base_version", "reason")
     )

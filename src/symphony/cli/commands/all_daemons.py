@@ -47,9 +47,9 @@ _HOST: Final = "127.0.0.1"
 
 
 class KnownDaemons(DaemonsInUse):
-    """The daemons of this user, as each answered last.
+    """The daemons of this user with their last answers.
 
-    They are asked together and again and again while somebody looks, so that no request waits for a slow one.
+    While the page is open, they are asked together and repeatedly, so no request waits for a slow daemon.
 
     Args:
         environment: says where state directories are.
@@ -82,7 +82,7 @@ class KnownDaemons(DaemonsInUse):
         return await to_thread.run_sync(_link, path)
 
     async def watch(self, is_watched: Callable[[], bool]) -> None:
-        """Ask the daemons while somebody looks; never returns."""
+        """Ask the daemons while the page is open; never returns."""
         while True:
             if not is_watched() and time.monotonic() - self.asked_s > _WATCHED_S:
                 self._wanted = anyio.Event()

@@ -400,7 +400,7 @@ async def check_agents(context: RuntimeContext) -> list[Finding]:
 
 
 async def check_verify(context: RuntimeContext) -> list[Finding]:
-    """What is run on finished work; it takes its time, so that it is run only if asked for."""
+    """The commands of `verify`; they take long, so they run only on request."""
     commands = context.settings.verify.commands
     if not commands:
         return [ok("nothing is run on finished work: verify.commands is not set")]

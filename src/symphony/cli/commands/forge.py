@@ -58,7 +58,7 @@ def check(*, as_json: bool, workflow: Path) -> int:
 
 
 async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -> ForgeCheck:
-    """Whose the token is, and what it lacks.
+    """The account of the token, and its missing rights.
 
     Raises:
         SymphonyError: `forge` is not set or cannot be used, or the forge refuses.

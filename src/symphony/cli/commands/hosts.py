@@ -29,7 +29,7 @@ from symphony.cli.main import LazyGroup
 from symphony.cli.offline import open_context
 from symphony.cli.options import json_option, print_json, workflow_option
 from symphony.config import did_you_mean_one_of, read_secrets
-from symphony.daemon.carriers import MAX_SAID_CHARS, HostFacts, RemoteHost, host_failure, said
+from symphony.daemon.carriers import MAX_SAID_CHARS, HostFacts, RemoteHost, host_failure, stderr_line
 from symphony.daemon.context import RuntimeContext, scheduler_settings
 from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.hosts.places import place_script, read_number, read_place, run_script
@@ -396,6 +396,6 @@ async def install(host: RemoteHost) -> str:
         hint = f"install Python {version} there, or name one with this release in the settings of the carrier"
         raise SymphonyError(host_failure(host.name, f"it has no Python {version} for {platform}", hint=hint))
     if done.exit_code != 0:
-        reason = said(done) or f"exit code {done.exit_code}"
+        reason = stderr_line(done) or f"exit code {done.exit_code}"
         raise SymphonyError(host_failure(host.name, f"the installation failed: {reason}"))
     return done.stdout.decode("utf-8", "replace").strip().splitlines()[-1]

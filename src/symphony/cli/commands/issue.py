@@ -341,8 +341,8 @@ def _lines(text: str) -> Text:
 
 # --- which board is meant -------------------------------------------------------------------------------
 #
-# Only single sections of WORKFLOW.md are read, so that a prompt that does not compile, or a variable that is
-# not set, does not keep anyone from working with the board.
+# Reads only single sections of WORKFLOW.md, so the board works even if the prompt does not compile or a
+# variable is not set.
 
 
 def _other_tracker(workflow: Path | None) -> Path | None:

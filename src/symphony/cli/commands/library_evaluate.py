@@ -75,7 +75,7 @@ def evaluate_proposal(
 
     Raises:
         SymphonyError: it cannot be evaluated.
-        KeyboardInterrupt: a signal ended it; nothing of it is left.
+        KeyboardInterrupt: a signal ended it; everything is cleaned up.
     """
     if RUN_ID_VARIABLE in os.environ:
         raise CommandError.of("an agent does not evaluate proposals", hint="a person does it")

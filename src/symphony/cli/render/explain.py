@@ -48,7 +48,7 @@ def explain_view(
 ) -> RenderableType:
     """The whole picture of one issue; paths of logs are below the daemon's state directory.
 
-    `new_comments` are the comments of people that the next run is told.
+    `new_comments` are the comments of people for the next run.
     """
     colour = _COLOURS.get(issue.status, "cyan")
     blocks: list[RenderableType] = [

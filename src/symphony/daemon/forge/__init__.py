@@ -1,1 +1,1 @@
-"""Pull requests of finished work, and what agents are told about them."""
+"""Pull requests of finished work, and feedback on them for agents."""

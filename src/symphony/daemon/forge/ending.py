@@ -1,4 +1,4 @@
-"""What follows from a merge: the outcome, the state of the issue, and what becomes of the branch.
+"""The steps after a merge: the outcome, the state of the issue, and the end of the branch.
 
 The end is recorded when all of that is done. A daemon that dies before repeats it, which changes nothing.
 """

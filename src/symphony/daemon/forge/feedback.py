@@ -1,4 +1,4 @@
-"""What an agent is told about its pull request, and what it answers.
+"""Feedback on a pull request for its agent, and the agent's answers.
 
 Everything in a pull request is text of others: names of checks and branches, logs, comments. It goes to the
 agent as data, in fences. The agent has no access to the forge: it answers with the tool `reply_to_review`,
@@ -18,7 +18,7 @@ from symphony.services.pulls import Forge
 from symphony.trackers.base import ToolProvider
 
 MAX_LOGS: Final = 5
-"""How many failed checks are told with their log; the others by name."""
+"""The number of failed checks that the agent gets with their log; it gets the others by name."""
 
 LOGS_S: Final = 120.0
 """How long all these logs may take; feedback does not wait for a store of logs that hangs."""

@@ -1,4 +1,4 @@
-"""What is written to a forge: the kind `pull_request` of the outbox.
+"""Writes to a forge: the kind `pull_request` of the outbox.
 
 One step is one job: to open a pull request or bring its text up to date, to have it merged or not merged, to
 answer in a thread, and what follows from a merge. Each looks first what is there already, so that a

@@ -10,7 +10,7 @@ from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.jobs import ForgeJobs
-from symphony.daemon.forge.opening import Opener
+from symphony.daemon.forge.opening import Opener, forge_name
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.forge.watching import Watcher
 from symphony.daemon.forge.writes import KIND, ForgeStep, owe_write
@@ -27,6 +27,7 @@ from symphony.scheduler import (
     State,
     ThreadReply,
     WakeAsked,
+    hindrance_of,
 )
 from symphony.services.forges import connect_forge
 from symphony.services.pulls import Forge
@@ -154,6 +155,18 @@ class PullRequests:
         record = self._records.all().get(issue_id)
         return record is not None and record.is_open
 
+    def hindrance(self, result: IssueResult) -> str | None:
+        """Why an approval of this work would change nothing at its pull request, as it was last observed."""
+        settings, delivered = self._context().settings.forge, result.delivered
+        record = self._records.all().get(result.issue.id)
+        if record is None or delivered is None or record.number is None:
+            return None
+        if record.forge != forge_name(settings) or record.head != delivered.head:
+            return None  # it is about other work
+        return hindrance_of(
+            record.code, record.message, is_open=record.is_open, lands=settings.land != "never"
+        )
+
     def approve(self, result: IssueResult) -> None:
         """A person approved this work: open its pull request, or have it merged by the rules of `land`."""
         settings = self._context().settings.forge
@@ -161,7 +174,7 @@ class PullRequests:
         if record is None or not record.is_open:
             record = self._opener.want(result, settings)
             owe_write(self._jobs(), record, ForgeStep.OPEN, about=record.head)
-        elif settings.land != "never":
+        else:
             owe_write(self._jobs(), record, ForgeStep.LAND, about=record.head)
         self.look_soon(by_person=True)
 
@@ -171,12 +184,12 @@ class PullRequests:
 
     @property
     def tells_reviews(self) -> bool:
-        """Whether agents are told of reviews."""
+        """Whether agents get reviews."""
         settings = self._context().settings.forge
         return settings.watches and settings.feedback.review
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
-        """The threads that the agent of an issue was told of and may answer."""
+        """The threads that the agent of an issue got and may answer."""
         return self._watcher.threads(issue_id)
 
     def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
@@ -188,17 +201,23 @@ class PullRequests:
         while True:
             self._woken = anyio.Event()
             async with self._looking:
-                wait_s = await self._look()
+                wait_s = await self._do_due_work()
             with anyio.move_on_after(wait_s):
                 await self._woken.wait()
+
+    async def look_now(self) -> None:
+        """Observe all, and do what follows from it."""
+        self._observe_now()
+        async with self._looking:
+            await self._do_due_work()
 
     async def finish(self) -> None:
         """Finish what is under way before the daemon ends; takes ten seconds at most."""
         with anyio.move_on_after(FINISH_S):
             async with self._looking:
-                await self._look()
+                await self._do_due_work()
 
-    async def _look(self) -> float | None:
+    async def _do_due_work(self) -> float | None:
         """Do everything that is due; returns after how many seconds to look again, `None` for never."""
         state, settings = self._state(), self._context().settings.forge
         if state is None or not self._is_recovered or not settings.watches:

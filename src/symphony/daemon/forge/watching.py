@@ -177,7 +177,7 @@ class Watcher:
             case scheduler.FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
-                self._offer(issue_id)
+                self._offer_feedback(issue_id)
         if not isinstance(made, scheduler.PullRequestEnded):
             for thread in self.unsent(issue_id):
                 about = reply_marker(self._reply(issue_id, thread))
@@ -254,7 +254,7 @@ class Watcher:
     # --- feedback ----------------------------------------------------------------------------------------
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
-        """The threads that the agent of an issue was told of and may answer."""
+        """The threads that the agent of an issue got and may answer."""
         record = self._records.get(issue_id)
         return () if record is None or record.ledger is None else record.ledger.threads
 
@@ -281,7 +281,7 @@ class Watcher:
         told = scheduler.ledger_after_verdict(ledger, made, self._wall_ms())
         self._records.change(issue_id, ledger=replace(told, offered=offer))
         await self._records.recorded()
-        self._offer(issue_id)
+        self._offer_feedback(issue_id)
 
     async def _fetch_base(self, branch: str) -> str | None:
         """The latest commit of the base branch, brought to where every workspace has it."""
@@ -292,7 +292,7 @@ class Watcher:
             _log.warning("base_not_fetched", base=branch, reason=failure.message)
             return None
 
-    def _offer(self, issue_id: str) -> None:
+    def _offer_feedback(self, issue_id: str) -> None:
         """Give the scheduler what it has not taken yet; it takes it once, when the issue is free.
 
         What is about an older push than the latest is withdrawn as soon as the forge shows that one.

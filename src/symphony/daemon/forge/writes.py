@@ -1,4 +1,4 @@
-"""What is owed to a forge: one step at one pull request."""
+"""A write to a forge: one step at one pull request."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -419,7 +419,7 @@ class HostReports:
         )
 
     def _delivered(self, delivered: DeliveredBranch | None) -> DeliveredBranch | None:
-        """That there is a delivery, and its commit, which is compared with the one that is fetched."""
+        """The reported commit of a delivery, which is compared with the fetched one."""
         if delivered is None or self._branch is None:
             return None
         if not _HEAD.fullmatch(delivered.head) or self._id(delivered.head) is None:
@@ -465,7 +465,7 @@ class HostReports:
             verdict,
             reviewer=self._name(verdict.reviewer),
             remarks=tuple(
-                replace(
+                structs.replace(
                     remark,
                     file=self._redaction.line(remark.file, MAX_REMARK_PATH_CHARS),
                     text=self._text(remark.text, MAX_REMARK_CHARS),

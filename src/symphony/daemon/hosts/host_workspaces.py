@@ -1,4 +1,4 @@
-"""What the daemon and the worker program say to each other about workspaces on a host, apart from runs."""
+"""Messages between the daemon and the worker program about workspaces on a host, outside of runs."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ from symphony.daemon.carriers import (
     RemoteRun,
     Survey,
     host_failure,
-    said,
+    stderr_line,
 )
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import Site
@@ -338,7 +338,7 @@ class Hosts:
             reason = context.redaction.line(str(error), MAX_SAID_CHARS)
             raise SymphonyError(host_failure(name, f"its answer cannot be used: {reason}")) from error
         if answer is None:
-            text = f"its workspaces cannot be used: {said(done) or f'exit code {done.exit_code}'}"
+            text = f"its workspaces cannot be used: {stderr_line(done) or f'exit code {done.exit_code}'}"
             raise SymphonyError(context.redaction.failure(host_failure(name, text)))
         return checked(answer, context.redaction.line)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from symphony import to_thread, workspaces
-from symphony.daemon.carriers import RemoteHost, host_failure, said
+from symphony.daemon.carriers import RemoteHost, host_failure, stderr_line
 from symphony.domain import SymphonyError, is_disk_full
 from symphony.processes.base import Completed
 
@@ -50,7 +50,7 @@ async def send_objects(host: RemoteHost, repository: str, courier: workspaces.Co
         await to_thread.run_sync(workspaces.pack_lfs_objects, stores, missing, file)
         done = await _transfer(host, command, source=file)
     if done.exit_code != 0:
-        reason = said(done)
+        reason = stderr_line(done)
         hint = "free space there" if is_disk_full(reason) else "see `symphony hosts check`"
         text = f"Git LFS objects cannot be sent: {reason or 'no reason given'}"
         raise SymphonyError(host_failure(host.name, text, hint=hint))

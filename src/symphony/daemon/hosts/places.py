@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from symphony.daemon.carriers import COMMAND_TIMEOUT_MS, MAX_SAID_CHARS, RemoteHost, host_failure, said
+from symphony.daemon.carriers import COMMAND_TIMEOUT_MS, MAX_SAID_CHARS, RemoteHost, host_failure, stderr_line
 from symphony.domain import SymphonyError, one_line
 
 NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
@@ -95,7 +95,7 @@ async def run_script(host: RemoteHost, script: str, *, timeout_ms: int = COMMAND
         case code if code == NO_PYTHON:
             failure = host_failure(host.name, "symphony is not installed there", hint=host.install_hint)
         case code:
-            reason = said(done)
+            reason = stderr_line(done)
             full = "space" in reason.lower() or "quota" in reason.lower()
             hint = "free space there" if full else "see the remote_root in the settings, and the rights there"
             message = f"its directory cannot be used: {reason or f'exit code {code}'}"

@@ -28,12 +28,12 @@ from symphony.daemon.carriers import (
     Carrier,
     CarrierContext,
     HostFacts,
+    PlaceRequest,
     RemoteHost,
     RemoteRun,
     Survey,
-    Wanted,
     host_failure,
-    said,
+    stderr_line,
 )
 from symphony.daemon.hosts import ray_messages, ray_relay
 from symphony.daemon.hosts.socket_directory import SocketDirectory
@@ -61,7 +61,7 @@ class RayHost(RemoteHost):
 
     @override
     def lost(self, done: Completed) -> Failure:
-        return host_failure(self.name, said(done), hint="see `ray status`")
+        return host_failure(self.name, stderr_line(done), hint="see `ray status`")
 
 
 class RayCarrier(Carrier[RaySettings]):
@@ -92,13 +92,13 @@ class RayCarrier(Carrier[RaySettings]):
 
     @override
     @asynccontextmanager
-    async def place(self, wanted: Wanted, on_wait: Callable[[str], None]) -> AsyncIterator[RemoteHost]:
+    async def place(self, request: PlaceRequest, on_wait: Callable[[str], None]) -> AsyncIterator[RemoteHost]:
         """A place with a slot, once there is one."""
-        name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
+        name = hashlib.sha256(request.issue_id.encode()).hexdigest()[:16]
         asked = ray_messages.PlaceActor(
             name=name,
-            labels={**self.settings.labels, **wanted.labels},
-            node=wanted.last_host,
+            labels={**self.settings.labels, **request.labels},
+            node=request.last_host,
             autoscaler=self.settings.autoscaler,
         )
         answers: _Answers | None = None
@@ -179,8 +179,8 @@ class RayCarrier(Carrier[RaySettings]):
 
     # --- the bridge --------------------------------------------------------------------------------------
 
-    def _asked(self) -> ray_messages.BridgeSettings:
-        """What the bridge is told."""
+    def _bridge_settings(self) -> ray_messages.BridgeSettings:
+        """The request to the bridge."""
         settings = self.settings
         if settings.address is None:
             raise SymphonyError(host_failure(RAY, "worker.ray names no cluster", hint="set its address"))
@@ -218,7 +218,8 @@ class RayCarrier(Carrier[RaySettings]):
             if self._refused is not None and anyio.current_time() < self._refused[0]:
                 raise self._refused[1]
             try:
-                self._bridge = await self._start(self.settings.python or sys.executable, self._asked())
+                python = self.settings.python or sys.executable
+                self._bridge = await self._start(python, self._bridge_settings())
                 return await anyio.connect_unix(self._socket)
             except OSError as error:
                 raise SymphonyError(_BRIDGE_ENDED) from error

@@ -1,4 +1,4 @@
-"""What the daemon and its bridge to Ray tell each other: one line of JSON for each message."""
+"""Messages between the daemon and its bridge to Ray: one line of JSON each."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -41,7 +41,7 @@ class Ready(Message, frozen=True, kw_only=True):
 
 
 class Refused(Message, frozen=True, kw_only=True):
-    """What was asked for cannot be had, in one line, and what to do about it."""
+    """A refusal: the reason in one line, and what to do."""
 
     reason: str
     hint: str | None = None

@@ -18,7 +18,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from symphony import to_thread
-from symphony.daemon.carriers import Carrier, RemoteHost, RemoteRun, Wanted, host_failure
+from symphony.daemon.carriers import Carrier, PlaceRequest, RemoteHost, RemoteRun, host_failure
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
     DaemonFrame,
@@ -156,7 +156,7 @@ class HostSession:
         """Start the worker, send the repository while it loads, and give it the run."""
         command, site, lease_ms = self._start.command, None, carrier.settings.lease_ms
         with self._preparation:
-            host = await stack.enter_async_context(carrier.place(self._wanted(), self._on_wait))
+            host = await stack.enter_async_context(carrier.place(self._place_request(), self._on_wait))
             if host.name != command.host:
                 self._on_placed(host.name)
             async with self._hosts.starts_on(host):
@@ -190,10 +190,10 @@ class HostSession:
 
     # --- the machine -------------------------------------------------------------------------------------
 
-    def _wanted(self) -> Wanted:
+    def _place_request(self) -> PlaceRequest:
         command = self._start.command
         assert command.host is not None  # noqa: S101 - the caller chose another machine
-        return Wanted(
+        return PlaceRequest(
             issue_id=command.issue.id,
             host=command.host,
             last_host=command.last_host,

@@ -1,4 +1,4 @@
-"""What a worker in another process works by: the settings with the mark `ForWorkers`, and no credential."""
+"""The settings of a worker in another process: those with the mark `ForWorkers`, and no credential."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from symphony.workspaces import split_login
 
 
 def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | None] | None = None) -> Site:
-    """What a worker needs of a workflow, without what belongs to one run.
+    """The parts of a workflow that a worker needs, without those of one run.
 
     `workspace` has further settings of the section, which replace those of the file.
     """
@@ -36,7 +36,7 @@ def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | 
 
 
 def site_at(workflow: Workflow, place: HostPlace, *, lease_ms: int, base_branch: str | None = None) -> Site:
-    """What a worker on a host works by: as `site_of`, with the places of the host."""
+    """The settings of a worker on a host: as `site_of`, with the paths of the host."""
     workspace: dict[str, str | None] = {"root": f"{place.root}/workspaces", "push": "never"}
     if workflow.settings.workspace.repo is not None:
         workspace |= {"repo": place.repository, "base_branch": base_branch}

@@ -86,7 +86,7 @@ class StdioWorker:
         check: Callable[[frames.WorkerFrame], frames.WorkerFrame],
         stop_s: float,
     ) -> None:
-        """From now on it has a run.
+        """Give it a run.
 
         Args:
             send: takes its frames.
@@ -175,7 +175,7 @@ class StdioWorker:
         return failed
 
     async def _write(self, child: HostProcess) -> None:
-        """Send frames as they come, and a `Ping` when there are none, so that the lease goes on.
+        """Send frames as they come, and a `Ping` when there are none, to renew the lease.
 
         Raises:
             FrameError: a frame has no form, such as a run with very large skills.
@@ -206,7 +206,7 @@ class StdioWorker:
         raise SymphonyError(_failure(f"the way to the worker is too slow: {_MAX_WAITING} frames wait"))
 
     async def _watch_stop(self) -> None:
-        """Raises `SymphonyError` when the worker is told to stop its run and goes on, however alive it is."""
+        """Raises `SymphonyError` if the worker does not stop its run after the request."""
         await self._stopped.wait()
         await anyio.sleep(self._stop_s)
         self._exit_s = 0

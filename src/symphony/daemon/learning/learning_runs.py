@@ -308,11 +308,11 @@ class Learner:
         accept = {
             draft.text.name
             for draft in found.drafts  # what is more than prose waits all the same
-            if is_applied and needs_no_person(_before(draft, given), draft.text, context.redaction.text)
+            if is_applied and needs_no_person(_given_text(draft, given), draft.text, context.redaction.text)
         }
         drafts = []
         for draft in found.drafts:
-            text = marked(draft.text, _before(draft, given), mark)
+            text = marked(draft.text, _given_text(draft, given), mark)
             if text.name in accept and not is_learned(text):  # a person's, which counts as learned then
                 text = marked(text, None, mark)
             drafts.append(structs.replace(draft, text=text))
@@ -440,7 +440,7 @@ class Learner:
         return _Record(text=text[-_MAX_RECORD_CHARS:], last_seq=last)
 
 
-def _before(draft: SkillDraft, given: Mapping[str, GivenSkill]) -> SkillText | None:
+def _given_text(draft: SkillDraft, given: Mapping[str, GivenSkill]) -> SkillText | None:
     """What the skill said when the agent got it; `None` for a new one."""
     name = draft.text.name
     return SkillText.of_file(given[name].data, name) if name in given else None

@@ -1,4 +1,4 @@
-"""What people hear about: notifications as values, decided from the steps of the scheduler.
+"""Notifications for people, as values decided from the steps of the scheduler.
 
 Pure: no I/O and no clock. `decide` compares the states before and after a step, `is_current` says whether a
 notification that waits still says something true, `due_reminders` finds questions that nobody answered.
@@ -54,7 +54,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """One thing that a person should know.
+    """A notification for people.
 
     Attributes:
         id: unique; a delivery that is repeated has the same one.
@@ -80,7 +80,7 @@ class Notification:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Of two notifications with the same key only the newer one is delivered."""
+        """The newer one of two notifications with the same key is delivered."""
         about = self.subject or "" if self.issue is None else self.issue.issue_id
         return self.event, about
 

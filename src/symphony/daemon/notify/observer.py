@@ -1,7 +1,7 @@
-"""Decides what people should know, and owes it to the targets of `notify`.
+"""Makes jobs of notifications for the targets of `notify`.
 
-A notification is owed in the same turn of the event loop as the step that caused it, and so written in the
-same transaction: after a crash both are known or neither. Of one issue and event only the newest waits.
+A job is made in the same turn of the event loop as the step that caused it, and so written in the same
+transaction: after a crash both are known or neither. Only the newest one of an issue and event waits.
 """
 
 from collections.abc import Callable, Iterable, Mapping

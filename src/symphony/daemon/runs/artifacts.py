@@ -19,7 +19,7 @@ MAX_FILES: Final = 50
 """The most files of one verification."""
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of all files of one verification together."""
+"""The limit of all files of one verification together."""
 MAX_NAME_CHARS: Final = 200
 _MAX_ENTRIES: Final = 200_000
 _MAX_DEPTH: Final = 50
@@ -31,7 +31,7 @@ def find_artifacts(
 ) -> Iterator[tuple[KeptFile, bytes | None]]:
     """The files of a checkout whose paths fit, with their content; both are masked. Blocking.
 
-    A file that is too large, or for which there is no room any more, has no content.
+    A file that is too large, or beyond the total limit, has no content.
     """
     room, names = MAX_BYTES, set[str]()
     for path, name, directory in _walk(tree):

@@ -242,7 +242,7 @@ class Reviewer:
         raise SymphonyError(Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message=message))
 
     def _not_reviewed(self, failure: Failure | None) -> SymphonyError:
-        """Of the failure only the words and the time to wait are kept: it says nothing of the run's agent."""
+        """Only the message and the wait of a failure, which is not about the run's agent."""
         why = "it ended its turn without submit_review" if failure is None else failure.message
         return SymphonyError(
             Failure(

@@ -53,7 +53,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewerBegins:
-    """What follows is of a reviewer, by the name of its agent, which works in `checkout`."""
+    """The next entries belong to a reviewer, the agent with this name, which works in `checkout`."""
 
     reviewer: str
     checkout: Path

@@ -725,7 +725,7 @@ def _input_failure(event: InputRequired, section: str) -> Failure:
 
 
 def _vanished(outcome: Outcome, workspace: Workspace) -> Outcome:
-    """The outcome of a run whose workspace is gone, which is why it failed, whatever the agent reported."""
+    """The outcome of a run that failed because its workspace is gone, with any report of the agent."""
     failure = vanished_failure(workspace.path)
     _log.warning("workspace_vanished", path=str(workspace.path), hint=failure.hint)
     if outcome.kind in {OutcomeKind.INPUT_REQUIRED, OutcomeKind.CANCELED}:

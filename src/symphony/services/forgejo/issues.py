@@ -399,7 +399,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
 
     @override
     def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
-        """Of the repository or of its organisation."""
+        """The label's names in the repository or its organisation."""
         owner = self.settings.repo.partition("/")[0]
         for endpoint, path in (
             ("/repos/{}/labels/{}", f"{self.settings.path}/labels/{label_id}"),

@@ -155,7 +155,7 @@ class _By(_Shape, kw_only=True):
 
     @property
     def login(self) -> str:
-        """That of an app is called `name[bot]`, as no person can be."""
+        """The login of an app is `name[bot]`, which no person can have."""
         if self.author is None:
             return ""
         return f"{self.author.login}{'[bot]' if self.author.kind == 'Bot' else ''}".lower()
@@ -319,7 +319,7 @@ class GithubForge(RepositoryForge):
 
     @override
     def find_flow(self, branch: str) -> Flow[Sequence[domain.PullRequest]]:
-        """As `Forge.find`; GitHub tells those of forks too, whose branches have any name they like."""
+        """As `Forge.find`; GitHub also lists those of forks, which may have branches with any name."""
         own, cursor = list[domain.PullRequest](), None
         for _ in range(MAX_PAGES):
             request = self._query(FIND, branch=branch, cursor=cursor)

@@ -1,7 +1,7 @@
 """Merge requests of GitLab, on gitlab.com and other servers.
 
-Text of others in a description or comment could give GitLab an order, by a line as `/merge`: such lines are
-written so that they do nothing.
+Text of others in a description or comment could contain an order for GitLab, such as a line `/merge`. Such
+lines are escaped.
 """
 
 from collections.abc import Mapping, Sequence

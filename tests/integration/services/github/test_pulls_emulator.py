@@ -16,7 +16,7 @@ from symphony.http import RateLimiters
 from symphony.services.github.pulls import GithubForge
 
 HOOK_SECRET = "correct-horse-battery"
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 
 async def test_a_pull_request_is_opened_described_labelled_and_sent_to_a_reviewer(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_what_a_tool_was_given_can_be_recognised(translator: Translator) -> None
     [
         ("hello", {}, "completed", 0),
         ("Exit code 2\nls: no", {"is_error": True}, "failed", 2),
-        ("nobody can approve", {"is_error": True}, "failed", None),
+        ("no person can approve", {"is_error": True}, "failed", None),
         ([{"type": "text", "text": "Exit code 3"}], {"is_error": True}, "failed", 3),
         ([], {}, "completed", 0),
         (None, {}, "completed", 0),
@@ -142,6 +142,9 @@ def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Tr
     assert isinstance(ended, TurnEnd)
     assert ended.cost_usd == 0.25
     assert describe_event(ended) == "turn completed for 0.2500 USD"
+    (ended,) = say(translator, second)
+    assert isinstance(ended, TurnEnd)
+    assert ended.cost_usd is None, "a turn without a price of its own is not free"
 
 
 def streamed(kind: str, caller: str | None = None, **fields: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_an_approval_is_declined_and_the_turn_goes_on() -> None:
     answer = ask(tool("Bash", {"command": "make"}))
     assert answer.response is not None
     assert (answer.response["behavior"], answer.response["interrupt"]) == ("deny", False)
-    assert "nobody can approve" in answer.response["message"]
+    assert "no person can approve" in answer.response["message"]
     assert answer.event == ApprovalAnswered(kind="Bash", decision="decline")
 
 

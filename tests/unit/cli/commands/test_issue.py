@@ -170,11 +170,11 @@ def test_a_text_that_begins_with_a_dash_stands_behind_two(
     run("new", "First")
     error, hint = refused(*command, text, code=2)
     assert "No such option" in error
-    assert "behind --" in hint
+    assert "put --" in hint
     done = run(*command, "--", text)
     assert done.exit_code == 0, done.stderr
     assert any(text.splitlines()[0] in file.read_text() for file in folder.rglob("*.md"))
-    assert "behind --" not in refused("list", "--nonsense", code=2)[1], "it takes no text"
+    assert "put --" not in refused("list", "--nonsense", code=2)[1], "it takes no text"
 
 
 @pytest.mark.parametrize("name", ["7", "#7", "sym-7"])

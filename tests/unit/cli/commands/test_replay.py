@@ -115,7 +115,7 @@ def test_a_recording_without_decisions_says_so(tmp_path: Path) -> None:
     head, *rows = path.read_text(encoding="utf-8").splitlines()
     bare = [{key: value for key, value in json.loads(row).items() if key != "commands"} for row in rows]
     path.write_text("\n".join([head, *map(json.dumps, bare)]) + "\n", encoding="utf-8")
-    assert "holds no decisions to compare with" in replay(path).stdout
+    assert "has no decisions to compare" in replay(path).stdout
 
 
 @pytest.mark.parametrize(

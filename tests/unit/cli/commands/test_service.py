@@ -415,13 +415,13 @@ def test_what_lies_in_the_temp_directory_is_told_as_the_service_has_another(
     monkeypatch.setattr(service, "_TEMPORARY", (Path("/tmp"),))
     file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}")
     notes = found(file, Locations.for_system()).notes
-    assert any(note.startswith("workspace.root lies in the temp directory") for note in notes)
+    assert any(note.startswith("workspace.root is in the temp directory") for note in notes)
     person = found(file, Locations.for_user({"HOME": str(tmp_path)}))
     assert not any("temp directory" in note for note in person.notes), "theirs is that of the machine"
     file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}\nworkspace: {root: ~/w}")
     monkeypatch.setattr(service, "_TEMPORARY", (tmp_path,))
     (note,) = [note for note in found(file, Locations.for_system()).notes if "temp directory" in note]
-    assert note.startswith(f"{file} lies in the temp directory")
+    assert note.startswith(f"{file} is in the temp directory")
 
 
 @pytest.mark.parametrize("of_user", [False, True])

@@ -125,13 +125,13 @@ def test_what_is_not_committed_is_said_to_be_seen_by_no_session(project: Project
     (warning,) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert ".symphony/skills/new/SKILL.md" in warning
     assert as_json("list")["uncommitted"] == [".symphony/skills/new/SKILL.md"]
-    assert "not committed" in skills("prompt").stderr
+    assert "see only commits" in skills("prompt").stderr
     project.workflow(agent={"skills": {"enabled": False}})
-    assert "not committed" not in skills("list").stderr
+    assert "see only commits" not in skills("list").stderr
     project.workflow(workspace={"base_branch": "no-such-branch"})
-    assert "not committed" not in skills("list").stderr, "git knows no such branch; others say so"
+    assert "see only commits" not in skills("list").stderr, "git knows no such branch; others say so"
     project.workflow(workspace={"repo": None})
-    assert "not committed" not in skills("list").stderr, "hooks populate the workspaces"
+    assert "see only commits" not in skills("list").stderr, "hooks populate the workspaces"
 
 
 def test_a_name_with_a_line_break_is_committed_like_any_other(project: Project) -> None:

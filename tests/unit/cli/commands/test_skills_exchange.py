@@ -203,7 +203,7 @@ def test_a_branch_a_tag_and_a_commit_can_be_named(other: Path) -> None:
     for ref in ("--upload-pack=x", "a..b", "a b"):
         refused = skills("import", other.as_uri(), "--ref", ref)
         assert (refused.exit_code, "is no reference" in refused.stderr) == (2, True)
-    assert "--ref goes with" in skills("import", other, "--ref", "v1").stderr
+    assert "--ref needs" in skills("import", other, "--ref", "v1").stderr
 
 
 def test_nothing_of_a_repository_is_run(

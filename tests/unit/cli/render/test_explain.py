@@ -205,7 +205,10 @@ def test_an_explanation_tells_that_a_run_went_on_with_what_was_begun() -> None:
             {"reason": "interrupted", "thread_id": "t-1"},
             "after it was interrupted: the conversation t-1 goes on",
         ),
-        ({"reason": "answered", "thread_id": None}, "after it was answered: anew, with the question"),
+        (
+            {"reason": "answered", "thread_id": None},
+            "after it was answered: a new conversation, with the question",
+        ),
     ):
         text = shown(busy_issue(status="running", running={**run, "resumed_from": resumed}, blocked=None))
         assert words in text

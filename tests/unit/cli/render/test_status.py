@@ -152,7 +152,7 @@ def test_without_a_daemon_it_says_so() -> None:
 def test_the_notice_about_a_missing_daemon_comes_first() -> None:
     notice = "The last daemon (pid 7) had no normal end"
     shown = picture(of_files(busy()) | {"notice": notice}, 80)
-    assert shown.startswith(f"No daemon is running for /app/WORKFLOW.md.\n{notice}\nThis is what")
+    assert shown.startswith(f"No daemon is running for /app/WORKFLOW.md.\n{notice}\nThis is read")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from symphony.scheduler import (
     ledger_after_snapshot,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 BRANCH = "symphony/SYM-1"
 ISSUE = Issue(id="1", identifier="SYM-1", title="Fix it", state="Human Review", dispatchable=True)
 POLICY = ForgePolicy(repo="octo-team/website")

@@ -17,6 +17,7 @@ from contract.repository import ME, STRANGER, WRITER, Pull, Thread
 from contract.vendor import Fault, Given
 from harness.binding import SECRET
 from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
+from harness.rings import mostly_slow
 from harness.scheduling import make_issue
 from symphony.config import ForgeSettings
 from symphony.daemon.forge import pull_requests, records
@@ -321,7 +322,9 @@ async def test_a_daemon_that_dies_anywhere_leaves_one(daemon: Daemon, nth: int) 
 
 
 @pytest.mark.parametrize("nth", range(8))
-@pytest.mark.parametrize("fault", [Fault.LOST, Fault.NO_CONNECTION, Given(status=502, raw=b"down")])
+@pytest.mark.parametrize(
+    "fault", mostly_slow([Fault.LOST, Fault.NO_CONNECTION, Given(status=502, raw=b"down")])
+)
 async def test_an_outage_at_any_request_leaves_one(daemon: Daemon, fault: Fault | Given, nth: int) -> None:
     daemon.configure(labels=["agent"], reviewers=[WRITER])
     daemon.works()
@@ -1180,7 +1183,7 @@ async def test_a_landing_that_fails_is_told(desk: ForgeDesk, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("nth", range(0, 12, 4))
-@pytest.mark.parametrize("fault", [Fault.LOST, Given(status=502, raw=b"down")])
+@pytest.mark.parametrize("fault", mostly_slow([Fault.LOST, Given(status=502, raw=b"down")]))
 async def test_an_outage_at_any_request_of_a_landing_merges_what_was_judged_and_ends_once(
     desk: ForgeDesk, tmp_path: Path, fault: Fault | Given, nth: int
 ) -> None:
@@ -1200,7 +1203,7 @@ async def test_an_outage_at_any_request_of_a_landing_merges_what_was_judged_and_
 
 
 @pytest.mark.parametrize("nth", range(0, 12, 4))
-@pytest.mark.parametrize("fault", [Fault.LOST, Given(status=502, raw=b"down")])
+@pytest.mark.parametrize("fault", mostly_slow([Fault.LOST, Given(status=502, raw=b"down")]))
 async def test_an_outage_at_any_request_of_feedback_tells_it_and_answers_once(
     daemon: Daemon, fault: Fault | Given, nth: int
 ) -> None:

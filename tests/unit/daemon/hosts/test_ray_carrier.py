@@ -14,12 +14,12 @@ from harness.project import until
 from harness.shell import word
 from symphony import __version__
 from symphony.config import RaySettings
-from symphony.daemon.carriers import CarrierContext, Wanted
+from symphony.daemon.carriers import CarrierContext, PlaceRequest
 from symphony.daemon.hosts.ray_carrier import RayCarrier
 from symphony.domain import Category, SymphonyError
 from symphony.processes.local import LocalHost
 
-WANTED = Wanted(issue_id="1", host="ray")
+WANTED = PlaceRequest(issue_id="1", host="ray")
 
 
 def settings(folder: Path, script: str) -> RaySettings:

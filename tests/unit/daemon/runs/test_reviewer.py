@@ -10,7 +10,7 @@ from symphony.daemon.runs.reviewer import MAX_PATCH_CHARS, SUBMIT_TOOL, VerdictT
 from symphony.domain import MAX_REMARK_CHARS, MAX_REVIEWER_REMARKS, ReviewerRemark
 from symphony.workspaces import Workspace
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 
 
 def comment(**changes: Any) -> dict[str, Any]:

@@ -268,7 +268,7 @@ async def test_comments_that_are_none_are_refused() -> None:
     desk.vendor.fail_next(Given(body={"login": " "}))
     with pytest.raises(TrackerError) as caught:
         await desk.another().list_comments(issue_id)
-    assert "whose token" in caught.value.failure.message
+    assert "the account of this token" in caught.value.failure.message
 
 
 # --- tool and settings ---

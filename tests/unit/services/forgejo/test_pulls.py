@@ -6,7 +6,7 @@ from contract.vendor import Given
 from symphony.domain import PullState, ServiceError
 from symphony.services.pulls import Landing
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from symphony.domain import CheckState, ReviewState, ServiceError
 from symphony.services.github import pulls
 from symphony.services.pulls import Landing
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture

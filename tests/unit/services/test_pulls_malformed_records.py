@@ -16,7 +16,7 @@ from symphony.http import RateLimiters, RawResponse, Send
 from symphony.services.forges import FORGES
 from symphony.services.pulls import Forge
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.asyncio
 
 BROKEN = "broken"
 

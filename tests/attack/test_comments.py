@@ -17,10 +17,9 @@ import pytest
 from attack.conftest import Rounds
 from contract.desks import DESKS
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain import Category, Failure
+from symphony.domain import Category, DeliveredBranch, Failure, WorkSize
 from symphony.scheduler import (
     Blocked,
-    DeliveredBranch,
     Outcome,
     OutcomeKind,
     PostComment,
@@ -89,7 +88,7 @@ def blocked(*, issue: Any, failure: Failure, question: str | None) -> str:
 def delivery(text: str, issue: Any) -> str:
     story = Story(issue).begin()
     delivered = DeliveredBranch(
-        branch="symphony/1", head="a" * 40, commits=1, push_failure=make_failure(text)
+        work=WorkSize(commits=1), branch="symphony/1", head="a" * 40, push_failure=make_failure(text)
     )
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, delivered=delivered)
     story.board[issue.id] = replace(issue, state="Human Review")

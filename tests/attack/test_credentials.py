@@ -22,6 +22,7 @@ from harness.git_server import GitServer, git_server
 from harness.project import Project
 from harness.real import require_bubblewrap
 from harness.shell import word
+from harness.workspaces import delivered_branch
 from symphony.config import (
     AGENT_SECTIONS,
     HooksSettings,
@@ -145,9 +146,9 @@ async def worked_on(manager: WorkspaceManager, git: Callable[..., str]) -> None:
     workspace = await manager.prepare(ISSUE, None)
     for message in ("one", "two"):
         git(workspace.path, "commit", "-q", "--allow-empty", "-m", message)
-        assert (await manager.deliver(workspace)).to_push
+        assert delivered_branch(await manager.deliver(workspace)).to_push
         assert await manager.push("symphony/MT-1") is None
-        assert (await manager.deliver(workspace)).pushed
+        assert delivered_branch(await manager.deliver(workspace)).pushed
 
 
 @pytest.mark.asyncio
@@ -255,7 +256,7 @@ async def test_what_an_earlier_start_left_is_cleaned_and_its_clones_go_on(
     git(workspace.path, "commit", "-q", "--allow-empty", "-m", "two")
     again = await manager.prepare(ISSUE, 1)
     assert (again.path, again.created_now) == (workspace.path, False)
-    assert (await manager.deliver(again)).to_push
+    assert delivered_branch(await manager.deliver(again)).to_push
     assert await manager.push("symphony/MT-1") is None
     assert git(server.root / "x.git", "log", "-1", "--format=%s", "symphony/MT-1") == "two"
 

@@ -102,7 +102,7 @@ async def _survived(place: Path, manager: WorkspaceManager, made: Workspace, hea
     assert removal.removed or foretold or "LFS" in (removal.kept_reason or "")  # copying cannot be foretold
     if removal.removed:
         return head in _delivered(place, made.key)
-    return delivery.failure is not None or delivery.delivered
+    return delivery.failure is not None or delivery.delivered is not None
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from kit.facts import changed
 from symphony.daemon import frames
 from symphony.daemon.frames import FrameError
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
-from symphony.domain import MAX_COUNT, Redaction, Tokens
-from symphony.scheduler import DeliveredBranch, Outcome, OutcomeKind, RunReport, RunStage
+from symphony.domain import MAX_COUNT, DeliveredBranch, Redaction, Tokens
+from symphony.scheduler import Outcome, OutcomeKind, RunReport, RunStage
 
 WORD = "c0ffee5e" * 5  # a token that could be a name
 BAD_NUMBERS = (-1, 0, 10**9 + 1, 2**53 + 1, 2**63, 2**64 - 1, -(2**63))

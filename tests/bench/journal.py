@@ -17,7 +17,7 @@ from symphony.journal.database import INSERT_EVENT, create_tables, event_row
 from symphony.journal.model import ClaimRecord, EventRecord, HealthState
 from symphony.journal.store import open_journal
 from symphony.processes.base import Identity
-from symphony.scheduler import ClaimKind
+from symphony.scheduler import ClaimKind, StoredClaim
 
 __all__ = ["Remembering", "remembering", "write_claims"]
 
@@ -96,17 +96,19 @@ def write_claims(path: Path, count: int) -> None:
     owner = Identity(boot_id="bench", pid=1, started=1.0)
     claims = (
         ClaimRecord(
-            issue=Issue(
-                id=f"id-{number}",
-                identifier=f"BENCH-{number}",
-                title="A title",
-                state="Todo",
-                dispatchable=True,
+            claim=StoredClaim(
+                issue=Issue(
+                    id=f"id-{number}",
+                    identifier=f"BENCH-{number}",
+                    title="A title",
+                    state="Todo",
+                    dispatchable=True,
+                ),
+                kind=ClaimKind.RETRYING,
+                attempt=1,
             ),
-            kind=ClaimKind.RETRYING,
             owner=owner,
             since_wall_ms=_NOW,
-            attempt=1,
             due_wall_ms=_NOW,
         )
         for number in range(count)

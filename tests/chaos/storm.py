@@ -270,7 +270,11 @@ class Storm:
     def _claimed(self) -> dict[str, Any]:
         """What waits for a person, or for the next daemon: `--once` gives up what fails again and again."""
         with open_reader(self.project.state_dir / "journal.db") as journal:
-            return {one.issue.identifier: one for one in journal.claims() if one.failure or one.error}
+            return {
+                one.issue.identifier: one
+                for one in (record.claim for record in journal.claims())
+                if one.failure or one.error
+            }
 
     def _look_at(self, name: str, waiting: dict[str, Any]) -> None:
         done, log = self.project.written_state(name) == "Done", self._branch(name)

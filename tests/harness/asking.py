@@ -29,7 +29,6 @@ from symphony.api.interface import (
 )
 from symphony.api.live import Changes
 from symphony.api.models import (
-    Agent,
     CreatedIssue,
     Diagnosis,
     DoctorCheck,
@@ -62,7 +61,7 @@ from symphony.api.runs import runs_document
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.api.skill_outcomes import skill_outcomes
 from symphony.api.typed import TypedTexts
-from symphony.domain import ALL_ISSUES, Selection, SymphonyError
+from symphony.domain import ALL_ISSUES, AgentChoice, FileChange, Selection, SymphonyError
 from symphony.journal.jobs import Job
 from symphony.journal.model import RunRecord
 from symphony.journal.skill_outcomes import VersionOutcomes
@@ -70,7 +69,6 @@ from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
 from symphony.problem import Problem, Severity
-from symphony.workspaces import FileChange
 
 __all__ = [
     "BEARER",
@@ -324,7 +322,7 @@ class FakeOperator:
             prompt="Do it.",
             skills=Skills(),
             note=None,
-            agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
+            agent=AgentChoice(name="codex", kind="codex", model=None, reason="r", instead_of=None),
         )
 
     async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from kit.simulator import Forgetting, Parts
 from symphony.journal.model import ClaimRecord, ClaimReleased, IssueSpent, Record, RecoveredState
 from symphony.journal.recorder import DaemonStart, recovered_event
-from symphony.scheduler import ClaimKind, Recovered, RecoveredClaim, State, WorkspaceRef
+from symphony.scheduler import ClaimKind, Recovered, State, StoredClaim, WorkspaceRef
 
 __all__ = ["BROKEN_PARTS"]
 
@@ -25,7 +27,7 @@ def _recovers(change: Change) -> Callable[[], Parts]:
     return lambda: Parts(forgetting=Forgetting(recover=recover))
 
 
-def _claims(change: Callable[[RecoveredClaim], RecoveredClaim | None]) -> Callable[[], Parts]:
+def _claims(change: Callable[[StoredClaim], StoredClaim | None]) -> Callable[[], Parts]:
     def changed(fact: Recovered) -> Recovered:
         found = (change(claim) for claim in fact.claims)
         return replace(fact, claims=tuple(claim for claim in found if claim is not None))
@@ -33,7 +35,7 @@ def _claims(change: Callable[[RecoveredClaim], RecoveredClaim | None]) -> Callab
     return _recovers(changed)
 
 
-def _only(kind: ClaimKind, change: Callable[[RecoveredClaim], RecoveredClaim | None]) -> Callable[[], Parts]:
+def _only(kind: ClaimKind, change: Callable[[StoredClaim], StoredClaim | None]) -> Callable[[], Parts]:
     return _claims(lambda claim: change(claim) if claim.kind is kind else claim)
 
 
@@ -60,7 +62,7 @@ def _keeps_too_late() -> Parts:
 
 
 def _keeps_no_block(record: Record) -> Record | None:
-    blocked = isinstance(record, ClaimRecord) and record.kind is ClaimKind.BLOCKED
+    blocked = isinstance(record, ClaimRecord) and record.claim.kind is ClaimKind.BLOCKED
     return None if blocked else record
 
 
@@ -101,7 +103,7 @@ BROKEN_PARTS: Mapping[str, tuple[Callable[[], Parts], str]] = {
     "counts tokens twice": (
         _keeps(
             lambda record: (
-                replace(record, spent=replace(record.spent, tokens=2 * record.spent.tokens))
+                replace(record, spent=structs.replace(record.spent, tokens=2 * record.spent.tokens))
                 if isinstance(record, IssueSpent)
                 else record
             )

@@ -6,9 +6,9 @@ from harness.scheduling import make_issue
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameDecoder, FrameEncoder
 from symphony.daemon.hosts.host_reports import HostReports
-from symphony.domain import Redaction
+from symphony.domain import Phase, Redaction
 from symphony.library.model import Resolution
-from symphony.scheduler import Phase, StartRun
+from symphony.scheduler import StartRun
 
 SECRET = "tracker-token-0123456789"
 ISSUE = make_issue("1")

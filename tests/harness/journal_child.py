@@ -97,7 +97,7 @@ async def _back(journal: Journal, path: Path) -> None:
     _say(
         state=state,
         notices=[failure.message for failure in again.take_notices()],
-        claims=[held.issue.id for held in remembered.claims],
+        claims=[held.claim.issue.id for held in remembered.claims],
         live=[held.run_id for held in remembered.live_runs],
         last=last,
     )
@@ -109,7 +109,7 @@ async def readonly(path: Path) -> None:
     await journal.close()
     subprocess.run(["mount", "-o", "remount,ro", str(path.parent)], check=True)  # noqa: ASYNC221 - as above
     with open_reader(path) as reader:
-        _say(claims=[held.issue.id for held in reader.claims()])
+        _say(claims=[held.claim.issue.id for held in reader.claims()])
     journal = await opened(path)
     failure = journal.health.failure
     _say(state=journal.health.state, message=failure and failure.message)

@@ -46,6 +46,7 @@ from symphony.scheduler import (
     PullLedger,
     Resume,
     ResumeReason,
+    StoredClaim,
     Thread,
     ToldFeedback,
 )
@@ -101,7 +102,14 @@ def claim(number: int = 1, *, kind: ClaimKind = ClaimKind.RUNNING, attempt: int 
     issue = Issue(
         id=f"id-{number}", identifier=f"SYM-{number}", title="A title", state="Todo", dispatchable=True
     )
-    return ClaimRecord(issue=issue, kind=kind, owner=OWNER, since_wall_ms=NOW, attempt=attempt)
+    return ClaimRecord(
+        claim=StoredClaim(issue=issue, kind=kind, attempt=attempt), owner=OWNER, since_wall_ms=NOW
+    )
+
+
+def with_claim(record: ClaimRecord, **changes: Any) -> ClaimRecord:
+    """The record with other facts of the claim."""
+    return replace(record, claim=replace(record.claim, **changes))
 
 
 def full_claim() -> ClaimRecord:
@@ -136,22 +144,24 @@ def full_claim() -> ClaimRecord:
     )
     thread = Thread(thread_id="t", tokens=Tokens(1, 2, 3))
     return ClaimRecord(
-        issue=issue,
-        kind=ClaimKind.BLOCKED,
+        claim=StoredClaim(
+            issue=issue,
+            kind=ClaimKind.BLOCKED,
+            run_id="r-9",
+            attempt=3,
+            error="why",
+            attempts_without_progress=2,
+            failures=4,
+            non_retryable=True,
+            workspace_path="/w/SYM-9",
+            resume=Resume(reason=ResumeReason.ANSWERED, thread=thread, question="which?", answer="that"),
+            failure=failure,
+            question="which?",
+            has_baseline=True,
+        ),
         owner=OWNER,
         since_wall_ms=NOW,
-        run_id="r-9",
-        attempt=3,
         due_wall_ms=NOW + 10,
-        error="why",
-        attempts_without_progress=2,
-        failures=4,
-        non_retryable=True,
-        workspace_path="/w/SYM-9",
-        resume=Resume(reason=ResumeReason.ANSWERED, thread=thread, question="which?", answer="that"),
-        failure=failure,
-        question="which?",
-        has_baseline=True,
     )
 
 

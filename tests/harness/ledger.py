@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from symphony.domain import Spent
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import (
     ClaimRecord,
@@ -27,7 +28,6 @@ from symphony.journal.model import (
     ToldComments,
 )
 from symphony.journal.recorder import StepRecorder
-from symphony.scheduler import Spent
 
 __all__ = ["Ledger", "check_present"]
 
@@ -60,7 +60,7 @@ class Ledger:
     def _take(self, record: Record) -> None:  # noqa: C901, PLR0912 - one line per kind of record
         match record:
             case ClaimRecord():
-                self.claims[record.issue.id] = record
+                self.claims[record.claim.issue.id] = record
             case ClaimReleased():
                 self.claims.pop(record.issue_id, None)
             case ResultRecord():
@@ -134,7 +134,7 @@ def check_present(keeper: StepRecorder, ledger: Ledger, *, now_ms: int, wall_ms:
 
 
 def _timeless(remembered: RecoveredState) -> object:
-    claims = {claim.issue.id: replace(claim, since_wall_ms=0) for claim in remembered.claims}
+    claims = {claim.claim.issue.id: replace(claim, since_wall_ms=0) for claim in remembered.claims}
     days = dict(list(remembered.days.items())[-1:])
     spent = {issue_id: spent for issue_id, spent in remembered.spent.items() if spent != Spent()}
     runs = {run.run_id: run for run in remembered.live_runs}

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, ClassVar, Final, cast
 
 import anyio
+from msgspec import structs
 from typing_extensions import override
 
 from harness.binding import FakeWorkspaces, StoryCore, make_context
@@ -30,11 +31,10 @@ from symphony.daemon.notify.delivery import Deliveries, receiver_of
 from symphony.daemon.notify.notifications import Notification, Subject
 from symphony.daemon.notify.targets import Deliverer, DeliveryError
 from symphony.daemon.pushes import Pushes, owe_push
-from symphony.domain import Failure, Issue, SymphonyError
+from symphony.domain import DeliveredBranch, Failure, Issue, SymphonyError, WorkSize
 from symphony.journal.jobs import Job
 from symphony.journal.model import encode
 from symphony.scheduler import (
-    DeliveredBranch,
     Event,
     IssueResult,
     MoveIssue,
@@ -304,7 +304,7 @@ class Daemons:
         result = self.state.results[event.issue_id]
         delivered = result.delivered
         if event.failure is None and delivered is not None and delivered.head == event.head:
-            done = replace(result, delivered=replace(delivered, pushed=True, to_push=False))
+            done = replace(result, delivered=structs.replace(delivered, pushed=True, to_push=False))
             self._set(self.state.changed(results={**self.state.results, event.issue_id: done}))
 
     def _set(self, state: State) -> None:
@@ -350,12 +350,9 @@ class Daemons:
                 key = f"push:symphony/{number}"
                 self.remote.mirror[f"symphony/{number}"] = version
                 delivered = DeliveredBranch(
+                    work=WorkSize(commits=1, files_changed=1, insertions=1, deletions=0),
                     branch=f"symphony/{number}",
                     head=str(version),
-                    commits=1,
-                    files_changed=1,
-                    insertions=1,
-                    deletions=0,
                     to_push=True,
                 )
                 result = IssueResult(issue=issue, delivered=delivered)

@@ -21,7 +21,7 @@ from symphony import to_thread
 from symphony.api import models
 from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
-from symphony.domain import ALL_ISSUES, Selection, Tokens
+from symphony.domain import ALL_ISSUES, AgentChoice, Phase, Selection, Spent, Tokens, WorkSize
 from symphony.journal.transcripts import (
     CommandEntry,
     EditedFile,
@@ -42,10 +42,10 @@ from symphony.problem import Problem, Severity
 __all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
 
 NOW = datetime(2026, 3, 4, 9, 41, tzinfo=UTC)
-CODEX = models.Agent(
+CODEX = AgentChoice(
     name="codex", kind="codex", model="gpt-5.2-codex", reason="the default (agent.kind)", instead_of=None
 )
-CLAUDE = models.Agent(
+CLAUDE = AgentChoice(
     name="claude", kind="claude", model="opus", reason="the label docs (agent.rules)", instead_of=None
 )
 
@@ -105,7 +105,7 @@ def running_row(
     turn: int = 1,
     total: int = 0,
     silent_s: int = 4,
-    agent: models.Agent = CODEX,
+    agent: AgentChoice = CODEX,
     stage: str = "streaming_turn",
 ) -> models.RunningRow:
     return models.RunningRow(
@@ -146,7 +146,7 @@ def blocked_row(
         issue_url=f"https://tracker.example/WEB-{number}",
         title=title,
         agent=CLAUDE if question else CODEX,
-        spent=models.Spent(tokens=212_400, turns=3),
+        spent=Spent(tokens=212_400, turns=3),
         worker_host=None,
         workspace_path=f"/srv/work/WEB-{number}",
         state="In Progress",
@@ -183,19 +183,19 @@ READY = models.ReadyRow(
     issue_url="https://tracker.example/WEB-118",
     title="Export reports as CSV",
     state="In Review",
-    branch="symphony/WEB-118",
-    commits=3,
-    files_changed=7,
-    insertions=214,
-    deletions=38,
+    delivered=models.ReadyBranch(
+        branch="symphony/WEB-118",
+        head="5d1c" * 10,
+        work=WorkSize(commits=3, files_changed=7, insertions=214, deletions=38),
+        push="pushed",
+        push_failure=None,
+        branch_failure=None,
+    ),
     turns=4,
     tokens=Tokens(total_tokens=486_000),
     cost_usd=2.14,
     summary="Reports can be downloaded as CSV; the export streams, so that large reports need no memory.",
     pull_request_url="https://forge.example/web/pulls/418",
-    push="pushed",
-    push_failure=None,
-    branch_failure=None,
     look=("symphony diff WEB-118", "git diff main...symphony/WEB-118"),
     ended_at=ago(minutes=42),
     pull_request=models.PullRequest(
@@ -433,6 +433,7 @@ def past_run(
     commits: int = 0,
 ) -> models.PastRun:
     return models.PastRun(
+        work=WorkSize(commits=commits),
         run_id=f"run-131-{number}",
         attempt=None if number == 1 else number - 1,
         agent="codex",
@@ -442,7 +443,6 @@ def past_run(
         reason=reason,
         turn_count=2,
         tokens=Tokens(280_000, 38_200, 318_200),
-        commits=commits,
         branch="symphony/WEB-131",
         model="gpt-5.2-codex",
         cost_usd=cost,
@@ -510,13 +510,13 @@ def demo_issue() -> models.Issue:
                 ),
             ),
         ),
-        spent=models.Spent(tokens=636_400, turns=3),
+        spent=Spent(tokens=636_400, turns=3),
         tracked={},
         paused=False,
         budgets=state.budgets,
         tracker=state.tracker,
         journal=state.journal,
-        phase=models.Phase(name="IMPLEMENT", reason="the state is In Progress"),
+        phase=Phase(name="IMPLEMENT", reason="the state is In Progress"),
         instructions=models.Instructions(
             phase="IMPLEMENT",
             origin="last_good",

@@ -19,12 +19,11 @@ from symphony.config import ForgeSettings
 from symphony.daemon.core import ActionRequest
 from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.daemon.jobs import JobRunner
-from symphony.domain import Category, Verification
+from symphony.domain import Category, DeliveredBranch, Verification, WorkSize
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Command,
-    DeliveredBranch,
     Event,
     FeedbackGiven,
     Outcome,
@@ -186,12 +185,9 @@ class Daemon(Story):
         self.turn_ends()
         self.head = self.desk.repository.push(BRANCH)
         delivered = DeliveredBranch(
+            work=WorkSize(commits=2, files_changed=1, insertions=5, deletions=3),
             branch=BRANCH,
             head=self.head,
-            commits=2,
-            files_changed=1,
-            insertions=5,
-            deletions=3,
             pushed=pushed,
         )
         made = Outcome(

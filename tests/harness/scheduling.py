@@ -7,12 +7,11 @@ from typing import Any, Self, TypeVar
 
 from kit.facts import changed
 from kit.simulator import Referee
-from symphony.domain import Blame, Category, Failure, Issue
+from symphony.domain import Blame, Category, DeliveredBranch, Failure, Issue, WorkSize
 from symphony.scheduler import (
     AgentReported,
     AnswersRead,
     Command,
-    DeliveredBranch,
     Event,
     Exit,
     FetchCandidates,
@@ -262,7 +261,9 @@ class Story:
 
     def delivers(self, issue_id: str = "1", *, head: str = "abc") -> Self:
         """The worker is gone, and a pushed branch has its work."""
-        delivered = DeliveredBranch(branch=f"symphony/SYM-{issue_id}", head=head, commits=1, pushed=True)
+        delivered = DeliveredBranch(
+            work=WorkSize(commits=1), branch=f"symphony/SYM-{issue_id}", head=head, pushed=True
+        )
         outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
         self.tell(RunEnded(run_id=self.run_id(issue_id), outcome=outcome))
         return self

@@ -58,7 +58,17 @@ from symphony.daemon.moves import Moves
 from symphony.daemon.pushes import Pushes
 from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
+from symphony.domain import (
+    Blame,
+    Category,
+    DeliveredBranch,
+    Failure,
+    FaultPoint,
+    Issue,
+    Redaction,
+    Tokens,
+    WorkSize,
+)
 from symphony.journal.jobs import Job, JobDone, JobState
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
@@ -685,13 +695,11 @@ class _Workspaces:
         commits = self._world.commits[workspace.key]
         if self._daemon.is_alive:
             await anyio.sleep(1)
-        return Delivery(
-            branch=workspace.branch,
-            head=f"{workspace.key}-{commits}",
-            commits=commits,
-            delivered=commits > 0,
-            to_push=commits > 0,
-        )
+        head, work = f"{workspace.key}-{commits}", WorkSize(commits=commits)
+        if not commits or workspace.branch is None:
+            return Delivery(head=head)
+        delivered = DeliveredBranch(branch=workspace.branch, head=head, work=work, to_push=True)
+        return Delivery(head=head, work=work, delivered=delivered)
 
     async def place(self, branch: str) -> Failure | None:
         del branch

@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "notify-test": (documents.NotifyTested,),
     "order": (models.Verb, documents.Orders),
     "outbox": (documents.OutboxShown,),
-    "prompt": (documents.PrintedPrompt,),
+    "prompt": (models.Prompt,),
     "refresh": (models.Refresh,),
     "forge-check": (documents.ForgeCheck,),
     "hosts": (documents.HostsShown,),

@@ -40,7 +40,6 @@ from symphony.scheduler import (
     Polled,
     PollFailed,
     Recovered,
-    RecoveredClaim,
     Refreshed,
     RefreshFailed,
     RefreshIssues,
@@ -51,6 +50,7 @@ from symphony.scheduler import (
     RunStage,
     SettingsChanged,
     StopAsked,
+    StoredClaim,
     Thread,
     Timer,
     TimerFired,
@@ -114,7 +114,7 @@ _OUTCOMES = st.builds(
     st.sampled_from([None, True, False]),
 )
 _CLAIMS = st.builds(
-    RecoveredClaim,
+    StoredClaim,
     issue=st.builds(make_issue, _IDS),
     kind=st.sampled_from(list(ClaimKind)),
     attempt=st.sampled_from([None, 1, 7]),
@@ -340,7 +340,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(ids=st.frozensets(_IDS), claims=st.lists(_CLAIMS, max_size=3), paused=st.booleans())
     def the_daemon_recovers(
-        self, ids: frozenset[str], claims: Sequence[RecoveredClaim] = (), *, paused: bool = False
+        self, ids: frozenset[str], claims: Sequence[StoredClaim] = (), *, paused: bool = False
     ) -> None:
         refs = tuple(WorkspaceRef(issue_id=key, identifier=key, path=f"/ws/{key}") for key in sorted(ids))
         self.world.tell(

@@ -33,9 +33,9 @@ from symphony.scheduler import (
     Notify,
     OutcomeKind,
     Recovered,
-    RecoveredClaim,
     RunEnded,
     StartRun,
+    StoredClaim,
     initial_state,
     step,
 )
@@ -137,7 +137,7 @@ def test_no_outage_of_the_models_blocks_an_issue_and_all_finish_after_it() -> No
 def test_a_wall_clock_that_was_set_counts_until_a_later_life_has_written_its_times() -> None:
     clock, habits = Clock(), PROFILES["forge"].journal
     memory, settings = Memory(clock, Dice(0), replace(habits, lost=0, full_every_ms=None)), make_settings()
-    claim = RecoveredClaim(issue=make_issue("A-1"), kind=ClaimKind.RETRYING, due_ms=80_000)
+    claim = StoredClaim(issue=make_issue("A-1"), kind=ClaimKind.RETRYING, due_ms=80_000)
     clock_set = []
     for event in (Recovered(claims=(claim,)), None, Recovered(claims=(claim,)), None):
         memory.begin(1)

@@ -56,7 +56,7 @@ from symphony.api.http import (
 )
 from symphony.api.interface import API_PREFIX, ApiError, OpenPort, Operator, UnavailableError, WebhookReceiver
 from symphony.api.live import Changes
-from symphony.api.models import Delivered, Document, Health, Link, utc_text
+from symphony.api.models import Document, Health, Link, WebhookAnswer, utc_text
 from symphony.api.openapi import description
 from symphony.api.pages.change_routes import ChangePages
 from symphony.api.pages.new_issue import NewIssuePages
@@ -363,7 +363,7 @@ def _webhook_handler(receiver: WebhookReceiver) -> Handler:
             async with reading:
                 body = await read_body(request, MAX_WEBHOOK_BYTES)
             answered = receiver.receive(sender, headers, body)
-        response = answer(Delivered(status=answered.status), status=answered.code)
+        response = answer(WebhookAnswer(status=answered.status), status=answered.code)
         response.headers.update(answered.headers)
         return response
 

@@ -24,31 +24,33 @@ from symphony.config import WorkspaceSettings
 from symphony.domain import (
     ALL_ISSUES,
     NO_COST,
+    AgentChoice,
     CheckRun,
     Cost,
+    DeliveredBranch,
     Failure,
     Issue,
+    Phase,
     ReviewerVerdict,
     Selection,
+    Spent,
     Verification,
     one_line,
 )
 from symphony.journal.jobs import Job, JobState
 from symphony.journal.model import HealthState, JournalStatus, PullRequestRecord, RunRecord
-from symphony.library.model import StoredFeedback
+from symphony.library.model import Learned, StoredFeedback
 from symphony.scheduler import (
     Blocked,
     Cycle,
     Drain,
     Ineligible,
     IssueResult,
-    Phase,
     ReasonCode,
     ResultStatus,
     Resume,
     Retry,
     Running,
-    Spent,
     State,
     Timer,
     TimerKind,
@@ -209,7 +211,11 @@ def state_document(
         waiting=tuple(view.waiting(*waits[place], position=place + 1) for place in listed),
         waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
         waiting_left_out=len(chosen) - len(listed),
-        ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
+        ready=tuple(
+            view.result(one, one.delivered)
+            for one in reversed(ready)
+            if one.delivered is not None and only.includes(one.issue, "ready")
+        ),
         failed_pushes=tuple(
             push for result in unpushed_results(state) for push in view.failed_pushes(result)
         ),
@@ -266,29 +272,19 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
 
 def feedback_document(feedback: StoredFeedback) -> models.Feedback:
     """Feedback, and what becomes of it."""
-    learned = feedback.learned
+    learned = feedback.learned or Learned(run_id="")
     return models.Feedback.of(
         feedback.rating,
         id=feedback.id,
         at=models.wall_text(feedback.at_ms),
-        learning=models.Learning(
+        learning=models.Learning.of(
+            learned,
             state=feedback.learning.value,
             reason=feedback.reason,
             attempts=feedback.attempts,
-            run_id=None if learned is None else learned.run_id,
-            created=() if learned is None else learned.created,
-            updated=() if learned is None else learned.updated,
-            unchanged=() if learned is None else learned.unchanged,
-            proposals=() if learned is None else learned.proposals,
-            total_tokens=0 if learned is None else learned.total_tokens,
-            cost_usd=None if learned is None else learned.cost_usd,
+            run_id=learned.run_id or None,
         ),
     )
-
-
-def phase_document(phase: Phase | None) -> models.Phase | None:
-    """The phase of an issue, and why."""
-    return None if phase is None else models.Phase(name=phase.name, reason=phase.reason)
 
 
 # --- the daemon ------------------------------------------------------------------------------------------
@@ -309,7 +305,7 @@ def _health(state: State, history: History, journal: JournalStatus | None) -> mo
         last_poll_at=_text(history.last_poll_at),
         poll_failure=_failure(state.last_poll_failure),
         workflow_failure=_failure(state.config_error),
-        skipped_records=tuple(models.SkippedRecord.of(each) for each in state.skipped_records),
+        skipped_records=tuple(_failure_document(each) for each in state.skipped_records),
     )
 
 
@@ -442,13 +438,13 @@ class _View:
             last_error=None if breaker.failure is None else breaker.failure.message,
         )
 
-    def _agent_of(self, issue: Issue, resume: Resume | None = None) -> models.Agent:
+    def _agent_of(self, issue: Issue, resume: Resume | None = None) -> AgentChoice:
         """The agent that an issue would get if its run began now."""
-        return models.Agent.of(choose_agent(self.state, issue, thread_agent(resume)))
+        return choose_agent(self.state, issue, thread_agent(resume))
 
-    def _phase_of(self, issue: Issue) -> models.Phase | None:
+    def _phase_of(self, issue: Issue) -> Phase | None:
         """The phase of a turn that started now."""
-        return phase_document(phase_of(issue, self.state.settings))
+        return phase_of(issue, self.state.settings)
 
     def _moment(self, moment_ms: int) -> str:
         return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
@@ -461,7 +457,7 @@ class _View:
             issue_identifier=issue.identifier,
             issue_url=issue.url,
             title=issue.title,
-            agent=models.Agent.of(run.agent),
+            agent=run.agent,
             worker_host=run.machine,
             skills=None if skills is None else _names(skills),
             instructions=self._history_of(run.issue).instructions,
@@ -547,18 +543,16 @@ class _View:
             return self.issue(known, "ended")
         return None
 
-    def result(self, result: IssueResult) -> models.ReadyRow:
-        """The result of an issue, as a row of `ready`."""
-        issue, delivered = result.issue, result.delivered
-        look: tuple[str, ...] = ()
-        if delivered is not None:
-            look = review_commands(
-                issue.identifier,
-                delivered.branch,
-                self.workspace,
-                pushed=delivered.pushed,
-                placed=delivered.branch_failure is None,
-            )
+    def result(self, result: IssueResult, delivered: DeliveredBranch) -> models.ReadyRow:
+        """The result of an issue with delivered work, as a row of `ready`."""
+        issue = result.issue
+        look = review_commands(
+            issue.identifier,
+            delivered.branch,
+            self.workspace,
+            pushed=delivered.pushed,
+            placed=delivered.branch_failure is None,
+        )
         pull = self.pull_requests.get(issue.id)
         if pull is not None and pull.code == "merged":  # the branch may be deleted
             look = look[:1]
@@ -568,18 +562,16 @@ class _View:
             issue_url=issue.url,
             title=issue.title,
             state=issue.state,
-            branch=delivered.branch if delivered else None,
-            commits=delivered.commits if delivered else 0,
-            files_changed=delivered.files_changed if delivered else 0,
-            insertions=delivered.insertions if delivered else 0,
-            deletions=delivered.deletions if delivered else 0,
+            delivered=models.ReadyBranch.of(
+                delivered,
+                push=_push(delivered, is_pushing=result.pushing_since_ms is not None),
+                push_failure=_failure(delivered.push_failure),
+                branch_failure=_failure(delivered.branch_failure),
+            ),
             turns=result.turns,
             **structs.asdict(result.usage.rounded()),
             summary=result.summary,
             pull_request_url=None if pull is None or pull.pull is None else pull.pull.url,
-            push=_push(result),
-            push_failure=_failure(delivered.push_failure) if delivered else None,
-            branch_failure=_failure(delivered.branch_failure) if delivered else None,
             look=look,
             ended_at=self._moment(result.ended_ms),
             pull_request=None if pull is None else pull_request_document(pull),
@@ -632,11 +624,10 @@ class _View:
         if not self.runs and result is not None:  # without a journal
             past = [result.usage]
         cost = reduce(Cost.plus, past, NO_COST.plus(run.report.facts) if run else NO_COST)
-        if result is not None and result.delivered is None:
-            result = None
+        delivered = None if result is None else result.delivered
         branch = report.facts.branch if report else None
-        if branch is None and result is not None and result.delivered is not None:
-            branch = result.delivered.branch
+        if branch is None and delivered is not None:
+            branch = delivered.branch
         return models.Issue(
             generated_at=utc_text(self.now),
             issue_id=issue.id,
@@ -645,7 +636,7 @@ class _View:
             title=issue.title,
             state=issue.state,
             status=status,
-            agent=models.Agent.of(run.agent) if run else self._agent_of(issue, resume),
+            agent=run.agent if run else self._agent_of(issue, resume),
             workspace=models.WorkspacePlace(
                 path=run.report.facts.workspace_path if run else path,
                 host=run.machine if run else self._host_of(issue),
@@ -664,7 +655,7 @@ class _View:
             waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message))
             if reason
             else None,
-            result=None if result is None else self.result(result),
+            result=None if result is None or delivered is None else self.result(result, delivered),
             runs=tuple(past_run(record) for record in self.runs[:_SHOWN_RUNS]),
             **structs.asdict(cost.rounded()),
             logs=models.Logs(codex_session_logs=_session_logs(run)),
@@ -674,7 +665,7 @@ class _View:
             ),
             last_error=blocked.failure.line if blocked else history.last_error,
             skills=history.skills,
-            phase=phase_document(run.phase) if run else self._phase_of(issue),
+            phase=run.phase if run else self._phase_of(issue),
             instructions=history.instructions,
             spent=self._spent(issue),
             tracked={},
@@ -687,10 +678,9 @@ class _View:
     def _history_of(self, issue: Issue) -> IssueHistory:
         return self.history.of(issue.id) or _NO_HISTORY
 
-    def _spent(self, issue: Issue) -> models.Spent:
+    def _spent(self, issue: Issue) -> Spent:
         """What an issue has used of its budget."""
-        used = self.state.spent.get(issue.id) or Spent()
-        return models.Spent(tokens=used.tokens, turns=used.turns)
+        return self.state.spent.get(issue.id) or Spent()
 
     def _run(self, run: Running) -> models.Run:
         report, history = run.report, self._history_of(run.issue)
@@ -714,7 +704,7 @@ class _View:
             if run.last_activity_ms is None
             else self._noted(history.last_event_at, run.last_activity_ms),
             resumed_from=_resumed_from(run.resume),
-            phase=phase_document(run.phase),
+            phase=run.phase,
             overlaps=tuple(
                 models.Overlap(
                     issue_identifier=one.identifier,
@@ -824,19 +814,13 @@ def _reviewer(verdict: ReviewerVerdict) -> models.VerifiedReviewer:
     return models.VerifiedReviewer(
         agent=verdict.reviewer,
         verdict="approve" if verdict.approves else "request_changes",
-        remarks=tuple(
-            models.VerifiedRemark(file=remark.file, line=remark.line, text=remark.text)
-            for remark in verdict.remarks
-        ),
+        remarks=verdict.remarks,
     )
 
 
-def _push(result: IssueResult) -> str | None:
+def _push(delivered: DeliveredBranch, *, is_pushing: bool) -> str | None:
     """Whether `origin` has the branch; `None` if it need not be pushed."""
-    delivered = result.delivered
-    if delivered is None:
-        return None
-    if delivered.to_push and result.pushing_since_ms is not None:
+    if delivered.to_push and is_pushing:
         return "pushing"
     if delivered.push_failure is not None:
         return "failed"

@@ -196,17 +196,18 @@ def _explain_result(issue: models.Issue) -> Explanation:
         )
     ready, pull = issue.status == "ready", result.pull_request
     merged = pull is not None and pull.code == "merged"
-    size = f"{plural(result.commits, 'commit')}, +{result.insertions} -{result.deletions}"
-    answer = f"{where}; its work is on the branch {result.branch} ({size})"
-    if result.branch_failure:
-        answer = f"{where}; its work ({size}) is kept by the daemon: {result.branch_failure.message}"
+    delivered = result.delivered
+    size = f"{plural(delivered.work.commits, 'commit')}, {delivered.work.lines}"
+    answer = f"{where}; its work is on the branch {delivered.branch} ({size})"
+    if delivered.branch_failure:
+        answer = f"{where}; its work ({size}) is kept by the daemon: {delivered.branch_failure.message}"
     if result.verified is not None:
         answer += f"; {'verified' if result.verified.passed else 'not verified'}: {result.verified.message}"
-    if result.push == "pushing":
+    if delivered.push == "pushing":
         answer += "; it is being pushed to origin"
-    elif result.push_failure:
-        answer += f"; it could not be pushed: {result.push_failure.message}"
-    hints = [one.hint for one in (result.branch_failure, result.push_failure) if one and one.hint]
+    elif delivered.push_failure:
+        answer += f"; it could not be pushed: {delivered.push_failure.message}"
+    hints = [one.hint for one in (delivered.branch_failure, delivered.push_failure) if one and one.hint]
     if pull is not None and merged:
         answer = f"{where}; its work ({size}) is merged: pull request {pull.number}"
     elif pull is not None:

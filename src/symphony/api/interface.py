@@ -10,8 +10,8 @@ from symphony.scheduler import ReasonCode
 
 if TYPE_CHECKING:  # the command line reads this module, and need not load the settings and git
     from symphony.api.typed import TypedTexts
+    from symphony.domain import FileChange
     from symphony.library.store import Library
-    from symphony.workspaces import FileChange
 
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
 """The codes by which issues can be selected. Issues that are `ready` wait for a review."""

@@ -15,7 +15,19 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from symphony.domain import MAX_COUNT, Count, RunFacts, Tokens, Usage
+from symphony.domain import (
+    MAX_COUNT,
+    AgentChoice,
+    Count,
+    Delivered,
+    Phase,
+    ReviewerRemark,
+    RunFacts,
+    SkillChanges,
+    Spent,
+    Tokens,
+    Usage,
+)
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
 
@@ -90,18 +102,6 @@ class Reason(Document, frozen=True, kw_only=True):
     message: str
 
 
-class Agent(Document, frozen=True, kw_only=True):
-    """The agent of an issue, or the one that would get it if its run started now."""
-
-    name: Annotated[str, _is("Its name in WORKFLOW.md.")]
-    kind: Annotated[
-        str | None, _is("codex, claude, acp or command; null if WORKFLOW.md no longer has the agent.")
-    ]
-    model: Annotated[str | None, _is("As configured; null leaves it to the agent.")]
-    reason: Annotated[str, _is("Why this agent was chosen, for people.")]
-    instead_of: Annotated[str | None, _is("The agent that the rules name, if another one replaces it.")]
-
-
 class AgentLimit(Document, frozen=True, kw_only=True):
     """The agent gets no issues for a while."""
 
@@ -136,13 +136,6 @@ class TokenUsage(Document, frozen=True, kw_only=True):
     total: Count = 0
     issue_count: Count = 0
     session_count: Count = 0
-
-
-class Spent(Document, frozen=True, kw_only=True):
-    """What an issue has used of its budget since its first start, or since it was last unblocked."""
-
-    tokens: Count
-    turns: Count
 
 
 class ResumedFrom(Document, frozen=True, kw_only=True):
@@ -192,13 +185,6 @@ class SkillProblem(Document, frozen=True, kw_only=True):
     sha256: Digest = None
 
 
-class Phase(Document, frozen=True, kw_only=True):
-    """The phase of the work on an issue."""
-
-    name: Annotated[str, _is("As in agent.phases.")]
-    reason: Annotated[str, _is("Why the issue is in it, for people.")]
-
-
 NextPhase = Annotated[Phase | None, _is("Of a turn that started now; null without phases.")]
 
 
@@ -224,15 +210,6 @@ class Instructions(Document, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-class SyncedSkills(Document, frozen=True, kw_only=True):
-    """What the agent of a run made of the skills of the library, by their names."""
-
-    created: tuple[str, ...]
-    updated: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    proposals: Annotated[tuple[int, ...], _is("Ids of the proposals that the sync made.")]
-
-
 class Skills(Document, frozen=True, kw_only=True):
     """The skills of the latest run."""
 
@@ -241,7 +218,7 @@ class Skills(Document, frozen=True, kw_only=True):
     dropped: tuple[DroppedSkill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
     native: Annotated[tuple[ListedSkill, ...], _is("The skills that the agent lists by itself.")] = ()
-    synced: Annotated[SyncedSkills | None, _is("Null before the end of a run, and without a library.")] = None
+    synced: Annotated[SkillChanges | None, _is("Null before the end of a run, and without a library.")] = None
 
 
 class SkillNames(Document, frozen=True, kw_only=True):
@@ -314,14 +291,6 @@ class JournalHealth(Document, frozen=True, kw_only=True):
     hint: Annotated[str | None, _is("What to do about it.")]
 
 
-class SkippedRecord(Document, frozen=True, kw_only=True):
-    """An issue that is left out, because its record cannot be read."""
-
-    where: Annotated[str | None, _is("path:line, if there is one.")]
-    message: str
-    hint: str | None
-
-
 class DaemonHealth(Document, frozen=True, kw_only=True):
     """The health of the daemon."""
 
@@ -333,7 +302,7 @@ class DaemonHealth(Document, frozen=True, kw_only=True):
     poll_failure: Failure | None
     workflow_failure: Failure | None
     skipped_records: Annotated[
-        tuple[SkippedRecord, ...],
+        tuple[Failure, ...],
         Meta(extra_json_schema={"maxItems": 50}),
         _is("Malformed records that the last answered poll left out; the first 50."),
     ]
@@ -428,7 +397,7 @@ class RunningRow(Run, frozen=True, kw_only=True):
     issue_identifier: Identifier
     issue_url: str | None
     title: Title
-    agent: Agent
+    agent: AgentChoice
     worker_host: Host
     skills: SkillNames | None
     instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
@@ -442,7 +411,7 @@ class RetryingRow(Retry, frozen=True, kw_only=True):
     issue_url: str | None
     title: Title
     state: TrackerState
-    agent: Agent
+    agent: AgentChoice
     last_error: Annotated[
         str | None,
         _is("The last failure of a run; `error` does not have it while no slot is free."),
@@ -459,7 +428,7 @@ class BlockedRow(Block, frozen=True, kw_only=True):
     issue_identifier: Identifier
     issue_url: str | None
     title: Title
-    agent: Agent
+    agent: AgentChoice
     spent: Spent
     worker_host: Host
     workspace_path: WorkspacePath
@@ -475,7 +444,7 @@ class WaitingRow(Document, frozen=True, kw_only=True):
     title: Title
     state: TrackerState
     reason: Reason
-    agent: Agent
+    agent: AgentChoice
     position: Annotated[
         Count, _is("Place in the order in which issues would start, from 1; 0 if unknown.")
     ] = 0
@@ -568,20 +537,12 @@ class Artifact(Document, frozen=True, kw_only=True):
     path: Annotated[str | None, _is("Where this daemon serves it, as a download; null if it is not kept.")]
 
 
-class VerifiedRemark(Document, frozen=True, kw_only=True):
-    """A remark of the reviewer: untrusted text."""
-
-    file: Annotated[str, _is("As the reviewer names it; it need not exist.")]
-    line: Annotated[int | None, _is("From 1; null for the whole file.")]
-    text: str
-
-
 class VerifiedReviewer(Document, frozen=True, kw_only=True):
     """What the agent of verify.reviewer says of the delivered commit."""
 
     agent: Annotated[str, _is("By name.")]
     verdict: Annotated[str, _is("approve or request_changes. An approval approves nothing for a landing.")]
-    remarks: tuple[VerifiedRemark, ...]
+    remarks: tuple[ReviewerRemark, ...]
 
 
 class VerifiedMerge(Document, frozen=True, kw_only=True):
@@ -639,6 +600,17 @@ class Verified(Document, frozen=True, kw_only=True):
     ] = None
 
 
+class ReadyBranch(Delivered, Document, frozen=True, kw_only=True):
+    """Delivered work, and whether it is where it should be."""
+
+    push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
+    push_failure: Annotated[Failure | None, _is("Of the last push.")]
+    branch_failure: Annotated[
+        Failure | None,
+        _is("Why the local repository of workspace.repo does not have the branch as delivered."),
+    ]
+
+
 class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     """Work that is ready for review: its issue has left the active states with delivered commits."""
 
@@ -647,20 +619,10 @@ class ReadyRow(Usage, Document, frozen=True, kw_only=True):
     issue_url: str | None
     title: Title
     state: TrackerState
-    branch: Annotated[str | None, _is("Where the work is.")]
-    commits: Annotated[Count, _is("Commits that only this branch has.")]
-    files_changed: Count
-    insertions: Annotated[Count, _is("Lines added.")]
-    deletions: Annotated[Count, _is("Lines removed.")]
+    delivered: ReadyBranch
     turns: Annotated[Count, _is("Of all runs of the issue.")]
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     pull_request_url: Annotated[str | None, _is("Null if the daemon knows of none.")]
-    push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
-    push_failure: Annotated[Failure | None, _is("Of the last push.")]
-    branch_failure: Annotated[
-        Failure | None,
-        _is("Why the local repository of workspace.repo does not have the branch as delivered."),
-    ]
     look: Annotated[
         tuple[str, ...], _is("Commands that show the work, or bring it into a clone; the simplest first.")
     ]
@@ -972,17 +934,13 @@ class State(Document, frozen=True, kw_only=True):
     ) = UNSET
 
 
-class Learning(Document, frozen=True, kw_only=True):
+class Learning(SkillChanges, Document, frozen=True, kw_only=True):
     """What becomes of a feedback: a learning run beside the work proposes better skills."""
 
     state: Annotated[str, _is("off, waiting, running, done or dropped.")]
     reason: Annotated[str | None, _is("Why it is off or dropped, or why the last attempt failed.")]
     attempts: Count
     run_id: Annotated[str | None, _is("Of the learning run; null until it is done.")]
-    created: Annotated[tuple[str, ...], _is("Names of the skills that it wrote.")]
-    updated: Annotated[tuple[str, ...], _is("Names of the skills that it changed.")]
-    unchanged: tuple[str, ...]
-    proposals: Annotated[tuple[int, ...], _is("Numbers of the proposals that wait for a person.")]
     total_tokens: Annotated[Count, _is("Of the learning run; the sums of the work leave them out.")]
     cost_usd: CostUsd
 
@@ -1021,7 +979,7 @@ class Issue(Document, frozen=True, kw_only=True):
     status: Annotated[
         str, _is("running, retrying, blocked, waiting, ready, ended, or inactive: only the tracker has it.")
     ]
-    agent: Agent
+    agent: AgentChoice
     workspace: WorkspacePlace
     attempts: Attempts
     running: Run | None
@@ -1139,7 +1097,7 @@ class Prompt(Document, frozen=True, kw_only=True):
     issue_identifier: str
     source: Annotated[str, _is("daemon, or files if no daemon runs.")]
     attempt: Annotated[int | None, _is("As the template sees it.")]
-    agent: Agent
+    agent: AgentChoice
     envelope: Annotated[str | None, _is("The system-level text.")]
     prompt: Annotated[str, _is("The prompt of the first turn.")]
     skills: Skills
@@ -1706,7 +1664,7 @@ class Health(Document, frozen=True, kw_only=True):
     status: Annotated[str, Meta(extra_json_schema={"const": "ok"})] = "ok"
 
 
-class Delivered(Document, frozen=True, kw_only=True):
+class WebhookAnswer(Document, frozen=True, kw_only=True):
     """The answer to a webhook."""
 
     status: Annotated[str, _is("accepted, duplicate, ignored or handshake.")]

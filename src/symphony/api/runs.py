@@ -113,6 +113,6 @@ def _sums(key: str | None, rows: Iterable[models.RunRow]) -> models.RunSums:
         runs=len(rows),
         turns=sum(row.turn_count for row in rows),
         seconds=round(sum(row.seconds for row in rows), 3),
-        commits=sum(row.commits for row in rows),
+        commits=sum(row.work.commits for row in rows),
         **structs.asdict(usage.rounded()),
     )

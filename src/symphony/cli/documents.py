@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from symphony import domain
 from symphony.api import models
-from symphony.domain import Count, RunFacts
+from symphony.domain import Count, FileChange, RunFacts, SkillChanges, WorkSize
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
 
@@ -58,20 +58,6 @@ class Explained(KnownIssue, frozen=True, kw_only=True):
     new_comments: Annotated[
         tuple[models.PromptComment, ...], _is("Comments of people that the next run is told.")
     ] = ()
-
-
-class PrintedPrompt(models.ClosedDocument, frozen=True, kw_only=True):
-    """`symphony prompt --json`."""
-
-    issue_identifier: str
-    source: Annotated[str, Meta(description="Who answered.", extra_json_schema={"enum": ["daemon", "files"]})]
-    envelope: Annotated[str | None, _is("The system-level text; null where nothing at all is sent.")]
-    prompt: str
-    skills: models.Skills
-    agent: Annotated[models.Agent, _is("Who would get it.")]
-    phase: Annotated[models.Phase | None, _is("Null without phases.")] = None
-    instructions: Annotated[models.Instructions | None, _is("Null if none are configured.")] = None
-    new_comments: Annotated[tuple[models.PromptComment, ...], _is("Comments of people that it is told.")] = ()
 
 
 # --- status --watch and status --all ---------------------------------------------------------------------
@@ -246,25 +232,14 @@ class Cleaned(models.ClosedDocument, frozen=True, kw_only=True):
     bytes: Annotated[Count, _is("Of what was, or would be, removed.")]
 
 
-class ChangedFile(models.ClosedDocument, frozen=True, kw_only=True):
-    """One file."""
-
-    path: Annotated[str, _is("The new one of a renamed file.")]
-    insertions: Annotated[Count, _is("Lines; 0 for a binary file.")]
-    deletions: Count
-
-
 class BranchDiff(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony diff --json`."""
 
     issue_identifier: str
     branch: Annotated[str, Meta(extra_json_schema={"pattern": "^symphony/"})]
     base: Annotated[str, _is("The branch that it is compared with, from where both were one.")]
-    commits: Annotated[models.Positive, _is("Commits that the base does not have.")]
-    files_changed: Count
-    insertions: Count
-    deletions: Count
-    files: tuple[ChangedFile, ...]
+    work: WorkSize
+    files: tuple[FileChange, ...]
 
 
 Command = Annotated[
@@ -880,14 +855,10 @@ class LibraryBackup(models.ClosedDocument, frozen=True, kw_only=True):
     bytes: Count
 
 
-class LibrarySynced(models.ClosedDocument, frozen=True, kw_only=True):
+class LibrarySynced(SkillChanges, models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony library sync --json`: names of skills, compared with the library."""
 
     issue_identifier: str
-    created: tuple[str, ...]
-    updated: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    proposals: Annotated[tuple[int, ...], _is("Ids of the proposals that the sync made.")]
     problems: Annotated[tuple[str, ...], _is("Why other files are no skills.")]
 
 

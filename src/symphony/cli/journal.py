@@ -62,7 +62,7 @@ def find_identifier(reader: JournalReader, issue: str, queries: Queries | None) 
 
     def identifiers() -> list[str]:
         runs = (run.issue_identifier for run in reader.runs(limit=ALL_RUNS))
-        return list(dict.fromkeys([*runs, *(claim.issue.identifier for claim in reader.claims())]))
+        return list(dict.fromkeys([*runs, *(one.claim.issue.identifier for one in reader.claims())]))
 
     try:
         return resolve_issue(issue, ask, identifiers)

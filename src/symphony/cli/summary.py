@@ -59,7 +59,7 @@ class RunSummary:
                 entry = self._entry(run.issue)
                 entry.issue = run.issue
                 entry.turns += run.report.facts.turn_count
-                entry.commits = max(entry.commits, run.report.facts.commits)
+                entry.commits = max(entry.commits, run.report.facts.work.commits)
                 entry.branch = run.report.facts.branch or entry.branch
                 entry.workspace = run.report.facts.workspace_path or entry.workspace
                 entry.last_failure = fact.outcome.failure
@@ -122,14 +122,11 @@ def delivery_lines(summary: RunSummary, command_for: Callable[[str, str], str | 
         if result is None or result.delivered is None:
             continue
         delivered = result.delivered
-        files, lines = (
-            plural(delivered.files_changed, "file"),
-            f"+{delivered.insertions} -{delivered.deletions}",
-        )
-        commits, missing = plural(delivered.commits, "commit"), delivered.branch_failure
+        work, missing = delivered.work, delivered.branch_failure
+        commits = plural(work.commits, "commit")
         parts = [
             f"{commits} on {delivered.branch}" if missing is None else f"{commits} kept ({missing.message})",
-            f"{files} {lines}",
+            f"{plural(work.files_changed, 'file')} {work.lines}",
             "waits for a person" if entry.blocked else f"in {result.issue.state}",
         ]
         if delivered.push_failure is not None:

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from liquid.exceptions import LiquidError
+from msgspec import structs
 
 from symphony.config.template import BoundedEnvironment, check_markup, render_bounded
-from symphony.domain import Issue, template_view
+from symphony.domain import NO_WORK, Issue, template_view
 
 DEFAULT_PULL_REQUEST: Final = """\
 {{ summary }}
@@ -22,10 +23,7 @@ _EXAMPLE: Final[Mapping[str, object]] = {
     "summary": "",
     "branch": "",
     "base": "",
-    "commits": 0,
-    "files_changed": 0,
-    "insertions": 0,
-    "deletions": 0,
+    **structs.asdict(NO_WORK),
     "turns": 0,
     "total_tokens": 0,
     "cost_usd": None,

@@ -36,7 +36,7 @@ from symphony.daemon.runs.artifacts import keep_artifact
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
-from symphony.daemon.runs.worker import Worker, delivered_branch
+from symphony.daemon.runs.worker import Worker
 from symphony.domain import (
     Blame,
     Category,
@@ -372,7 +372,7 @@ class Effects:
                 _log.warning("workspace_kept", reason=str(error), **ids)
                 return
         context.fault(FaultPoint.AFTER_CLEAN)
-        delivered = None if removal.delivery is None else delivered_branch(removal.delivery)
+        delivered = None if removal.delivery is None else removal.delivery.delivered
         if delivered is not None and delivered.is_owed:
             event = BranchDelivered(
                 issue_id=command.issue_id, identifier=command.identifier, delivered=delivered

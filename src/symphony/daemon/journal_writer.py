@@ -22,7 +22,7 @@ from symphony.api.models import Instructions, Skills
 from symphony.api.observer import Observer
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.state_dir import JOURNAL_FILE
-from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
+from symphony.domain import DeliveredBranch, FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.reader import open_reader
@@ -33,12 +33,12 @@ from symphony.scheduler import (
     MAX_THROTTLE_MS,
     ClaimKind,
     Command,
-    DeliveredBranch,
     Event,
     OperatorAsked,
     Recovered,
     SchedulerSettings,
     State,
+    StoredClaim,
     WorkspaceRef,
 )
 
@@ -201,7 +201,7 @@ class JournalWriter(Observer):
     def stored_answers(self) -> tuple[OperatorAsked, ...]:
         """The answers to open questions that were given while no daemon ran."""
         found = []
-        for claim in self.previous.claims:
+        for claim in (record.claim for record in self.previous.claims):
             try:
                 stored = model.decode(self.previous.settings[_ANSWER + claim.issue.id], StoredAnswer)
             except (KeyError, model.CodecError):
@@ -361,9 +361,9 @@ def _fault_points(records: Iterable[model.Record]) -> Iterator[tuple[FaultPoint,
         match record:
             case model.RunRecord(ended_wall_ms=int()):
                 yield FaultPoint.END_PUT, FaultPoint.END_WRITTEN
-            case model.ClaimRecord(kind=ClaimKind.RUNNING):
+            case model.ClaimRecord(claim=StoredClaim(kind=ClaimKind.RUNNING)):
                 yield FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN
-            case model.ClaimRecord(kind=ClaimKind.RETRYING):
+            case model.ClaimRecord(claim=StoredClaim(kind=ClaimKind.RETRYING)):
                 yield FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN
             case Job(attempts=0):
                 yield FaultPoint.JOB_PUT, FaultPoint.JOB_WRITTEN

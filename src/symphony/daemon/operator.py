@@ -60,6 +60,8 @@ from symphony.daemon.state_dir import library_key
 from symphony.daemon.tasks import TaskReader
 from symphony.domain import (
     ALL_ISSUES,
+    AgentChoice,
+    FileChange,
     Issue,
     Redaction,
     Selection,
@@ -74,7 +76,6 @@ from symphony.journal.model import JournalStatus, PullRequestRecord, UnusableErr
 from symphony.library.model import Rating
 from symphony.observability.redaction import masked
 from symphony.scheduler import (
-    AgentChoice,
     Blocked,
     CircuitState,
     Command,
@@ -94,7 +95,7 @@ from symphony.scheduler import (
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import CommentCapability, MovingCapability, creation_problem, unique
-from symphony.workspaces import NUMSTAT, FileChange, parse_numstat
+from symphony.workspaces import NUMSTAT, parse_numstat
 
 _DIAGNOSIS_MS: Final = 60_000
 ACTION_TIMEOUT_S: Final = 10.0
@@ -453,7 +454,7 @@ class ServiceOperator(Observer):
                     if patch is not None:
                         files = tuple(
                             replace(file, path=context.redaction.text(file.path))
-                            for file in parse_numstat(patch.content).files
+                            for file in parse_numstat(patch.content)
                         )
                 self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files
         return files

@@ -9,11 +9,11 @@ from typing_extensions import override
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import Core
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
-from symphony.domain import FaultPoint, SymphonyError
+from symphony.domain import DeliveredBranch, FaultPoint, SymphonyError
 from symphony.journal.jobs import Job
 from symphony.journal.model import decode, encode
 from symphony.observability import bugs
-from symphony.scheduler import DeliveredBranch, PushBranch, Pushed, State
+from symphony.scheduler import PushBranch, Pushed, State
 
 _RECEIVER: Final = "origin"
 

@@ -15,11 +15,10 @@ from symphony import to_thread
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.http_server import control_socket_answers
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
-from symphony.daemon.runs.worker import delivered_branch
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.domain import Blame, Category, DeliveredBranch, Failure, SymphonyError
 from symphony.processes.base import Host, Identity
-from symphony.scheduler import DeliveredBranch, WorkspaceRef
+from symphony.scheduler import WorkspaceRef
 
 _GRACE_MS: Final = 2_000
 _MAX_SWEEPS: Final = 20
@@ -127,8 +126,8 @@ async def deliver_interrupted(
         for record in await context.workspaces.records():
             if record.issue_id in issue_ids:
                 delivery = await context.workspaces.deliver(record)
-                if (delivered := delivered_branch(delivery)) is not None:
-                    found[record.issue_id] = delivered
+                if delivery.delivered is not None:
+                    found[record.issue_id] = delivery.delivered
     return found
 
 

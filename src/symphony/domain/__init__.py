@@ -5,6 +5,11 @@ from symphony.domain.credentials import CREDENTIALS_BY_SERVICE as CREDENTIALS_BY
 from symphony.domain.cron import cron_problem as cron_problem
 from symphony.domain.cron import moment as moment
 from symphony.domain.cron import next_due_ms as next_due_ms
+from symphony.domain.delivered import NO_WORK as NO_WORK
+from symphony.domain.delivered import Delivered as Delivered
+from symphony.domain.delivered import DeliveredBranch as DeliveredBranch
+from symphony.domain.delivered import FileChange as FileChange
+from symphony.domain.delivered import WorkSize as WorkSize
 from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
 from symphony.domain.failures import Blame as Blame
 from symphony.domain.failures import Category as Category
@@ -61,7 +66,11 @@ from symphony.domain.redaction import mask_credentials as mask_credentials
 from symphony.domain.redaction import one_line as one_line
 from symphony.domain.redaction import plain_text as plain_text
 from symphony.domain.run import NO_FACTS as NO_FACTS
+from symphony.domain.run import AgentChoice as AgentChoice
+from symphony.domain.run import Phase as Phase
 from symphony.domain.run import RunFacts as RunFacts
+from symphony.domain.run import SkillChanges as SkillChanges
+from symphony.domain.run import Spent as Spent
 from symphony.domain.secrecy import secret_parts as secret_parts
 from symphony.domain.text import MAX_COUNT as MAX_COUNT
 from symphony.domain.text import add_counts as add_counts

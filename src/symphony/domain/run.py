@@ -5,9 +5,51 @@ Reports of workers, the journal, the API, the page and the command line have the
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
+from symphony.domain.delivered import NO_WORK, WorkSize
 from symphony.domain.usage import NO_TOKENS, Count, Tokens, Usage
+
+
+class AgentChoice(Struct, frozen=True, kw_only=True):
+    """The agent of an issue, or the one that would get it if its run started now."""
+
+    name: Annotated[str, Meta(description="Its name in WORKFLOW.md.")] = "codex"
+    kind: Annotated[
+        str | None,
+        Meta(description="codex, claude, acp or command; null if WORKFLOW.md no longer has the agent."),
+    ] = None
+    model: Annotated[str | None, Meta(description="As configured; null leaves it to the agent.")] = None
+    reason: Annotated[str, Meta(description="Why this agent was chosen, for people.")] = "the default"
+    instead_of: Annotated[
+        str | None, Meta(description="The agent that the rules name, if another one replaces it.")
+    ] = None
+
+
+class Phase(Struct, frozen=True, kw_only=True):
+    """The phase of the work on an issue."""
+
+    name: Annotated[str, Meta(description="As in agent.phases.")]
+    reason: Annotated[str, Meta(description="Why the issue is in it, for people: `the label 'tests'`.")]
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """What an issue has used of its budget since its first start, or since it was last unblocked."""
+
+    tokens: Count = 0
+    turns: Count = 0
+
+
+class SkillChanges(Struct, frozen=True, kw_only=True):
+    """What the agent of a run made of the skills of the library, by their names."""
+
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    proposals: Annotated[
+        tuple[int, ...],
+        Meta(description="Ids of the proposals of these changes. One that was proposed before makes none."),
+    ] = ()
 
 
 class RunFacts(Usage, frozen=True, kw_only=True):
@@ -26,12 +68,7 @@ class RunFacts(Usage, frozen=True, kw_only=True):
         None
     )
     branch: str | None = None
-    commits: Annotated[
-        Count, Meta(description="Commits of the branch against its base, counted at the end of the run.")
-    ] = 0
-    files_changed: Annotated[
-        Count, Meta(description="Files that these commits touch against the base of the branch.")
-    ] = 0
+    work: Annotated[WorkSize, Meta(description="Of the branch, measured at the end of the run.")] = NO_WORK
     reviewer_tokens: Annotated[
         Tokens, Meta(description="The part of the tokens that the agent of verify.reviewer used.")
     ] = NO_TOKENS

@@ -3,8 +3,10 @@
 import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote
+
+from msgspec import Meta, Struct, structs
 
 from symphony.domain.redaction import Redaction, fence, one_line, plain_text
 from symphony.domain.text import plural
@@ -110,8 +112,7 @@ class KeptFile:
         return f"{encoded[:_MAX_FILE_CHARS]}~{digest}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewerRemark:
+class ReviewerRemark(Struct, frozen=True, kw_only=True):
     """What the agent of `verify.reviewer` says of a place in a change: untrusted text.
 
     Attributes:
@@ -120,9 +121,9 @@ class ReviewerRemark:
         text: plain text of at most `MAX_REMARK_CHARS`.
     """
 
-    file: str
+    file: Annotated[str, Meta(description="As the reviewer names it; it need not exist.")]
     text: str
-    line: int | None = None
+    line: Annotated[int | None, Meta(description="From 1; null for the whole file.")] = None
 
     @property
     def shown(self) -> str:
@@ -240,7 +241,9 @@ class Verification:
             else replace(
                 self.reviewer,
                 remarks=tuple(
-                    replace(remark, file=redaction.text(remark.file), text=redaction.text(remark.text))
+                    structs.replace(
+                        remark, file=redaction.text(remark.file), text=redaction.text(remark.text)
+                    )
                     for remark in self.reviewer.remarks
                 ),
             ),

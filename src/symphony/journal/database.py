@@ -11,7 +11,7 @@ import re
 import shlex
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import TypeVar, assert_never
 
 from symphony import sqlite
-from symphony.domain import Failure, Tokens
+from symphony.domain import Failure, Spent, Tokens
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
-from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
 Row = tuple[str | int | float | None, ...]
@@ -37,7 +36,7 @@ Key = tuple[str, ...]
 APPLICATION_ID = 0x53594D50
 """`SYMP`: distinguishes a journal from other SQLite files."""
 
-VERSION = 4
+VERSION = 5
 """Changes with the tables. A file of an older version is migrated, and one of a newer version is refused."""
 
 _TOLD_COMMENTS = """
@@ -53,19 +52,20 @@ CREATE TABLE jobs (
 ) WITHOUT ROWID;
 """
 _COUNTS = tuple(Tokens.__struct_fields__)
+_SIZES = ("commits", "files_changed", "insertions", "deletions")
 _FLAT = ", ".join(f"'$.{name}'" for name in _COUNTS)
 
 
-def _tokens(place: str) -> str:
-    """The counts of tokens at a place of a record as an object, in SQL."""
-    counts = ", ".join(f"'{name}', record -> '{place}.{name}'" for name in _COUNTS)
-    return f"json_patch('{{}}', json_object({counts}))"
+def _object(place: str, names: Iterable[str]) -> str:
+    """The numbers of these names at a place of a record as an object, in SQL."""
+    numbers = ", ".join(f"'{name}', record -> '{place}.{name}'" for name in names)
+    return f"json_patch('{{}}', json_object({numbers}))"
 
 
-def _thread_with_tokens(table: str, place: str) -> str:
-    """Puts the counts of a conversation into an object of their own, in SQL."""
-    counts = ", ".join(f"'{place}.{name}'" for name in _COUNTS)
-    changed = f"json_set(json_remove(record, {counts}), '{place}.tokens', {_tokens(place)})"
+def _gathered(table: str, place: str, target: str, names: Collection[str]) -> str:
+    """Puts numbers at a place of each record into an object of their own there, in SQL."""
+    flat = ", ".join(f"'{place}.{name}'" for name in names)
+    changed = f"json_set(json_remove(record, {flat}), '{place}.{target}', {_object(place, names)})"
     return (
         f"UPDATE {table} SET record = {changed} "  # noqa: S608 - our names
         f"WHERE json_valid(record) AND record -> '{place}' IS NOT NULL"
@@ -93,7 +93,7 @@ _MIGRATIONS = {
             json_remove(record, '$.turns', '$.commits', '$.session_id', '$.thread_id', '$.model',
                 '$.workspace_path', '$.branch', '$.cost_usd', '$.unpriced_tokens', {_FLAT}),
             '$.facts', json_patch('{{}}', json_object(
-                'tokens', {_tokens("$")}, 'cost_usd', record -> '$.cost_usd',
+                'tokens', {_object("$", _COUNTS)}, 'cost_usd', record -> '$.cost_usd',
                 'unpriced_tokens', record -> '$.unpriced_tokens', 'turn_count', record -> '$.turns',
                 'commits', record -> '$.commits', 'session_id', record ->> '$.session_id',
                 'thread_id', record ->> '$.thread_id', 'model', record ->> '$.model',
@@ -111,8 +111,8 @@ _MIGRATIONS = {
             ))
         ) WHERE json_valid(record)
         """,
-        _thread_with_tokens("results", "$.result.thread"),
-        _thread_with_tokens("claims", "$.resume.thread"),
+        _gathered("results", "$.result.thread", "tokens", _COUNTS),
+        _gathered("claims", "$.resume.thread", "tokens", _COUNTS),
         """
         UPDATE settings SET value = json_patch(value, json_object(
             'totals', json_object('tokens', NULL, 'cost', NULL, 'usage', json_patch('{}', json_object(
@@ -123,8 +123,19 @@ _MIGRATIONS = {
         )) WHERE name = 'usage' AND json_valid(value)
         """,
     ),
+    4: (
+        _gathered("runs", "$.facts", "work", _SIZES),
+        _gathered("results", "$.result.delivered", "work", _SIZES),
+        """
+        UPDATE claims SET record = json_object(
+            'claim', json_remove(record, '$.owner', '$.since_wall_ms', '$.due_wall_ms'),
+            'owner', record -> '$.owner', 'since_wall_ms', record -> '$.since_wall_ms',
+            'due_wall_ms', record -> '$.due_wall_ms'
+        ) WHERE json_valid(record)
+        """,
+    ),
 }
-"""By version, what leads to the next one. The third one moves facts of runs to where they are defined now."""
+"""By version, what leads to the next one. Since the third one, facts move to where they are defined now."""
 
 _SCHEMA = f"""
 CREATE TABLE claims (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
@@ -238,8 +249,8 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
         CodecError: the record cannot be written.
     """
     match record:
-        case model.ClaimRecord(issue=issue):
-            made = [("REPLACE INTO claims VALUES (?, ?)", _row(issue.id, model.encode(record)))]
+        case model.ClaimRecord(claim=claim):
+            made = [("REPLACE INTO claims VALUES (?, ?)", _row(claim.issue.id, model.encode(record)))]
         case model.ClaimReleased(issue_id=issue_id):
             made = [("DELETE FROM claims WHERE issue_id = ?", _row(issue_id))]
         case model.ResultRecord(result=result):

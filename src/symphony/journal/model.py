@@ -25,12 +25,13 @@ from symphony.domain import (
     PullRequest,
     PullState,
     RunFacts,
+    Spent,
     SymphonyError,
     VerificationStatus,
 )
 from symphony.journal.jobs import Job, JobDone
 from symphony.processes.base import Identity
-from symphony.scheduler import ClaimKind, IssueResult, NeedsYouCode, PullLedger, Resume, Spent
+from symphony.scheduler import IssueResult, NeedsYouCode, PullLedger, StoredClaim
 
 _T = TypeVar("_T")
 
@@ -154,32 +155,16 @@ class ClaimRecord:
     """A claim on an issue. Key: the issue's id.
 
     Attributes:
+        claim: has no times, which a daemon can read on its own clock only.
         owner: the daemon that wrote the record.
         since_wall_ms: when the run started, the issue was blocked, or the retry was scheduled.
-        run_id: the live run, or the run that was blocked.
         due_wall_ms: when a retry is due.
-
-    The other fields are those of `RecoveredClaim`.
     """
 
-    issue: Issue
-    kind: ClaimKind
+    claim: StoredClaim
     owner: Identity
     since_wall_ms: int
-    run_id: str | None = None
-    attempt: int | None = None
     due_wall_ms: int | None = None
-    error: str | None = None
-    attempts_without_progress: int = 0
-    failures: int = 0
-    non_retryable: bool = False
-    cause: str | None = None
-    workspace_path: str | None = None
-    resume: Resume | None = None
-    failure: Failure | None = None
-    question: str | None = None
-    has_baseline: bool = False
-    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class NumberedEvent:
 _ISSUE = """coalesce(
     :issue_id,
     (SELECT issue_id FROM claims
-        WHERE CASE WHEN json_valid(record) THEN record ->> '$.issue.identifier' END = :identifier),
+        WHERE CASE WHEN json_valid(record) THEN record ->> '$.claim.issue.identifier' END = :identifier),
     (SELECT issue_id FROM results
         WHERE CASE WHEN json_valid(record) THEN record ->> '$.result.issue.identifier' END = :identifier),
     (SELECT issue_id FROM (

@@ -18,23 +18,31 @@ from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import structs
 
-from symphony.domain import GIVEN_UP_STATES, NO_COST, Cost, Issue, add_counts, normalise_state, one_line
+from symphony.domain import (
+    GIVEN_UP_STATES,
+    NO_COST,
+    AgentChoice,
+    Cost,
+    DeliveredBranch,
+    Issue,
+    Spent,
+    add_counts,
+    normalise_state,
+    one_line,
+)
 from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     NOT_IN_HISTORY,
-    AgentChoice,
     AgentReported,
     Blocked,
     ClaimEntry,
     ClaimKind,
     Command,
-    DeliveredBranch,
     Event,
     IssueResult,
     Notify,
     Recovered,
-    RecoveredClaim,
     RemoteWorkspace,
     ResultStatus,
     Resume,
@@ -44,9 +52,9 @@ from symphony.scheduler import (
     RunReport,
     RunStage,
     SchedulerSettings,
-    Spent,
     State,
     StopReason,
+    StoredClaim,
     Totals,
     WorkspaceRef,
     attempt_numbers,
@@ -219,7 +227,7 @@ class StepRecorder:
         if new is None:
             if old is not None:
                 yield model.ClaimReleased(issue_id=issue_id)
-        elif old is None or _without_time_and_owner(old) != _without_time_and_owner(new):
+        elif old is None or _stored_claim(old) != _stored_claim(new):
             yield _claim_record(new, self._owner, now)
 
     def _report_records(self, before: Running, after: State, now: Now) -> Iterator[model.Record]:
@@ -297,13 +305,24 @@ class StepRecorder:
 
 
 def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRecord:
+    claim = _stored_claim(entry)
+    waits = claim.kind is ClaimKind.RETRYING
+    return model.ClaimRecord(
+        claim=replace(claim, due_ms=0, since_ms=0),
+        owner=owner,
+        since_wall_ms=now.wall_ms if waits else now.wall(claim.since_ms),
+        due_wall_ms=now.wall(claim.due_ms) if waits else None,
+    )
+
+
+def _stored_claim(entry: ClaimEntry) -> StoredClaim:
+    """What is kept of a claim, with its times on the clock of this daemon."""
     match entry:
         case Running():
-            return model.ClaimRecord(
+            return StoredClaim(
                 issue=entry.issue,
                 kind=ClaimKind.RUNNING,
-                owner=owner,
-                since_wall_ms=now.wall(entry.started_ms),
+                since_ms=entry.started_ms,
                 run_id=entry.run_id,
                 attempt=entry.attempt,
                 attempts_without_progress=entry.attempts_without_progress,
@@ -314,13 +333,11 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRe
                 runs=entry.runs - 1,
             )
         case Retry():
-            return model.ClaimRecord(
+            return StoredClaim(
                 issue=entry.issue,
                 kind=ClaimKind.RETRYING,
-                owner=owner,
-                since_wall_ms=now.wall_ms,
                 attempt=entry.attempt,
-                due_wall_ms=now.wall(entry.due_ms),
+                due_ms=entry.due_ms,
                 error=entry.error,
                 attempts_without_progress=entry.attempts_without_progress,
                 failures=entry.failures,
@@ -331,11 +348,10 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRe
                 runs=entry.runs,
             )
         case Blocked():
-            return model.ClaimRecord(
+            return StoredClaim(
                 issue=entry.issue,
                 kind=ClaimKind.BLOCKED,
-                owner=owner,
-                since_wall_ms=now.wall(entry.blocked_ms),
+                since_ms=entry.blocked_ms,
                 run_id=entry.run_id,
                 attempt=entry.attempt,
                 workspace_path=entry.workspace_path,
@@ -346,15 +362,6 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRe
             )
         case _:
             assert_never(entry)
-
-
-_NO_OWNER = Identity(boot_id="", pid=0, started=0.0)
-_EPOCH = Now(ms=0, wall_ms=0)
-
-
-def _without_time_and_owner(entry: ClaimEntry) -> model.ClaimRecord:
-    """The record of a claim independent of the moment, to tell whether the claim has changed."""
-    return _claim_record(entry, _NO_OWNER, _EPOCH)
 
 
 def _changed_keys(before: Mapping[str, V], after: Mapping[str, V]) -> Iterator[str]:
@@ -549,7 +556,7 @@ def _recovered_results(
         record.result.issue.id: replace(record.result, ended_ms=start.past_ms(record.ended_wall_ms))
         for record in records
     }
-    issues = {claim.issue.id: replace(claim.issue, description=None) for claim in remembered.claims}
+    issues = {one.claim.issue.id: replace(one.claim.issue, description=None) for one in remembered.claims}
     for run in remembered.live_runs:
         result = found.get(run.issue_id)
         if result is None and run.issue_id in issues:
@@ -588,28 +595,18 @@ def _recorded_usage(remembered: model.RecoveredState) -> tuple[StoredUsage, froz
 
 def _recovered_claim(
     record: model.ClaimRecord, live: Mapping[str, model.RunRecord], start: DaemonStart
-) -> RecoveredClaim:
-    run = live.get(record.run_id or "")
-    stopped = record.kind is ClaimKind.RUNNING and record.failure is not None
-    kind = ClaimKind.BLOCKED if stopped else record.kind
-    return RecoveredClaim(
-        issue=record.issue,
+) -> StoredClaim:
+    claim, run = record.claim, live.get(record.claim.run_id or "")
+    was_running = claim.kind is ClaimKind.RUNNING
+    kind = ClaimKind.BLOCKED if was_running and claim.failure is not None else claim.kind
+    return replace(
+        claim,
         kind=kind,
-        run_id=record.run_id if kind is ClaimKind.BLOCKED else None,
-        attempt=record.attempt,
+        run_id=claim.run_id if kind is ClaimKind.BLOCKED else None,
         due_ms=_due_ms(record, start),
         since_ms=start.past_ms(record.since_wall_ms),
-        error=record.error,
-        attempts_without_progress=record.attempts_without_progress,
-        failures=record.failures,
-        non_retryable=record.non_retryable,
-        cause=record.cause,
-        runs=record.runs,
-        workspace_path=record.workspace_path or (run.facts.workspace_path if run else None),
-        resume=_resume_of_run(record, run) if record.kind is ClaimKind.RUNNING else record.resume,
-        failure=record.failure,
-        question=record.question,
-        has_baseline=record.has_baseline,
+        workspace_path=claim.workspace_path or (run.facts.workspace_path if run else None),
+        resume=_resume_of_run(claim, run) if was_running else claim.resume,
     )
 
 
@@ -620,7 +617,7 @@ def _due_ms(record: model.ClaimRecord, start: DaemonStart) -> int:
     return start.now_ms + max(min(left_ms, whole_ms, start.max_wait_ms), 0)
 
 
-def _resume_of_run(record: model.ClaimRecord, run: model.RunRecord | None) -> Resume:
+def _resume_of_run(claim: StoredClaim, run: model.RunRecord | None) -> Resume:
     """How the issue of a live run continues: as if the run was interrupted just now."""
     report = RunReport(stage=RunStage.PREPARING_WORKSPACE)
     if run is not None:
@@ -630,14 +627,14 @@ def _resume_of_run(record: model.ClaimRecord, run: model.RunRecord | None) -> Re
         )
     return resume_interrupted(
         Running(
-            run_id=record.run_id or "",
-            issue=record.issue,
-            attempt=record.attempt,
+            run_id=claim.run_id or "",
+            issue=claim.issue,
+            attempt=claim.attempt,
             started_ms=0,
             max_turns=0,
-            attempts_without_progress=record.attempts_without_progress,
+            attempts_without_progress=claim.attempts_without_progress,
             report=report,
-            resume=record.resume,
+            resume=claim.resume,
             agent=AgentChoice(name=run.agent_name) if run and run.agent_name else AgentChoice(),
         )
     )

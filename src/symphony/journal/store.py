@@ -27,7 +27,7 @@ from symphony.journal.database import (
     trim_steps,
 )
 from symphony.journal.jobs import Job, JobDone
-from symphony.scheduler import IssueResult
+from symphony.scheduler import IssueResult, StoredClaim
 
 _FIRST_BUSY_MS = 2_000
 _LATER_BUSY_MS = 100
@@ -50,7 +50,10 @@ _T = TypeVar("_T")
 def record_key(record: model.Record) -> Key:  # noqa: C901, PLR0912 - one case per record
     """The key of a record; of two records with the same key only the newer one matters."""
     match record:
-        case model.ClaimRecord(issue=Issue(id=issue_id)) | model.ClaimReleased(issue_id=issue_id):
+        case (
+            model.ClaimRecord(claim=StoredClaim(issue=Issue(id=issue_id)))
+            | model.ClaimReleased(issue_id=issue_id)
+        ):
             key: Key = ("claim", issue_id)
         case (
             model.ResultRecord(result=IssueResult(issue=Issue(id=issue_id)))

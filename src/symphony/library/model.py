@@ -8,7 +8,7 @@ from msgspec import Struct, field, structs
 
 from symphony import frontmatter
 from symphony import skills as agent_skills
-from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.domain import Blame, Category, Failure, SkillChanges, SymphonyError
 from symphony.library.evaluation import Evaluation
 
 MAX_CONTENT_BYTES: Final = 256 * 1024
@@ -326,15 +326,11 @@ class LearningState(StrEnum):
     DROPPED = "dropped"
 
 
-class Learned(Struct, frozen=True, kw_only=True):
-    """What a learning run made: names of skills, and what it used.
+class Learned(SkillChanges, frozen=True, kw_only=True):
+    """What a learning run made of skills, and what it used.
 
     Attributes:
         run_id: the id of the learning run.
-        created: new skills that it wrote.
-        updated: skills that it changed.
-        unchanged: skills that it left as they were.
-        proposals: what people can accept; a change that was proposed before makes none.
         total_tokens: of all turns of all learning runs from the feedback, those that failed included.
         cost_usd: of the same; `None` if unknown.
         resumed: it continued the thread of the work.
@@ -342,10 +338,6 @@ class Learned(Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    proposals: tuple[int, ...] = ()
     total_tokens: int = 0
     cost_usd: float | None = None
     resumed: bool = False

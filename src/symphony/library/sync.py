@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
+from symphony.domain import SkillChanges
 from symphony.library import model
 from symphony.library.drafts import GivenSkill, read_content, read_drafts, skill_files
 from symphony.library.gate import needs_no_person
@@ -21,19 +22,15 @@ _MAX_COLLECTED_BYTES: Final = 8 * 1024 * 1024
 _MAX_PROBLEMS: Final = 20
 
 
-class Synced(Struct, frozen=True, kw_only=True):
-    """What a sync found, by the names of skills, compared with the library.
+class Synced(SkillChanges, frozen=True, kw_only=True):
+    """What a sync found, compared with the library; `problems` say why other files are no skills."""
 
-    Attributes:
-        proposals: ids of the proposals that it made.
-        problems: why other files are no skills, a line each.
-    """
-
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    proposals: tuple[int, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> SkillChanges:
+        """The same without the problems."""
+        return SkillChanges(**{name: getattr(self, name) for name in SkillChanges.__struct_fields__})
 
 
 def sync_skills(
@@ -123,6 +120,11 @@ class CollectedSkills(Struct, frozen=True, kw_only=True):
     written: WrittenSkills
     files: Mapping[str, bytes]
     problems: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> SkillChanges:
+        """The same without the problems."""
+        return SkillChanges(**{name: getattr(self, name) for name in SkillChanges.__struct_fields__})
 
 
 def collect_skills(workspace: Path, record: Path, *, tracked: Collection[str]) -> CollectedSkills | None:

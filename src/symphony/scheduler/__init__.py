@@ -47,7 +47,6 @@ from symphony.scheduler.messages import CleanWorkspace as CleanWorkspace
 from symphony.scheduler.messages import Command as Command
 from symphony.scheduler.messages import ContinueRun as ContinueRun
 from symphony.scheduler.messages import DayBegan as DayBegan
-from symphony.scheduler.messages import DeliveredBranch as DeliveredBranch
 from symphony.scheduler.messages import DrainAsked as DrainAsked
 from symphony.scheduler.messages import Event as Event
 from symphony.scheduler.messages import Exit as Exit
@@ -65,7 +64,6 @@ from symphony.scheduler.messages import OperatorAsked as OperatorAsked
 from symphony.scheduler.messages import Outcome as Outcome
 from symphony.scheduler.messages import OutcomeKind as OutcomeKind
 from symphony.scheduler.messages import Overlap as Overlap
-from symphony.scheduler.messages import Phase as Phase
 from symphony.scheduler.messages import PhaseRule as PhaseRule
 from symphony.scheduler.messages import Polled as Polled
 from symphony.scheduler.messages import PollFailed as PollFailed
@@ -76,7 +74,6 @@ from symphony.scheduler.messages import PushBranch as PushBranch
 from symphony.scheduler.messages import Pushed as Pushed
 from symphony.scheduler.messages import ReadAnswers as ReadAnswers
 from symphony.scheduler.messages import Recovered as Recovered
-from symphony.scheduler.messages import RecoveredClaim as RecoveredClaim
 from symphony.scheduler.messages import Refreshed as Refreshed
 from symphony.scheduler.messages import RefreshFailed as RefreshFailed
 from symphony.scheduler.messages import RefreshIssues as RefreshIssues
@@ -91,11 +88,11 @@ from symphony.scheduler.messages import RunStage as RunStage
 from symphony.scheduler.messages import SchedulerSettings as SchedulerSettings
 from symphony.scheduler.messages import SetTimer as SetTimer
 from symphony.scheduler.messages import SettingsChanged as SettingsChanged
-from symphony.scheduler.messages import Spent as Spent
 from symphony.scheduler.messages import StartRun as StartRun
 from symphony.scheduler.messages import StopAsked as StopAsked
 from symphony.scheduler.messages import StopReason as StopReason
 from symphony.scheduler.messages import StopRun as StopRun
+from symphony.scheduler.messages import StoredClaim as StoredClaim
 from symphony.scheduler.messages import Thread as Thread
 from symphony.scheduler.messages import Timer as Timer
 from symphony.scheduler.messages import TimerFired as TimerFired
@@ -170,7 +167,6 @@ from symphony.scheduler.schedules import ScheduleVerdict as ScheduleVerdict
 from symphony.scheduler.schedules import decide_schedule as decide_schedule
 from symphony.scheduler.schedules import present_schedule as present_schedule
 from symphony.scheduler.state import TRANSITIONS as TRANSITIONS
-from symphony.scheduler.state import AgentChoice as AgentChoice
 from symphony.scheduler.state import Blocked as Blocked
 from symphony.scheduler.state import CircuitBreaker as CircuitBreaker
 from symphony.scheduler.state import Claim as Claim

@@ -16,9 +16,9 @@ Limits are not kept across restarts.
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Category, Failure, Issue
+from symphony.domain import AgentChoice, Category, Failure, Issue
 from symphony.scheduler.messages import Outcome, Resume, SchedulerSettings, Timer, TimerKind
-from symphony.scheduler.state import AgentChoice, LimitedAgent, RecoveredAgent, Running, State, Step
+from symphony.scheduler.state import LimitedAgent, RecoveredAgent, Running, State, Step
 
 MAX_AGENT_LIMIT_MS: Final = 3_600_000
 _FIRST_WAIT_MS: Final = 5_000

@@ -10,8 +10,8 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, Issue, add_counts
-from symphony.scheduler.messages import RunReport, Spent
+from symphony.domain import Blame, Category, Failure, Issue, Spent, add_counts
+from symphony.scheduler.messages import RunReport
 from symphony.scheduler.state import BudgetSpender, Running, State, Step
 
 MAX_ISSUES: Final = 10_000

@@ -252,7 +252,7 @@ def _on_recovered(step: Step, event: messages.Recovered) -> None:
     polling.wake(step)
 
 
-def _recover_claim(step: Step, claim: messages.RecoveredClaim, path: str | None) -> None:
+def _recover_claim(step: Step, claim: messages.StoredClaim, path: str | None) -> None:
     issue = claim.issue
     step.update(pending_candidates=step.state.pending_candidates - {issue.id})
     if claim_of(step.state, issue.id) is not Claim.UNCLAIMED:
@@ -265,7 +265,7 @@ def _recover_claim(step: Step, claim: messages.RecoveredClaim, path: str | None)
     step.notify("info", "claim_recovered", issue, kind=claim.kind.value, attempt=claim.attempt)
 
 
-def _recover_block(step: Step, claim: messages.RecoveredClaim, path: str | None) -> None:
+def _recover_block(step: Step, claim: messages.StoredClaim, path: str | None) -> None:
     """Block the issue again. A change of it since the journal's snapshot unblocks it.
 
     The session of a stopped issue may have moved it after the snapshot, if that is none of the block itself.
@@ -289,7 +289,7 @@ def _recover_block(step: Step, claim: messages.RecoveredClaim, path: str | None)
         step.emit(blocks.block_comment(blocked))
 
 
-def _recover_retry(step: Step, claim: messages.RecoveredClaim, path: str | None) -> None:
+def _recover_retry(step: Step, claim: messages.StoredClaim, path: str | None) -> None:
     """Retry the issue: when its retry was due, or at once if it was running."""
     retry = Retry(
         issue=claim.issue,

@@ -15,9 +15,12 @@ from symphony.domain import (
     NO_TOKENS,
     NO_USAGE,
     Cost,
+    DeliveredBranch,
     Failure,
     Issue,
+    Phase,
     RunFacts,
+    Spent,
     Tokens,
     Usage,
     Verification,
@@ -81,14 +84,6 @@ class PhaseRule(IssueRule):
     """One of `agent.phases.rules`: the phase of matching issues."""
 
     phase: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """The phase of the work on an issue, and why, for people: `the label 'tests'`."""
-
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,14 +237,6 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """What an issue has used of its budget since its first start or its last unblocking."""
-
-    tokens: int = 0
-    turns: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """What all ended runs used, those of earlier daemons included.
 
@@ -277,39 +264,6 @@ class OutcomeKind(StrEnum):
     TIMED_OUT = "timed_out"
     INPUT_REQUIRED = "input_required"
     CANCELED = "canceled"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveredBranch:
-    """A branch with the work of a run; the counts compare `head` with the commit the branch started from.
-
-    Attributes:
-        branch_failure: why the repository of `workspace.repo` does not have `head` on the branch.
-        pushed: whether the remote `origin` has `head`.
-        to_push: whether `origin` is to get it; true from the delivery until a push succeeds.
-        push_failure: why the last push of it failed.
-    """
-
-    branch: str
-    head: str
-    commits: int = 0
-    files_changed: int = 0
-    insertions: int = 0
-    deletions: int = 0
-    branch_failure: Failure | None = None
-    pushed: bool = False
-    to_push: bool = False
-    push_failure: Failure | None = None
-
-    @property
-    def failures(self) -> tuple[Failure, ...]:
-        """Why the branch is not where it should be."""
-        return tuple(each for each in (self.branch_failure, self.push_failure) if each is not None)
-
-    @property
-    def is_owed(self) -> bool:
-        """Whether the branch is to get somewhere where it is not."""
-        return self.to_push or bool(self.failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,15 +397,16 @@ class ClaimKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredClaim:
-    """A claim from the journal; none of its processes is alive any more.
+class StoredClaim:
+    """A claim as a daemon leaves it to the next one, when none of its processes is alive any more.
 
     Attributes:
-        run_id: of a blocked claim, the run that was blocked.
-        due_ms: when a retry is due, on the current monotonic clock.
-        since_ms: since when the issue is blocked, on the current monotonic clock; may be negative.
+        run_id: the live run, or the run that was blocked.
+        due_ms: when a retry is due, on the clock of the daemon that takes it over.
+        since_ms: since when the issue is blocked, on that clock; may be negative.
         attempts_without_progress: this, `failures`, `non_retryable`, `cause` and `runs` are of `state.Retry`.
-        failure: this, `question` and `has_baseline` are those of `state.Blocked`.
+        failure: this, `question` and `has_baseline` are those of `state.Blocked`. Of a live run it says that
+            an operator was stopping it.
     """
 
     issue: Issue
@@ -510,7 +465,7 @@ class Recovered:
     """
 
     workspaces: tuple[WorkspaceRef, ...] = ()
-    claims: tuple[RecoveredClaim, ...] = ()
+    claims: tuple[StoredClaim, ...] = ()
     results: tuple[IssueResult, ...] = ()
     spent: Mapping[str, Spent] = field(default_factory=dict)
     day: str | None = None

@@ -10,9 +10,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, Issue, is_routable, normalise_state
+from symphony.domain import Blame, Category, Failure, Issue, Phase, is_routable, normalise_state
 from symphony.scheduler import agents, budgets, hosts
-from symphony.scheduler.messages import Phase, Resume, ResumeReason, SchedulerSettings
+from symphony.scheduler.messages import Resume, ResumeReason, SchedulerSettings
 from symphony.scheduler.state import Drain, Retry, Running, State
 
 # --- what the tracker says of an issue -------------------------------------------------------------------

@@ -16,8 +16,11 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from symphony.domain import (
     Category,
+    DeliveredBranch,
     Failure,
     Issue,
     Verification,
@@ -25,12 +28,10 @@ from symphony.domain import (
     fence,
     one_line,
     plain_text,
-    plural,
 )
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     BranchDelivered,
-    DeliveredBranch,
     IssueResult,
     Outcome,
     PostComment,
@@ -185,7 +186,7 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
         fields = {
             "state": latest.state,
             "branch": delivered.branch,
-            "commits": delivered.commits,
+            "commits": delivered.work.commits,
             "verified": after.verification.status.value if after.verification else None,
         }
         if status is ResultStatus.READY:
@@ -269,10 +270,10 @@ def on_pushed(step: Step, event: Pushed) -> None:
     before = step.state.results.get(event.issue_id)
     if before is None or before.delivered is None or before.delivered.head != event.head:
         return
-    delivered = replace(before.delivered, branch_failure=event.branch_failure)
+    delivered = structs.replace(before.delivered, branch_failure=event.branch_failure)
     if delivered.to_push:
         pushed = event.failure is None
-        delivered = replace(delivered, pushed=pushed, to_push=not pushed, push_failure=event.failure)
+        delivered = structs.replace(delivered, pushed=pushed, to_push=not pushed, push_failure=event.failure)
     result = replace(before, delivered=delivered, pushing_since_ms=None)
     if result == before:
         return  # it failed again as before
@@ -310,12 +311,10 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
         if rest is not None:
             _post_comment(step, result.issue, rest)
         return
-    commits, files = plural(delivered.commits, "commit"), plural(delivered.files_changed, "file")
-    size = f"{commits}, {files} (+{delivered.insertions} -{delivered.deletions})"
-    parts = [f"The work on this issue is on the branch `{delivered.branch}`: {size}."]
+    parts = [f"The work on this issue is on the branch `{delivered.branch}`: {delivered.work.line}."]
     if delivered.branch_failure is not None:
         missing = f"The branch `{delivered.branch}` of the repository does not have it."
-        parts = [f"The work on this issue is stored where Symphony runs: {size}. {missing}"]
+        parts = [f"The work on this issue is stored where Symphony runs: {delivered.work.line}. {missing}"]
         parts.append(_what_to_do(delivered.branch_failure))
     if delivered.push_failure is not None:
         parts.append(f"The branch could not be pushed to `origin`.\n\n{_what_to_do(delivered.push_failure)}")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from symphony.domain import fence, one_line, plain_text
-from symphony.scheduler.messages import DeliveredBranch, IssueResult, ResultStatus
+from symphony.domain import DeliveredBranch, fence, one_line, plain_text
+from symphony.scheduler.messages import IssueResult, ResultStatus
 from symphony.scheduler.verdict import WaitCode
 from symphony.scheduler.verification import is_verified
 

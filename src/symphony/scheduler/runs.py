@@ -340,7 +340,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         reason=outcome.failure.line if outcome.failure else (run.stopping or run.finishing or None),
         hint=outcome.failure.hint if outcome.failure else None,
         turns=facts.turn_count,
-        commits=facts.commits,
+        commits=facts.work.commits,
         agent=run.agent.name,
         agent_reason=run.agent.reason,
         host=run.machine,

@@ -10,7 +10,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from symphony.domain import NO_COST, Cost, Failure, Issue
+from symphony.domain import NO_COST, AgentChoice, Cost, Failure, Issue, Phase, Spent
 from symphony.scheduler import messages
 
 # --- claims ----------------------------------------------------------------------------------------------
@@ -68,23 +68,6 @@ for a retry, waits for a person (blocked), or is released. Feedback on finished 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentChoice:
-    """The agent that an issue is given to, and why.
-
-    Attributes:
-        name: of the agent; `kind` and `model` are its settings.
-        reason: one clause for people.
-        instead_of: the agent that the rules name, if this one replaces it.
-    """
-
-    name: str = "codex"
-    kind: str | None = None
-    model: str | None = None
-    reason: str = "the default"
-    instead_of: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """A claim with a run, from `StartRun` to `RunEnded`; it holds a slot.
 
@@ -132,7 +115,7 @@ class Running:
     stopping: messages.StopReason | None = None
     resume: messages.Resume | None = None
     agent: AgentChoice = field(default_factory=AgentChoice)
-    phase: messages.Phase | None = None
+    phase: Phase | None = None
     host: str | None = None
     reported_turn: int = 0
     placed: str | None = None
@@ -390,7 +373,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     totals: messages.Totals = msgspec.field(default_factory=messages.Totals)
     known_issues: frozenset[str] = frozenset()
     paused: bool = False
-    spent: Mapping[str, messages.Spent] = msgspec.field(default_factory=dict)
+    spent: Mapping[str, Spent] = msgspec.field(default_factory=dict)
     silent_turns: Mapping[str, int] = msgspec.field(default_factory=dict)
     silence_told: frozenset[str] = frozenset()
     day: str | None = None

@@ -51,9 +51,7 @@ from symphony.workspaces.mirror import RemoteRefs as RemoteRefs
 from symphony.workspaces.mirror import parse_ls_remote as parse_ls_remote
 from symphony.workspaces.model import MAX_CHANGED as MAX_CHANGED
 from symphony.workspaces.model import NUMSTAT as NUMSTAT
-from symphony.workspaces.model import ChangedFiles as ChangedFiles
 from symphony.workspaces.model import Delivery as Delivery
-from symphony.workspaces.model import FileChange as FileChange
 from symphony.workspaces.model import KeptWorkspace as KeptWorkspace
 from symphony.workspaces.model import Login as Login
 from symphony.workspaces.model import Patch as Patch

@@ -21,7 +21,7 @@ import structlog
 
 from symphony import to_thread
 from symphony.config import WorkspaceSettings
-from symphony.domain import BRANCH_PREFIX, Blame, Category, Failure
+from symphony.domain import BRANCH_PREFIX, Blame, Category, DeliveredBranch, Failure, FileChange, WorkSize
 from symphony.workspaces import git, model
 from symphony.workspaces.files import temporary_directory
 from symphony.workspaces.layout import Layout, resolve
@@ -199,7 +199,7 @@ class Publisher:
         """
         seen = await to_thread.run_sync(read_ref_snapshot, source.path, source.git_hashes)
         warnings = tuple(f".git/{name} is not as it was made; it is not used" for name in seen.changed)
-        delivery = model.Delivery(branch=source.branch, head=seen.head, warnings=warnings)
+        delivery = model.Delivery(head=seen.head, warnings=warnings)
         path = shlex.quote(str(source.path))
         repair = f"see what the agent did to {source.path} (`chmod -R u+rwX {path}` gives rights back)"
         if seen.head is None:
@@ -224,7 +224,7 @@ class Publisher:
             objects=self._mirror.objects,
         ) as shadow:
             head, warning = await self._choose_head(shadow, source.branch, seen, checked_out)
-            delivery = _with_warning(replace(delivery, head=head, delivered=True), warning)
+            delivery = _with_warning(replace(delivery, head=head), warning)
             in_mirror = await to_thread.run_sync(git.read_ref, self._mirror.path, ref)
             if in_mirror is None and head == source.base_commit:
                 return delivery  # no commit, so no branch
@@ -246,18 +246,23 @@ class Publisher:
         # How far the branch is ahead of its start, or of everything that the repository has.
         since = base_commit or "--remotes"
         count = await self._git.isolated("-C", self._mirror.path, "rev-list", "--count", head, "--not", since)
-        changes = await self._diff(base_commit, head)
+        files = await self._diff(base_commit, head)
         pushed = self._push and (
             await self._last_head(branch, "pushed") == head or await self._is_merged(branch, head)
         )
-        delivery = replace(
-            delivery,
-            delivered=True,
-            commits=int(count),
-            changes=changes,
+        delivered = DeliveredBranch(
+            branch=branch,
+            head=head,
+            work=WorkSize.of(int(count), files),
             branch_failure=await self.place(branch),
             pushed=pushed,
             to_push=self._push and not pushed,
+        )
+        delivery = replace(
+            delivery,
+            work=delivered.work,
+            files=files,
+            delivered=delivered if delivered.work.commits else None,
         )
         if base_commit is None:
             return delivery
@@ -278,15 +283,15 @@ class Publisher:
             return head, f"the work was on {where}; delivered as {branch}"
         return own, f"{where} does not go on from {branch}; only {branch} was delivered"
 
-    async def _diff(self, base_commit: str | None, head: str) -> model.ChangedFiles | None:
+    async def _diff(self, base_commit: str | None, head: str) -> tuple[FileChange, ...]:
         if base_commit is None:
-            return None
+            return ()
         diff = ("diff", *model.NUMSTAT, base_commit, head, "--")
         try:
             return model.parse_numstat(await self._git.isolated("-C", self._mirror.path, *diff))
         except git.GitError as error:
             _log.warning("changes_unknown", head=head, reason=str(error))
-            return None
+            return ()
 
     async def _embedded(self, base_commit: str, head: str) -> str | None:
         """A warning about repositories that are committed as links to nothing: no submodule is recorded."""

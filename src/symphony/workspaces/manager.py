@@ -517,9 +517,8 @@ class WorkspaceManager:
         self, layout: Layout, record: StoredRecord | None, path: Path, seen: RefSnapshot
     ) -> Delivery:
         if record is None or record.repo is None or record.branch is None:
-            return Delivery(
-                branch=None, head=seen.head, commits=await self._count(layout, record, path, seen)
-            )
+            count = await self._count(layout, record, path, seen)
+            return Delivery(head=seen.head, work=domain.WorkSize(commits=count))
         source = DeliverySource(
             path=path, branch=record.branch, base_commit=record.base_commit, git_hashes=record.git_hashes
         )

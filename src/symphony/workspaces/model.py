@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from symphony.domain import Blame, Category, Failure, SymphonyError, disk_full_hint, is_disk_full
+from symphony.domain import (
+    NO_WORK,
+    Blame,
+    Category,
+    DeliveredBranch,
+    Failure,
+    FileChange,
+    SymphonyError,
+    WorkSize,
+    disk_full_hint,
+    is_disk_full,
+)
 
 
 class WorkspaceError(SymphonyError):
@@ -112,32 +123,6 @@ class KeptWorkspace:
     look: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
-    """Changed lines of one file; `path` is its new name. A binary file counts 0 lines."""
-
-    path: str
-    insertions: int
-    deletions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedFiles:
-    """The changed files, in git's order."""
-
-    files: tuple[FileChange, ...] = ()
-
-    @property
-    def insertions(self) -> int:
-        """Lines added in all files."""
-        return sum(file.insertions for file in self.files)
-
-    @property
-    def deletions(self) -> int:
-        """Lines removed in all files."""
-        return sum(file.deletions for file in self.files)
-
-
 NUMSTAT: Final = ("--no-ext-diff", "--no-textconv", "--numstat", "-z")
 """Options of `git diff` for `parse_numstat`. No program that a repository names is run."""
 
@@ -154,8 +139,8 @@ class Patch:
     content: bytes
 
 
-def parse_numstat(output: bytes) -> ChangedFiles:
-    """Parse the output of `git diff --numstat -z`.
+def parse_numstat(output: bytes) -> tuple[FileChange, ...]:
+    """The changed files by the output of `git diff --numstat -z`, in git's order.
 
     A file is `added TAB removed TAB path NUL`; a renamed one is `added TAB removed TAB NUL old NUL new NUL`.
     Parsing stops at a truncated record.
@@ -171,7 +156,7 @@ def parse_numstat(output: bytes) -> ChangedFiles:
             _, path = next(records, ""), next(records, "")
         insertions, deletions = (0 if count == "-" else int(count) for count in (added, removed))
         files.append(FileChange(path=path, insertions=insertions, deletions=deletions))
-    return ChangedFiles(files=tuple(files))
+    return tuple(files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,28 +164,20 @@ class Delivery:
     """Result of delivering the commits of a workspace.
 
     Attributes:
-        branch: the branch that was delivered; `None` where hooks populate the directory.
-        head: the delivered commit; `None` if unknown.
-        commits: how many commits `head` is ahead of the base; 0 if unknown.
-        changes: the diff between the base and `head`; `None` if unknown.
-        delivered: whether the mirror has `head`, so that removing the directory loses no commit.
-        pushed: whether `origin` has `head`, as far as known.
-        to_push: whether `origin` is to get `head` and does not have it.
+        head: the commit that was to be delivered; `None` if unknown.
+        work: what `head` is ahead of the base, also where it was not delivered; nothing if unknown.
+        files: what it changes; empty if unknown.
+        delivered: the branch in the mirror; `None` without a commit of its own, or if hooks make workspaces.
         failure: why the commits are in the workspace only; `None` if they were delivered or there are none.
-        branch_failure: why the local repository does not have `head` on the branch.
         warnings: for people, one line each.
         left: work in the workspace that no branch holds; `None` if there is none or it was not looked for.
     """
 
-    branch: str | None
     head: str | None
-    commits: int = 0
-    changes: ChangedFiles | None = None
-    delivered: bool = False
-    pushed: bool = False
-    to_push: bool = False
+    work: WorkSize = NO_WORK
+    files: tuple[FileChange, ...] = ()
+    delivered: DeliveredBranch | None = None
     failure: Failure | None = None
-    branch_failure: Failure | None = None
     warnings: tuple[str, ...] = ()
     left: Work | None = None
 

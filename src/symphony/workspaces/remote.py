@@ -221,7 +221,7 @@ class Courier:
 
     async def deliver(self, branch: str, head: str | None) -> Delivery:
         """Deliver the fetched branch as a workspace's; never raises for what git or a remote did."""
-        delivery = Delivery(branch=branch, head=head)
+        delivery = Delivery(head=head)
         try:
             found = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
             if head is None or found != head:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from harness.chronicle import populated, sent
-from symphony.api.models import Agent, Prompt, Refresh, Skills, State
+from symphony.api.models import Prompt, Refresh, Skills, State
 from symphony.cli.client import Client, RefusedError, connect
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, find_daemon
 from symphony.cli.failures import CommandError, ExitCode
+from symphony.domain import AgentChoice
 
 Handler = Callable[[socket.socket, str], None]
 
@@ -28,7 +29,7 @@ PROMPT = sent(
         issue_identifier="a/b ü",
         source="daemon",
         attempt=None,
-        agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
+        agent=AgentChoice(name="codex", kind="codex", model=None, reason="r", instead_of=None),
         envelope=None,
         prompt="Do it.",
         skills=Skills(),

@@ -77,10 +77,7 @@ def test_a_branch_is_compared_with_the_commit_on_which_it_left_the_base(project:
         "issue_identifier": "SYM-1",
         "branch": "symphony/SYM-1",
         "base": "main",
-        "commits": 2,
-        "files_changed": 3,
-        "insertions": 2,
-        "deletions": 1,
+        "work": {"commits": 2, "files_changed": 3, "insertions": 2, "deletions": 1},
         "files": [
             {"path": "README.md", "insertions": 2, "deletions": 1},
             {"path": "image.bin", "insertions": 0, "deletions": 0},
@@ -192,7 +189,7 @@ def test_a_branch_that_only_the_mirror_has_is_shown_with_the_command_that_fetche
     found = "symphony/SYM-1" if push == "never" else "FETCH_HEAD"
     assert project.git("log", "-1", "--format=%s", found) == "A"
     document = counted(project, "SYM-1")
-    assert (document["base"], document["commits"]) == ("main", 1)
+    assert (document["base"], document["work"]["commits"]) == ("main", 1)
 
 
 def test_a_repository_that_lacks_what_was_delivered_last_is_told(project: Project) -> None:

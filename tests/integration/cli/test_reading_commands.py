@@ -15,7 +15,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from harness.chronicle import sent
-from harness.journalling import claim, written
+from harness.journalling import claim, with_claim, written
 from harness.pictures import NOW, busy, status_of
 from harness.project import Project
 from published.schemas import conforms_to
@@ -141,7 +141,7 @@ def test_every_issue_is_explained_even_if_it_is_not_a_candidate(
 
 def remembered(name: str, kind: ClaimKind, **issue: Any) -> ClaimRecord:
     held = claim(kind=kind, attempt=2)
-    return replace(held, issue=replace(held.issue, id=name, identifier=name, **issue))
+    return with_claim(held, issue=replace(held.claim.issue, id=name, identifier=name, **issue))
 
 
 def test_claims_in_the_journal_are_judged_as_by_the_next_daemon(project: Project) -> None:
@@ -155,7 +155,7 @@ def test_claims_in_the_journal_are_judged_as_by_the_next_daemon(project: Project
     same = {"title": "First", "labels": ("agent",), "priority": 1}
     written(
         journal,
-        replace(remembered("SYM-1", ClaimKind.BLOCKED, **same), question="Red?"),
+        with_claim(remembered("SYM-1", ClaimKind.BLOCKED, **same), question="Red?"),
         remembered("SYM-2", ClaimKind.BLOCKED, title="As it was"),
         remembered("SYM-4", ClaimKind.RETRYING),
     )

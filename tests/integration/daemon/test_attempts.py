@@ -278,8 +278,8 @@ async def test_the_end_of_a_run_says_which_branch_it_delivered_and_how_much_it_c
     assert delivered is not None
     assert delivered.branch == "symphony/SYM-1"
     assert delivered.head == project.git("rev-parse", "symphony/SYM-1")
-    assert delivered.commits == 2
-    assert (delivered.files_changed, delivered.insertions, delivered.deletions) == (3, 3, 1)
+    assert delivered.work.commits == 2
+    assert (delivered.work.files_changed, delivered.work.lines) == (3, "+3 -1")
     assert (delivered.pushed, delivered.to_push, delivered.push_failure) == (False, True, None)
 
 

@@ -18,8 +18,9 @@ from symphony.agents.base import replacing_text
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import build_context
 from symphony.daemon.runs.prompts import preview_prompt
+from symphony.domain import AgentChoice, Phase
 from symphony.processes.local import LocalHost
-from symphony.scheduler import AgentChoice, Phase, RunEnded
+from symphony.scheduler import RunEnded
 
 pytestmark = pytest.mark.asyncio
 

@@ -17,9 +17,9 @@ from symphony.daemon.admission import open_store
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.runs.prompts import preview_prompt
 from symphony.daemon.runs.skills import RunCatalog, load_run_skills
-from symphony.domain import Category, Issue, SymphonyError
+from symphony.domain import AgentChoice, Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
-from symphony.scheduler import AgentChoice, RunEnded
+from symphony.scheduler import RunEnded
 
 pytestmark = pytest.mark.asyncio
 

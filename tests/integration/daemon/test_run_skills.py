@@ -72,7 +72,7 @@ async def test_a_tracker_that_hangs_at_a_comment_does_not_delay_the_run(
         ended = await served.watcher.until_seen(RunEnded)
         assert asked.is_set(), "it is still waiting"
     assert ended.outcome.delivered is not None
-    assert ended.outcome.delivered.commits == 1
+    assert ended.outcome.delivered.work.commits == 1
 
 
 async def _create_and_lose_the_answer(

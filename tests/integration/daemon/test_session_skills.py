@@ -16,8 +16,9 @@ from symphony.api.models import Prompt
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import build_context
 from symphony.daemon.runs.prompts import preview_prompt
+from symphony.domain import AgentChoice
 from symphony.processes.local import LocalHost
-from symphony.scheduler import AgentChoice, RunEnded
+from symphony.scheduler import RunEnded
 
 pytestmark = pytest.mark.asyncio
 

@@ -71,7 +71,7 @@ async def test_a_run_on_a_host_delivers_its_branch_here_and_no_command_line_has_
             ended = await served.watcher.until_seen(RunEnded)
     assert ended.outcome.kind is OutcomeKind.SUCCEEDED, "\n".join(map(str, [ended.outcome.failure, *logs]))
     assert ended.outcome.delivered is not None
-    assert ended.outcome.delivered.commits == 1
+    assert ended.outcome.delivered.work.commits == 1
     assert project.branch_log("SYM-1") == ["One"]
     assert project.written_state("SYM-1") == "Done", "the tool ran in the daemon"
     assert not list(project.workspaces.glob("SYM-*")), "the workspace is on the host"
@@ -452,7 +452,7 @@ report = RunReport(stage=RunStage.STREAMING_TURN, facts=facts)
 send(Report(report=report))
 forged = {"issue_id": "9", "issue_identifier": "SYM-9", "text": "SECRET"}
 send(Logged(level="info", event="work_ready", fields=forged))
-delivered = DeliveredBranch(branch="alice/feature", head=made, commits=9, pushed=True)
+delivered = DeliveredBranch(branch="alice/feature", head=made, work=WorkSize(commits=9), pushed=True)
 outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, commented=True)
 send(RunOutcome(outcome=outcome))
 """
@@ -478,7 +478,7 @@ async def test_a_host_does_not_say_which_branch_it_delivered_and_in_which_issues
             ended = await served.watcher.until_seen(RunEnded)
     delivered = ended.outcome.delivered
     assert delivered is not None, ended.outcome.failure
-    assert (delivered.branch, delivered.commits) == ("symphony/SYM-1", 1)
+    assert (delivered.branch, delivered.work.commits) == ("symphony/SYM-1", 1)
     assert not ended.outcome.commented
     assert project.branch_log("SYM-1") == ["Hostile"], "its own branch is its work"
     (told,) = [log for log in logs if log["event"] == "work_ready" and log.get("reported_by")]

@@ -68,7 +68,7 @@ def test_a_kill_leaves_a_beginning_of_whole_puts(tmp_path: Path, kills: Sequence
         found = asyncio.run(remembered(path))
         number = int(found.settings["a"])
         assert number >= flushed, "what was flushed is there"
-        assert found.claims[0].attempt == number, "a put is whole"
+        assert found.claims[0].claim.attempt == number, "a put is whole"
         assert last == f"message {number}"
         assert number - int(found.settings["b"]) in {0, 1}, "the puts are a beginning of all puts"
         first = number + 1

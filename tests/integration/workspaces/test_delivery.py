@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.shell import word
-from symphony.domain import Category, Issue
-from symphony.workspaces import ChangedFiles, Delivery, FileChange, Work, Workspace, WorkspaceManager
+from harness.workspaces import delivered_branch
+from symphony.domain import Category, DeliveredBranch, FileChange, Issue, WorkSize
+from symphony.workspaces import Delivery, Work, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,11 +33,12 @@ def commit(git: Git) -> Callable[[Path, str], str]:
 Commit = Callable[[Path, str], str]
 
 
-def added(*messages: str) -> ChangedFiles:
-    """What commits of `commit` change."""
-    return ChangedFiles(
-        files=tuple(FileChange(path=f"{name}.txt", insertions=1, deletions=0) for name in messages)
-    )
+def added(head: str, *messages: str) -> Delivery:
+    """The delivery of the branch with these commits of `commit`."""
+    files = tuple(FileChange(path=f"{name}.txt", insertions=1, deletions=0) for name in messages)
+    work = WorkSize.of(len(messages), files)
+    delivered = DeliveredBranch(branch="symphony/MT-1", head=head, work=work)
+    return Delivery(head=head, work=work, files=files, delivered=delivered)
 
 
 @pytest.fixture
@@ -61,9 +63,8 @@ async def test_commits_reach_the_mirror_and_the_local_repository(
 
     delivery = await manager.deliver(made)
 
-    assert delivery == Delivery(
-        branch="symphony/MT-1", head=head, commits=2, changes=added("one", "two"), delivered=True
-    )
+    assert delivery == added(head, "one", "two")
+    assert delivery.work == WorkSize(commits=2, files_changed=2, insertions=2)
     assert git(repo, "rev-parse", "symphony/MT-1") == head
     assert git(mirror(), "rev-parse", "symphony/MT-1") == head
     assert git(repo, "branch", "--show-current") == "main"
@@ -117,7 +118,7 @@ async def test_a_second_delivery_brings_the_rest_and_a_third_changes_nothing(
 
     second = await manager.deliver(made)
 
-    assert (second.head, second.commits, second.warnings) == (head, 2, ())
+    assert (second.head, second.work.commits, second.warnings) == (head, 2, ())
     assert git(repo, "rev-parse", "symphony/MT-1") == head
     assert await manager.deliver(made) == second
 
@@ -134,7 +135,7 @@ async def test_without_a_commit_no_branch_is_made(
     left = Work(
         reason="1 uncommitted or untracked file(s)", look=shlex.join(["git", "-C", str(made.path), "status"])
     )
-    assert delivery == Delivery(branch="symphony/MT-1", head=made.base_commit, delivered=True, left=left)
+    assert delivery == Delivery(head=made.base_commit, left=left)
     assert git(repo, "branch", "--list", "symphony/*") == ""
 
 
@@ -168,8 +169,8 @@ async def test_a_commit_of_somebody_else_on_the_branch_is_never_overwritten(
     delivery = await manager.deliver(made)
 
     assert git(repo, "rev-parse", "symphony/MT-1") == theirs
-    assert (delivery.head, delivery.delivered) == (ours, True)
-    failure = delivery.branch_failure
+    assert delivered_branch(delivery).head == ours
+    failure = delivered_branch(delivery).branch_failure
     assert failure is not None
     assert (failure.category, failure.retryable) == (Category.BRANCH_NOT_PLACED, True)
     assert "someone else" in (failure.hint or "")
@@ -188,7 +189,7 @@ async def test_a_branch_that_is_checked_out_in_the_repository_is_left_alone(
     delivery = await manager.deliver(made)
 
     assert git(repo, "rev-parse", "symphony/MT-1") == first
-    failure = delivery.branch_failure
+    failure = delivered_branch(delivery).branch_failure
     assert failure is not None
     assert "checked out" in failure.message
     git(repo, "checkout", "-q", "main")
@@ -261,16 +262,14 @@ async def test_an_address_gets_a_push_only_when_asked(
     made = await quiet.prepare(issue("MT-1"), None)
     head = commit(made.path, "one")
 
-    assert await quiet.deliver(made) == Delivery(
-        branch="symphony/MT-1", head=head, commits=1, changes=added("one"), delivered=True
-    )
+    assert await quiet.deliver(made) == added(head, "one")
     assert git(tmp_path / "bare.git", "branch", "--list", "symphony/*") == ""
 
     pushing = make_manager(repo=bare, push="origin")
-    assert (await pushing.deliver(made)).to_push
+    assert delivered_branch(await pushing.deliver(made)).to_push
     assert await pushing.push("symphony/MT-1") is None
     assert git(tmp_path / "bare.git", "rev-parse", "symphony/MT-1") == head
-    assert (await pushing.deliver(made)).pushed
+    assert delivered_branch(await pushing.deliver(made)).pushed
 
 
 async def test_a_push_replaces_only_what_we_pushed(
@@ -282,7 +281,7 @@ async def test_a_push_replaces_only_what_we_pushed(
     await manager.deliver(made)
     assert await manager.push("symphony/MT-1") is None
     git(made.path, "commit", "-q", "--amend", "-m", "better")
-    assert (await manager.deliver(made)).to_push
+    assert delivered_branch(await manager.deliver(made)).to_push
     assert await manager.push("symphony/MT-1") is None
     assert git(tmp_path / "bare.git", "log", "-1", "--format=%s", "symphony/MT-1") == "better"
 
@@ -292,7 +291,7 @@ async def test_a_push_replaces_only_what_we_pushed(
     delivery = await manager.deliver(made)
 
     failure = await manager.push("symphony/MT-1")
-    assert (delivery.pushed, delivery.delivered) == (False, True)
+    assert not delivered_branch(delivery).pushed
     assert failure is not None
     assert failure.category is Category.PUSH_FAILED
     assert "someone else" in (failure.hint or "")
@@ -316,7 +315,7 @@ async def test_an_unreachable_origin_is_a_warning_and_the_mirror_has_the_work(
     delivery = await manager.deliver(made)
 
     failure = await manager.push("symphony/MT-1")
-    assert (delivery.delivered, delivery.pushed) == (True, False)
+    assert not delivered_branch(delivery).pushed
     assert failure is not None
     assert failure.retryable
     assert git(mirror(), "rev-parse", "symphony/MT-1") == head
@@ -337,7 +336,7 @@ async def test_a_new_workspace_goes_on_from_what_was_delivered(
     assert again.created_now
     assert git(again.path, "rev-parse", "HEAD") == head
     assert again.base_commit == first.base_commit
-    assert (await manager.deliver(again)).commits == 1
+    assert (await manager.deliver(again)).work.commits == 1
 
 
 async def test_a_new_workspace_goes_on_from_what_somebody_added_to_the_branch(
@@ -452,7 +451,7 @@ async def test_without_a_repository_setting_there_is_nothing_to_deliver_but_a_ma
     before = await manager.progress(made)
 
     assert (made.branch, made.base_commit, before.head) == (None, None, None)
-    assert await manager.deliver(made) == Delivery(branch=None, head=None)
+    assert await manager.deliver(made) == Delivery(head=None)
     (made.path / "deep").mkdir()
     (made.path / "deep" / "file").write_text("1\n")
     assert (await manager.progress(made)).tree != before.tree

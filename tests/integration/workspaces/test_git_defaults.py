@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from harness.workspaces import delivered_branch
 from symphony.domain import Issue
 from symphony.workspaces import WorkspaceManager
 
@@ -118,8 +119,12 @@ async def test_work_goes_there_and_back_whatever_the_defaults_are(
             assert await manager.push("symphony/MT-1") is None
         second = await manager.prepare(issue("MT-2"), None)
 
-    assert (delivery.failure, delivery.branch_failure, delivery.warnings) == (None, None, ())
-    assert delivery.commits == 1
+    assert (delivery.failure, delivered_branch(delivery).branch_failure, delivery.warnings) == (
+        None,
+        None,
+        (),
+    )
+    assert delivery.work.commits == 1
     assert git(repo, "rev-parse", "symphony/MT-1") == delivery.head
     assert git(repo, "tag") == "v1"
     assert second.base_commit == git(repo, "rev-parse", "main")

@@ -138,7 +138,7 @@ async def test_no_trap_is_sprung_and_the_work_is_delivered(
 
     assert traps.sprung() == ""
     assert delivery.head == git(repo, "rev-parse", "symphony/MT-1") == head
-    assert delivery.commits == 1
+    assert delivery.work.commits == 1
     told = " ".join(delivery.warnings)
     assert all(word in told for word in (".git/config ", ".git/hooks/pre-commit ", ".git/info/attributes "))
     assert not removal.removed
@@ -191,7 +191,7 @@ async def test_a_submodule_cannot_spring_its_traps_either(
 
     assert traps.sprung() == ""
     (warning,) = delivery.warnings
-    assert delivery.commits == 1
+    assert delivery.work.commits == 1
     assert warning.startswith("inner: ")
     assert "inner: commits on" in (removal.kept_reason or "")
 

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harness.shell import word
+from harness.workspaces import delivered_branch
 from symphony.config import HooksSettings
 from symphony.domain import Blame, Category, Issue
 from symphony.workspaces import (
@@ -151,7 +152,7 @@ class TestCreation:
         made = await manager.prepare(issue("MT-1"), None)
 
         delivery = await manager.deliver(made)
-        assert (delivery.commits, delivery.delivered, delivery.warnings) == (1, True, ())
+        assert (delivered_branch(delivery).work.commits, delivery.warnings) == (1, ())
 
     async def test_the_record_follows_an_issue_that_was_made_anew(
         self, make_manager: Make, issue: MakeIssue

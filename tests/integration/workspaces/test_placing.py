@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from harness.workspaces import delivered_branch
 from symphony.domain import Category, Failure, Issue
 from symphony.workspaces import Workspace, WorkspaceManager, taken_names
 
@@ -42,7 +43,7 @@ async def made(manager: WorkspaceManager, git: Git, issue: MakeIssue) -> Workspa
 async def kept_out(manager: WorkspaceManager, made: Workspace, *, retryable: bool = True) -> Failure:
     """Why a delivery did not bring the branch; the work is in the mirror all the same."""
     delivery = await manager.deliver(made)
-    failure = delivery.branch_failure
+    failure = delivered_branch(delivery).branch_failure
     assert failure is not None
     assert delivery.delivered
     assert (failure.category, failure.retryable) == (Category.BRANCH_NOT_PLACED, retryable)
@@ -82,7 +83,7 @@ async def test_neighbours_of_the_name_exclude_nothing(
         git(repo, "branch", name)
     listing = ("for-each-ref", "--format=%(refname:lstrip=2) %(worktreepath)", "refs/heads/symphony")
     assert list(taken_names(repo, git(repo, *listing))) == []
-    assert (await manager.deliver(made)).branch_failure is None
+    assert delivered_branch(await manager.deliver(made)).branch_failure is None
 
 
 async def test_names_that_differ_in_case_only_exclude_each_other_where_the_file_system_ignores_case(
@@ -98,7 +99,7 @@ async def test_names_that_differ_in_case_only_exclude_each_other_where_the_file_
 async def test_a_branch_that_is_checked_out_elsewhere_is_brought_there_by_the_hint(
     manager: WorkspaceManager, made: Workspace, git: Git, repo: Path, tmp_path: Path
 ) -> None:
-    assert (await manager.deliver(made)).branch_failure is None
+    assert delivered_branch(await manager.deliver(made)).branch_failure is None
     elsewhere = tmp_path / "a worktree"
     git(repo, "worktree", "add", "-q", str(elsewhere), BRANCH)
     second = commit(git, made.path, "two")
@@ -138,7 +139,7 @@ async def test_a_repository_that_cannot_be_written_is_told(
 async def test_a_branch_that_a_person_deleted_stays_deleted_until_there_is_new_work(
     manager: WorkspaceManager, made: Workspace, git: Git, repo: Path
 ) -> None:
-    assert (await manager.deliver(made)).branch_failure is None
+    assert delivered_branch(await manager.deliver(made)).branch_failure is None
     git(repo, "branch", "-q", "-D", BRANCH)
 
     failure = await kept_out(manager, made, retryable=False)
@@ -148,18 +149,18 @@ async def test_a_branch_that_a_person_deleted_stays_deleted_until_there_is_new_w
     assert await manager.place(BRANCH) is None
     git(repo, "branch", "-q", "-D", BRANCH)
     second = commit(git, made.path, "two")
-    assert (await manager.deliver(made)).branch_failure is None
+    assert delivered_branch(await manager.deliver(made)).branch_failure is None
     assert git(repo, "rev-parse", BRANCH) == second
 
 
 async def test_commits_of_a_person_on_the_branch_stay_and_are_no_failure_if_they_go_on_from_the_work(
     manager: WorkspaceManager, made: Workspace, git: Git, repo: Path
 ) -> None:
-    assert (await manager.deliver(made)).branch_failure is None
+    assert delivered_branch(await manager.deliver(made)).branch_failure is None
     git(repo, "checkout", "-q", BRANCH)
     theirs = commit(git, repo, "theirs")
     git(repo, "checkout", "-q", "main")
-    assert (await manager.deliver(made)).branch_failure is None
+    assert delivered_branch(await manager.deliver(made)).branch_failure is None
     commit(git, made.path, "two")
 
     failure = await kept_out(manager, made)
@@ -179,7 +180,7 @@ async def test_no_hook_of_the_repository_is_run_or_keeps_the_branch_out(
         hook.parent.mkdir(exist_ok=True)
         hook.write_text("#!/bin/sh\nexit 1\n")
         hook.chmod(0o755)
-    assert (await manager.deliver(made)).branch_failure is None
+    assert delivered_branch(await manager.deliver(made)).branch_failure is None
 
 
 @pytest.mark.parametrize("hook", [None, "pre-receive", "update", "reference-transaction"])
@@ -199,7 +200,7 @@ async def test_an_origin_that_keeps_the_branch_out_is_told_with_its_reason(
     pushing = make_manager(repo=str(repo), push="origin")
     made = await pushing.prepare(issue("MT-1"), None)
     commit(git, made.path, "one")
-    assert (await pushing.deliver(made)).branch_failure is None
+    assert delivered_branch(await pushing.deliver(made)).branch_failure is None
     seen = await pushing.check_push()
     assert (seen is not None) == (hook is None), "a dry run of git runs no hook of the remote"
 

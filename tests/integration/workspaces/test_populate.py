@@ -320,7 +320,7 @@ async def test_a_repository_with_sha256_objects_works_too(
     delivery = await manager.deliver(made)
 
     assert len(made.base_commit or "") == 64
-    assert (delivery.commits, delivery.warnings) == (1, ())
+    assert (delivery.work.commits, delivery.warnings) == (1, ())
     assert git(tmp_path / "modern", "log", "--format=%s", "symphony/MT-1") == "work\nfirst"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from harness.git_server import git_server
 from harness.shell import word
+from harness.workspaces import delivered_branch
 from symphony.domain import Category, Failure, Issue, SymphonyError
 from symphony.workspaces import Workspace, WorkspaceManager
 
@@ -53,8 +54,8 @@ def commit(git: Git, where: Path, name: str, *options: str) -> str:
 async def push(manager: WorkspaceManager, made: Workspace) -> Failure | None:
     """Deliver, and push what is in the mirror then."""
     delivery = await manager.deliver(made)
-    assert (delivery.delivered, delivery.pushed, delivery.to_push) == (True, False, True)
-    return await manager.push(delivery.branch or "")
+    assert (delivered_branch(delivery).pushed, delivered_branch(delivery).to_push) == (False, True)
+    return await manager.push(delivered_branch(delivery).branch)
 
 
 def refused(failure: Failure | None) -> Failure:
@@ -75,7 +76,12 @@ async def test_a_local_repositorys_branch_is_pushed_to_its_origin(
     assert await push(manager, made) is None
     again = await manager.deliver(made)
 
-    assert (again.pushed, again.to_push, again.branch_failure, again.warnings) == (True, False, None, ())
+    assert (
+        delivered_branch(again).pushed,
+        delivered_branch(again).to_push,
+        delivered_branch(again).branch_failure,
+        again.warnings,
+    ) == (True, False, None, ())
     assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
 
 
@@ -244,7 +250,10 @@ async def test_a_branch_that_the_repository_could_not_take_is_pushed_from_the_mi
 
     delivery = await manager.deliver(made)
 
-    assert (delivery.to_push, delivery.branch_failure is None) == (True, False)
+    assert (delivered_branch(delivery).to_push, delivered_branch(delivery).branch_failure is None) == (
+        True,
+        False,
+    )
     assert await manager.push("symphony/MT-1") is None
     assert git(origin, "rev-parse", "symphony/MT-1") == head
     assert git(repo, "rev-parse", "origin/symphony/MT-1") == head
@@ -275,7 +284,7 @@ async def test_what_cannot_be_pushed_at_all_is_not_worth_another_try(
     make_manager: Make, git: Git, repo: Path, issue: MakeIssue
 ) -> None:
     made = await worked_on(make_manager(repo=str(repo)), issue("MT-1"), git)
-    assert not (await make_manager(repo=str(repo)).deliver(made)).to_push
+    assert not delivered_branch(await make_manager(repo=str(repo)).deliver(made)).to_push
     for manager, branch in (
         (make_manager(repo=str(repo)), "symphony/MT-1"),
         (make_manager(push="origin"), "symphony/MT-1"),

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from harness.workspaces import delivered_branch
 from symphony.config import HooksSettings
 from symphony.domain import Issue
 from symphony.workspaces import Removal, Workspace, WorkspaceManager
@@ -456,11 +457,11 @@ async def test_the_commits_of_a_workspace_that_a_hook_filled_are_counted(
 ) -> None:
     manager = make_manager(hooks=HooksSettings(after_create=f"git clone -q {shlex.quote(str(repo))} ."))
     made = await manager.prepare(issue("MT-1"), None)
-    assert (await manager.deliver(made)).commits == 0
+    assert (await manager.deliver(made)).work.commits == 0
     _commit(git, made.path, "a.txt")
     _commit(git, made.path, "b.txt")
 
-    assert (await manager.deliver(made)).commits == 2
+    assert (await manager.deliver(made)).work.commits == 2
 
 
 @pytest.mark.slow
@@ -499,7 +500,7 @@ async def test_an_issue_keeps_its_workspace_when_its_identifier_changes(
     reused = await manager.prepare(replace(issue("MT-1"), id="a second issue"), None)
 
     assert (again.path, again.branch, again.created_now) == (made.path, "symphony/MT-1", False)
-    assert (delivery.branch, delivery.commits) == ("symphony/MT-1", 1)
+    assert (delivered_branch(delivery).branch, delivery.work.commits) == ("symphony/MT-1", 1)
     assert (await manager.locate(moved.id, "OPS-9")).path == made.path
     assert len({made.path, other.path, reused.path}) == 3, "other issues have workspaces of their own"
     assert reused.branch != made.branch

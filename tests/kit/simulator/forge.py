@@ -22,6 +22,7 @@ from symphony.domain import (
     Author,
     Check,
     CheckState,
+    DeliveredBranch,
     PullComment,
     PullRequest,
     PullRequestReview,
@@ -30,7 +31,6 @@ from symphony.domain import (
     ReviewThread,
 )
 from symphony.scheduler import (
-    DeliveredBranch,
     FeedbackGiven,
     FeedbackKind,
     FeedbackTurn,

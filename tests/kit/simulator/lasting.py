@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from kit.simulator.books import Left, Moment
 from kit.simulator.rules import Broken, Rules
+from symphony.domain import Spent
 from symphony.scheduler import (
     AgentReported,
     AnswersRead,
@@ -17,7 +18,6 @@ from symphony.scheduler import (
     Retry,
     Running,
     RunStage,
-    Spent,
     StartRun,
     State,
     StopReason,

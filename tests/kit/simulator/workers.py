@@ -21,18 +21,19 @@ from symphony.domain import (
     Blame,
     Category,
     CheckRun,
+    DeliveredBranch,
     Failure,
     FaultPoint,
     Issue,
     ReviewerVerdict,
     Tokens,
     Verification,
+    WorkSize,
     normalise_state,
 )
 from symphony.scheduler import (
     AgentReported,
     ContinueRun,
-    DeliveredBranch,
     Event,
     FinishReason,
     FinishRun,
@@ -541,7 +542,7 @@ class Worker:
         if head is None:
             return None
         branch = f"symphony/{self._issue.identifier}"
-        return DeliveredBranch(branch=branch, head=head, commits=1, to_push=True)
+        return DeliveredBranch(work=WorkSize(commits=1), branch=branch, head=head, to_push=True)
 
     # --- its words ---------------------------------------------------------------------------------------
 

@@ -10,9 +10,10 @@ from harness.chronicle import Chronicle, populated, sent
 from harness.pages import READY, demo_state
 from harness.scheduling import make_issue
 from symphony.api import answers
+from symphony.domain import DeliveredBranch
 from symphony.library.model import Rating
 from symphony.library.store import Library
-from symphony.scheduler import DeliveredBranch, IssueResult, ResultStatus
+from symphony.scheduler import IssueResult, ResultStatus
 
 SECRET = "a-secret-of-the-daemon"
 

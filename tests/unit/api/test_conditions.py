@@ -8,7 +8,7 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api import models
 from symphony.api.conditions import conditions
 from symphony.api.documents import issue_document, state_document
-from symphony.domain import Category, Tokens
+from symphony.domain import Category, Spent, Tokens
 from symphony.journal.model import HealthState, JournalStatus
 from symphony.scheduler import (
     ClaimKind,
@@ -18,11 +18,10 @@ from symphony.scheduler import (
     Outcome,
     OutcomeKind,
     Recovered,
-    RecoveredClaim,
     Resume,
     ResumeReason,
     RunEnded,
-    Spent,
+    StoredClaim,
     Thread,
 )
 
@@ -143,7 +142,7 @@ def test_what_an_agent_asks_and_whether_its_conversation_goes_on() -> None:
 def test_what_a_run_goes_on_with() -> None:
     thread = Thread(thread_id="t-1", tokens=Tokens(total_tokens=7))
     resume = Resume(reason=ResumeReason.ANSWERED, thread=thread, question="Which?", answer="Blue")
-    claim = RecoveredClaim(issue=make_issue("1"), kind=ClaimKind.RETRYING, attempt=2, resume=resume)
+    claim = StoredClaim(issue=make_issue("1"), kind=ClaimKind.RETRYING, attempt=2, resume=resume)
     story = Chronicle(make_issue("1"))
     story.tell(Recovered(claims=(claim,), spent={"1": Spent(tokens=7, turns=2)}))
     story.answer()

@@ -16,7 +16,7 @@ from symphony.scheduler import (
     PhaseRule,
     Polled,
     Recovered,
-    RecoveredClaim,
+    StoredClaim,
     WorkflowRejected,
     WorkspaceRef,
     eligibility,
@@ -182,7 +182,12 @@ def test_health_names_the_records_that_cannot_be_read() -> None:
     document = story.document()
     conforms(document, "State")
     assert document["health"]["skipped_records"] == [
-        {"where": "SYM-9.md:2", "message": "bad YAML", "hint": "correct the file"}
+        {
+            "code": bad.category.value,
+            "where": "SYM-9.md:2",
+            "message": "bad YAML",
+            "hint": "correct the file",
+        }
     ]
     assert document["health"]["status"] == "ok"
 
@@ -229,7 +234,7 @@ def test_a_jump_of_the_wall_clock_moves_nothing_that_has_happened() -> None:
 @pytest.mark.parametrize("without_history", [False, True])
 def test_a_block_of_before_the_restart_is_shown_since_when_it_began(*, without_history: bool) -> None:
     story = Chronicle(make_issue("1"))
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=make_issue("1"), kind=ClaimKind.BLOCKED, failure=make_failure(), since_ms=-3_600_000
     )
     story.tell(Recovered(claims=(claim,)))

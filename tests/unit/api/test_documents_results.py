@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.chronicle import START, Chronicle, conforms, sent
 from harness.pictures import DAEMON, drawn, known, status_of
@@ -19,18 +20,20 @@ from symphony.domain import (
     Blame,
     Category,
     CheckRun,
+    DeliveredBranch,
     Failure,
     KeptFile,
     PullRequest,
     PullState,
     Verification,
+    WorkSize,
 )
 from symphony.journal.model import PullRequestRecord, RunRecord
-from symphony.scheduler import DeliveredBranch, Outcome, OutcomeKind, RunEnded
+from symphony.scheduler import Outcome, OutcomeKind, RunEnded
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 DELIVERED = DeliveredBranch(
-    branch="symphony/SYM-1", head="abc", commits=2, files_changed=1, insertions=5, deletions=3
+    work=WorkSize(commits=2, files_changed=1, insertions=5, deletions=3), branch="symphony/SYM-1", head="abc"
 )
 RUN = changed(RunRecord(
     run_id="r-1", issue_id="1", issue_identifier="SYM-9", started_wall_ms=0, ended_wall_ms=1_000,
@@ -48,7 +51,7 @@ def told(
     outcome = Outcome(
         kind=OutcomeKind.SUCCEEDED,
         progress=True,
-        delivered=replace(DELIVERED, **delivered),
+        delivered=structs.replace(DELIVERED, **delivered),
         summary="It works.",
         verification=verification,
     )
@@ -86,12 +89,17 @@ def test_a_ready_row_is_what_the_stored_schema_says() -> None:
     assert document["counts"]["ready"] == 1
     (row,) = document["ready"]
     conforms(row, "ReadyRow")
-    counted = ("commits", "files_changed", "insertions", "deletions", "turns")
-    assert [row[name] for name in counted] == [2, 1, 5, 3, 1]
-    assert row["tokens"]["total_tokens"] == 700
-    assert (row["branch"], row["summary"]) == ("symphony/SYM-1", "It works.")
+    assert row["delivered"] == {
+        "branch": "symphony/SYM-1",
+        "head": "abc",
+        "work": {"commits": 2, "files_changed": 1, "insertions": 5, "deletions": 3},
+        "push": None,
+        "push_failure": None,
+        "branch_failure": None,
+    }
+    assert (row["turns"], row["tokens"]["total_tokens"], row["summary"]) == (1, 700, "It works.")
     assert (row["cost_usd"], row["unpriced_tokens"]) == (0.5, 9)
-    assert (row["push"], row["push_failure"], row["pull_request_url"]) == (None, None, None)
+    assert row["pull_request_url"] is None
     assert (row["state"], row["ended_at"]) == ("Human Review", "2026-03-01T12:00:00Z")
 
 
@@ -100,7 +108,7 @@ def test_the_document_of_an_issue_after_its_work(state: str, status: str) -> Non
     document = told(state=state).issue("SYM-1")
     conforms(document, "Issue")
     assert (document["status"], document["state"]) == (status, state)
-    assert document["workspace"]["branch"] == document["result"]["branch"] == "symphony/SYM-1"
+    assert document["workspace"]["branch"] == document["result"]["delivered"]["branch"] == "symphony/SYM-1"
     explanation = explain_issue(known(document))
     assert explanation.code == status
     assert "symphony/SYM-1" in explanation.answer
@@ -138,7 +146,7 @@ def test_a_failed_push_is_a_condition() -> None:
     (failed,) = document["failed_pushes"]
     assert (failed["issue_identifier"], failed["branch"]) == ("SYM-1", "symphony/SYM-1")
     assert failed["failure"]["message"] == "no route"
-    assert document["ready"][0]["push"] == "failed"
+    assert document["ready"][0]["delivered"]["push"] == "failed"
     status = status_of({**document, "source": "daemon", "daemon": DAEMON})
     shown = drawn(status_view(status, workflow="W", width=160), width=160)
     assert "SYM-1 is not pushed: no route." in shown

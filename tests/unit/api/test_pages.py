@@ -36,7 +36,7 @@ from symphony.api.models import (
     utc_text,
 )
 from symphony.api.sign_in import BrowserSignIn
-from symphony.domain import KeptFile, ReviewerRemark, ReviewerVerdict, Verification, without_codes
+from symphony.domain import FileChange, KeptFile, ReviewerRemark, ReviewerVerdict, Verification, without_codes
 from symphony.journal.transcripts import (
     AnswerEntry,
     ApprovalEntry,
@@ -48,7 +48,6 @@ from symphony.journal.transcripts import (
     TurnEntry,
     UsageEntry,
 )
-from symphony.workspaces import FileChange
 
 pytestmark = pytest.mark.asyncio
 
@@ -142,7 +141,7 @@ async def test_the_board_shows_each_kind_of_issue_and_why(client: httpx.AsyncCli
         state.waiting[2].reason.message,
         without_codes(str(state.retrying[0].error)),
         state.running[1].last_message,
-        state.ready[0].branch,
+        state.ready[0].delivered.branch,
         state.ready[0].summary,
         "+214",
         "$2.14",
@@ -259,7 +258,7 @@ async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoO
             structs.replace(
                 state.ready[0],
                 summary=HOSTILE,
-                branch=HOSTILE,
+                delivered=structs.replace(state.ready[0].delivered, branch=HOSTILE),
                 pull_request_url="javascript:alert(1)",
                 verified=verified_document(reviewed, state.ready[0].issue_identifier),
             ),
@@ -308,7 +307,12 @@ async def test_a_board_about_which_little_is_known(client: httpx.AsyncClient, op
         retrying=tuple(structs.replace(row, error=None, last_error=None) for row in state.retrying),
         ready=tuple(
             structs.replace(
-                row, branch=None, summary=None, cost_usd=None, pull_request_url=None, push=None, look=()
+                row,
+                delivered=structs.replace(row.delivered, push=None),
+                summary=None,
+                cost_usd=None,
+                pull_request_url=None,
+                look=(),
             )
             for row in state.ready
         ),
@@ -584,7 +588,7 @@ async def test_finished_work_is_verified_or_the_page_says_why_not(
 async def test_what_people_copy_has_a_button_of_its_own(client: httpx.AsyncClient) -> None:
     copied = {button.get("aria-label") for button in check(await client.get("/")).all("button")}
     row = demo_state().ready[0]
-    assert {f"Copy {text}" for text in (row.branch, *row.look[1:])} <= copied
+    assert {f"Copy {text}" for text in (row.delivered.branch, *row.look[1:])} <= copied
 
 
 @pytest.mark.parametrize("status", ["running", "retrying"])

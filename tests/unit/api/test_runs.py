@@ -14,7 +14,7 @@ from harness.chronicle import conforms
 from kit.facts import changed
 from symphony.api.interface import RUN_OUTCOMES, RUN_SUMS, RunQuery
 from symphony.api.runs import runs_document
-from symphony.domain import RunFacts, Tokens
+from symphony.domain import RunFacts, Tokens, WorkSize
 from symphony.journal.model import RunRecord
 from symphony.scheduler import OutcomeKind
 
@@ -35,7 +35,7 @@ RECORDS = st.lists(
         facts=st.builds(
             RunFacts,
             turn_count=st.integers(0, 9),
-            commits=st.integers(0, 3),
+            work=st.builds(WorkSize, commits=st.integers(0, 3)),
             tokens=st.builds(
                 Tokens,
                 input_tokens=st.integers(0, 1_000),
@@ -69,8 +69,8 @@ def test_sums_by_anything_agree_with_the_runs(records: list[RunRecord], query: R
     total = found.total
     assert total.runs == len(whole.runs)
     assert total.turns == sum(run.turn_count for run in whole.runs)
-    for name in ("commits", "unpriced_tokens"):
-        assert getattr(total, name) == sum(getattr(run, name) for run in whole.runs)
+    assert total.commits == sum(run.work.commits for run in whole.runs)
+    assert total.unpriced_tokens == sum(run.unpriced_tokens for run in whole.runs)
     for name, count in total.tokens.counts().items():
         assert count == sum(run.tokens.counts()[name] for run in whole.runs)
     if query.by is not None:

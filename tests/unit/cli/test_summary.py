@@ -3,7 +3,7 @@
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
 from symphony.cli.summary import RunSummary
-from symphony.scheduler import ClaimKind, Outcome, OutcomeKind, Recovered, RecoveredClaim, RunEnded
+from symphony.scheduler import ClaimKind, Outcome, OutcomeKind, Recovered, RunEnded, StoredClaim
 
 
 def ends(story: ObservedStory, **changes: object) -> None:
@@ -62,7 +62,7 @@ def test_what_an_earlier_daemon_left_is_left_in_the_order_of_identifiers() -> No
     summary = RunSummary()
     story = ObservedStory(summary, *(make_issue(key) for key in ("10", "9")), max_concurrent_agents=1)
     claims = tuple(
-        RecoveredClaim(issue=make_issue(key), kind=ClaimKind.BLOCKED, failure=make_failure("ask"))
+        StoredClaim(issue=make_issue(key), kind=ClaimKind.BLOCKED, failure=make_failure("ask"))
         for key in ("10", "9")
     )
     story.tell(Recovered(claims=claims))

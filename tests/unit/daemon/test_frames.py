@@ -40,18 +40,16 @@ from symphony.daemon.frames import (
     TurnFinished,
     Withdraw,
 )
-from symphony.domain import RunFacts, ToolResult
+from symphony.domain import DeliveredBranch, Phase, RunFacts, ToolResult, WorkSize
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.library.workspace import WrittenSkill, WrittenSkills
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     ContinueRun,
-    DeliveredBranch,
     FinishReason,
     FinishRun,
     Outcome,
     OutcomeKind,
-    Phase,
     Resume,
     ResumeReason,
     RunReport,
@@ -109,7 +107,7 @@ FRAMES: tuple[AnyFrame, ...] = (
         outcome=Outcome(
             kind=OutcomeKind.SUCCEEDED,
             progress=True,
-            delivered=DeliveredBranch(branch="symphony/SYM-7", head="a" * 40, commits=1),
+            delivered=DeliveredBranch(work=WorkSize(commits=1), branch="symphony/SYM-7", head="a" * 40),
         )
     ),
 )

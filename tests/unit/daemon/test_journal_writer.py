@@ -14,14 +14,13 @@ from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.journal_writer import JournalWriter, open_journal_writer
 from symphony.daemon.state_dir import JOURNAL_FILE
-from symphony.domain import FaultPoint
+from symphony.domain import DeliveredBranch, FaultPoint, WorkSize
 from symphony.journal.model import HealthState, SkillsComment
 from symphony.journal.reader import open_reader
 from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     ClaimKind,
-    DeliveredBranch,
     Outcome,
     OutcomeKind,
     Recovered,
@@ -86,7 +85,7 @@ async def test_what_a_run_had_of_the_library_outlives_a_restart_and_so_does_what
         listed=(ListedSkill(name="s", path="p", sha256="0" * 64),),
         native=(ListedSkill(name="n", path="q", sha256="1" * 64, seen=True, library_version=3),),
     )
-    delivered = DeliveredBranch(branch="b", head="abc", commits=1)
+    delivered = DeliveredBranch(work=WorkSize(commits=1), branch="b", head="abc")
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
     async with _life(tmp_path) as first:
         first(EMPTY, Recovered(), AT_WORK, ())

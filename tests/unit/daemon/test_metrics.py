@@ -21,9 +21,9 @@ from symphony.scheduler import (
     Outcome,
     OutcomeKind,
     Recovered,
-    RecoveredClaim,
     RunEnded,
     RunPlaced,
+    StoredClaim,
     WakeAsked,
 )
 
@@ -150,7 +150,7 @@ async def test_reads_of_the_tracker_have_a_result_and_a_duration() -> None:
 async def test_what_a_predecessor_left_is_shown_and_not_counted_again() -> None:
     story = Counted()
     issue = make_issue("1")
-    claim = RecoveredClaim(issue=issue, kind=ClaimKind.BLOCKED, failure=make_failure(), run_id="x-1")
+    claim = StoredClaim(issue=issue, kind=ClaimKind.BLOCKED, failure=make_failure(), run_id="x-1")
     story.board["1"] = issue
     story.tell(Recovered(claims=(claim,), day="2026-03-01", day_tokens=500))
     found = await story.scrape()

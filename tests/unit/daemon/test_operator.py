@@ -17,8 +17,8 @@ from symphony.api.models import utc_text
 from symphony.daemon import operator as module
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import Limits, Parts, ServiceOperator
-from symphony.domain import SymphonyError
-from symphony.scheduler import AgentChoice, Cycle, DrainAsked, State, WakeAsked
+from symphony.domain import AgentChoice, SymphonyError
+from symphony.scheduler import Cycle, DrainAsked, State, WakeAsked
 from symphony.workspaces import Patch
 
 pytestmark = pytest.mark.asyncio
@@ -147,7 +147,7 @@ async def _leaking(
         envelope=SECRET,
         prompt=f"use {SECRET}",
         skills=models.Skills(),
-        agent=models.Agent.of(agent),
+        agent=agent,
         source="daemon",
         note=None,
     )

@@ -14,9 +14,8 @@ from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.api import models
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.daemon.rehearsals import Rehearsals
-from symphony.domain import SymphonyError
+from symphony.domain import DeliveredBranch, SymphonyError
 from symphony.scheduler import (
-    DeliveredBranch,
     DrainAsked,
     IssueResult,
     ResultStatus,

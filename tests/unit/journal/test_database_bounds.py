@@ -10,6 +10,7 @@ import pytest
 
 from harness.journalling import NOW, claim, comment, event, opened, pull_request, run, skills, written
 from harness.rings import mostly_slow
+from symphony.domain import Spent
 from symphony.journal.database import RUNS_PER_STEP
 from symphony.journal.model import (
     DayRecord,
@@ -23,7 +24,6 @@ from symphony.journal.model import (
     TrimResult,
 )
 from symphony.journal.reader import open_reader
-from symphony.scheduler import Spent
 
 DAY_MS = 24 * 3_600_000
 USE = SkillUse(name="a", path="/a", sha256=None, listed=True)

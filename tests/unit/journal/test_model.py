@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.journalling import claim, full_claim, run
+from harness.journalling import claim, full_claim, run, with_claim
 from symphony.journal.model import ClaimRecord, CodecError, RunRecord, column, decode, encode
 
 JSON = st.recursive(
@@ -24,8 +24,10 @@ def test_every_field_survives() -> None:
 @given(st.text(), JSON)
 def test_every_text_survives_and_every_native_reference(text: str, held: Any) -> None:
     given_claim = claim(1)
-    issue = replace(given_claim.issue, title=text, description=text + "\udcff", native_ref={"held": held})
-    record = replace(given_claim, issue=issue)
+    issue = replace(
+        given_claim.claim.issue, title=text, description=text + "\udcff", native_ref={"held": held}
+    )
+    record = with_claim(given_claim, issue=issue)
     assert decode(encode(record), ClaimRecord) == record
 
 
@@ -69,11 +71,11 @@ def test_values_that_json_cannot_express_are_refused() -> None:
     nested: list[Any] = []
     nested.append(nested)
     for odd in (object(), nested, b"bytes"):
-        issue = replace(claim(1).issue, native_ref={"odd": odd})
+        issue = replace(claim(1).claim.issue, native_ref={"odd": odd})
         with pytest.raises(CodecError, match="ClaimRecord"):
-            encode(replace(claim(1), issue=issue))
+            encode(with_claim(claim(1), issue=issue))
     with pytest.raises(CodecError, match="too many"):
-        encode(replace(claim(1), error="x" * (8 * 1024 * 1024)))
+        encode(with_claim(claim(1), error="x" * (8 * 1024 * 1024)))
 
 
 def test_a_column_holds_only_values_that_sqlite_can_store() -> None:

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, written
+from harness.journalling import (
+    NOW,
+    claim,
+    comment,
+    event,
+    full_claim,
+    opened,
+    run,
+    skills,
+    with_claim,
+    written,
+)
 from symphony.journal.database import VERSION
 from symphony.journal.model import RecoveredState, Retention, RunRecord, SkillUse, UnusableError
 from symphony.journal.reader import JournalReader, NumberedEvent, SkillReport, checkup, open_reader
@@ -201,7 +212,7 @@ HISTORIES: dict[str, tuple[Any, ...]] = {
         run(1),
         event(1),
         event(3),
-        replace(claim(1), issue=replace(claim(1).issue, identifier="OPS-9")),
+        with_claim(claim(1), issue=replace(claim(1).claim.issue, identifier="OPS-9")),
     ),
 }
 
@@ -226,7 +237,7 @@ def test_an_identifier_that_another_issue_has_now_shows_that_one_alone(
     second = {
         "a run": renamed(run(2), "SYM-1"),
         "an event": renamed(event(2, issue=2), "SYM-1"),
-        "a claim": replace(claim(2), issue=replace(claim(2).issue, identifier="SYM-1")),
+        "a claim": with_claim(claim(2), issue=replace(claim(2).claim.issue, identifier="SYM-1")),
     }[is_known_by]
     moved = renamed(event(3), "OPS-9")
     path = written(tmp_path / "j.db", run(1), event(1), moved, second)

@@ -9,7 +9,7 @@ from typing_extensions import override
 from harness.ledger import Ledger, check_present
 from harness.scheduling import Story, make_failure, make_issue
 from kit.facts import changed
-from symphony.domain import Cost, Tokens, Usage
+from symphony.domain import Cost, DeliveredBranch, Spent, Tokens, Usage, WorkSize
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -39,7 +39,6 @@ from symphony.scheduler import (
     AgentReported,
     ClaimKind,
     Command,
-    DeliveredBranch,
     Event,
     Notify,
     Outcome,
@@ -50,8 +49,8 @@ from symphony.scheduler import (
     RunEnded,
     RunReport,
     RunStage,
-    Spent,
     State,
+    StoredClaim,
     WakeAsked,
 )
 
@@ -100,7 +99,7 @@ def test_results_are_recorded_and_released() -> None:
     story = RecordedStory()
     story.begin()
     story.streams()
-    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1)
+    delivered = DeliveredBranch(work=WorkSize(commits=1), branch="symphony/SYM-1", head="abc")
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
     story.put("1", state="Human Review")
     story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
@@ -137,7 +136,9 @@ def test_a_start_records_a_claim_and_a_live_run_in_one_step() -> None:
     story.begin()
     run_id = story.run_id()
     assert story.ledger.claims["1"] == ClaimRecord(
-        issue=make_issue("1"), kind=ClaimKind.RUNNING, owner=US, since_wall_ms=WALL_MS + 5, run_id=run_id
+        claim=StoredClaim(issue=make_issue("1"), kind=ClaimKind.RUNNING, run_id=run_id),
+        owner=US,
+        since_wall_ms=WALL_MS + 5,
     )
     assert story.ledger.live == (
         RunRecord(
@@ -158,8 +159,13 @@ def test_a_start_records_a_claim_and_a_live_run_in_one_step() -> None:
 def test_a_retry_is_due_by_the_wall_clock() -> None:
     story = _at_work()
     story.advance(1_000).fails(failure=make_failure("first"))
-    claim = story.ledger.claims["1"]
-    assert (claim.kind, claim.attempt, claim.due_wall_ms) == (ClaimKind.RETRYING, 1, WALL_MS + 1_000 + 10_000)
+    record = story.ledger.claims["1"]
+    claim = record.claim
+    assert (claim.kind, claim.attempt, record.due_wall_ms) == (
+        ClaimKind.RETRYING,
+        1,
+        WALL_MS + 1_000 + 10_000,
+    )
     assert claim.error is not None
     assert claim.workspace_path == "/ws/1"
 
@@ -167,13 +173,14 @@ def test_a_retry_is_due_by_the_wall_clock() -> None:
 def test_a_block_keeps_its_reason_and_baseline() -> None:
     story = _at_work()
     story.advance(3).ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("which colour?"))
-    claim = story.ledger.claims["1"]
+    record = story.ledger.claims["1"]
+    claim = record.claim
     assert claim.kind is ClaimKind.BLOCKED
-    assert claim.since_wall_ms == WALL_MS + 3
+    assert record.since_wall_ms == WALL_MS + 3
     assert claim.failure is not None
     story.advance(60_000)
     assert story.state.blocked["1"].has_baseline
-    assert story.ledger.claims["1"].has_baseline
+    assert story.ledger.claims["1"].claim.has_baseline
 
 
 def test_a_released_claim_is_deleted() -> None:
@@ -188,7 +195,7 @@ def test_the_claim_of_an_issue_that_changes_during_its_run_is_updated() -> None:
     story = _at_work()
     story.put("1", title="Another title")
     story.turn_ends()
-    assert story.ledger.claims["1"].issue.title == "Another title"
+    assert story.ledger.claims["1"].claim.issue.title == "Another title"
 
 
 # --- runs ------------------------------------------------------------------------------------------------
@@ -236,7 +243,7 @@ def test_what_becomes_of_delivered_work_is_a_milestone_of_its_issue(
     story = _at_work()
     story.put("1", state=state)
     before = story.state
-    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1)
+    delivered = DeliveredBranch(work=WorkSize(commits=1), branch="symphony/SYM-1", head="abc")
     story.tell(
         RunEnded(
             run_id=story.run_id(),
@@ -300,7 +307,12 @@ def test_the_end_of_a_run_is_recorded_with_outcome_and_reason() -> None:
     story.advance(50).tell(RunEnded(run_id=run_id, outcome=outcome))
     row = story.ledger.runs[run_id]
     assert (row.ended_wall_ms, row.outcome, row.reason) == (WALL_MS + 50, "failed", failure.line)
-    assert (row.progress, row.facts.commits, row.facts.turn_count, row.facts.thread_id) == (True, 2, 1, "t")
+    assert (row.progress, row.facts.work.commits, row.facts.turn_count, row.facts.thread_id) == (
+        True,
+        2,
+        1,
+        "t",
+    )
     assert story.ledger.live == ()
 
 

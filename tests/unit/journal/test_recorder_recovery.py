@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.journalling import with_claim
 from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
 from kit.facts import changed
 from kit.simulator import run_schedule
-from symphony.domain import Cost, RunFacts, Tokens, Usage
+from symphony.domain import Cost, RunFacts, Spent, Tokens, Usage
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
 from symphony.journal.recorder import (
     BUDGET_WAIVERS,
@@ -26,14 +27,13 @@ from symphony.scheduler import (
     ClaimEntry,
     ClaimKind,
     IssueResult,
-    RecoveredClaim,
     Resume,
     ResumeReason,
     Retry,
     Running,
-    Spent,
     State,
     StopReason,
+    StoredClaim,
     Thread,
     WorkspaceRef,
     initial_state,
@@ -43,7 +43,9 @@ from symphony.scheduler import (
 US = Identity(boot_id="b", pid=7, started=1.5)
 WALL_MS = 1_700_000_000_000
 START = DaemonStart(now_ms=500, wall_ms=WALL_MS, today="2026-01-02", max_wait_ms=300_000)
-CLAIM = ClaimRecord(issue=make_issue("1"), kind=ClaimKind.RUNNING, owner=US, since_wall_ms=0, run_id="r")
+CLAIM = ClaimRecord(
+    claim=StoredClaim(issue=make_issue("1"), kind=ClaimKind.RUNNING, run_id="r"), owner=US, since_wall_ms=0
+)
 RUN = RunRecord(
     run_id="r",
     issue_id="1",
@@ -53,7 +55,7 @@ RUN = RunRecord(
 )
 
 
-def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: DaemonStart = START) -> RecoveredClaim:
+def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: DaemonStart = START) -> StoredClaim:
     (found,) = recovered_event(RecoveredState(claims=(claim,), live_runs=runs), start).claims
     return found
 
@@ -96,10 +98,10 @@ def test_tokens_of_the_thread_before_the_run_are_counted() -> None:
     had = Thread(thread_id="t", tokens=Tokens(100, 10, 110))
     given_answer = Resume(reason=ResumeReason.ANSWERED, thread=had, question="?", answer="!")
     thread = Thread(thread_id="t", tokens=Tokens(108, 12, 120))
-    found = _claim(replace(CLAIM, resume=given_answer), RUN)
+    found = _claim(with_claim(CLAIM, resume=given_answer), RUN)
     assert found.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
     other = Resume(reason=ResumeReason.INTERRUPTED, thread=replace(had, thread_id="older"))
-    found = _claim(replace(CLAIM, resume=other), RUN)
+    found = _claim(with_claim(CLAIM, resume=other), RUN)
     assert found.resume is not None
     assert found.resume.thread == Thread(thread_id="t", tokens=Tokens(8, 2, 10))
 
@@ -107,7 +109,7 @@ def test_tokens_of_the_thread_before_the_run_are_counted() -> None:
 @pytest.mark.parametrize("runs", [(), (changed(RUN, thread_id=None),), (changed(RUN, turn_count=0),)])
 def test_an_answer_that_no_turn_received_is_not_lost(runs: tuple[RunRecord, ...]) -> None:
     answered = Resume(reason=ResumeReason.ANSWERED, question="?", answer="!")
-    found = _claim(replace(CLAIM, resume=answered), *runs).resume
+    found = _claim(with_claim(CLAIM, resume=answered), *runs).resume
     assert found is not None
     assert (found.reason, found.question, found.answer) == (ResumeReason.ANSWERED, "?", "!")
 
@@ -133,10 +135,7 @@ def test_a_run_without_a_thread_starts_cold() -> None:
 def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, waits_ms: int) -> None:
     due_wall_ms = WALL_MS + due_in_ms
     claim = replace(
-        CLAIM,
-        kind=ClaimKind.RETRYING,
-        run_id=None,
-        attempt=3,
+        with_claim(CLAIM, kind=ClaimKind.RETRYING, run_id=None, attempt=3),
         due_wall_ms=due_wall_ms,
         since_wall_ms=due_wall_ms - whole_ms,
     )
@@ -146,12 +145,12 @@ def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, wai
 
 @pytest.mark.parametrize(("ago_ms", "since_ms"), [(0, 500), (400, 100), (90_000, -89_500), (-1, 500)])
 def test_a_block_keeps_its_age_and_is_never_in_the_future(ago_ms: int, since_ms: int) -> None:
-    claim = replace(CLAIM, kind=ClaimKind.BLOCKED, run_id=None, since_wall_ms=WALL_MS - ago_ms)
+    claim = replace(with_claim(CLAIM, kind=ClaimKind.BLOCKED, run_id=None), since_wall_ms=WALL_MS - ago_ms)
     assert _claim(claim).since_ms == since_ms
 
 
 def test_a_block_keeps_its_start_over_two_restarts() -> None:
-    record = replace(CLAIM, kind=ClaimKind.BLOCKED, run_id=None, since_wall_ms=WALL_MS - 90_000)
+    record = replace(with_claim(CLAIM, kind=ClaimKind.BLOCKED, run_id=None), since_wall_ms=WALL_MS - 90_000)
     ledger = Ledger()
     ledger.take([record])
     for now_ms, wall_ms in ((500, WALL_MS), (70, WALL_MS + 7_000)):
@@ -193,7 +192,7 @@ def test_budget_waivers_that_cannot_be_read_are_ignored(text: str) -> None:
 # --- whole lives -----------------------------------------------------------------------------------------
 
 
-def _same(entry: ClaimEntry, claim: RecoveredClaim) -> bool:
+def _same(entry: ClaimEntry, claim: StoredClaim) -> bool:
     """Whether a recovered claim equals the claim of the previous daemon."""
     known = (claim.issue, claim.attempt, claim.workspace_path)
     match entry:

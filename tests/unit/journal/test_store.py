@@ -20,7 +20,7 @@ from harness.journalling import (
     skills,
     skills_note,
 )
-from symphony.domain import Category
+from symphony.domain import Category, Spent
 from symphony.journal.jobs import JobDone
 from symphony.journal.model import (
     ClaimReleased,
@@ -34,7 +34,7 @@ from symphony.journal.model import (
     SkillUse,
 )
 from symphony.journal.store import Backlog, open_journal, record_key
-from symphony.scheduler import ClaimKind, Spent
+from symphony.scheduler import ClaimKind
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:

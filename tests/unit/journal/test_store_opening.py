@@ -5,8 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.journalling import NOW, claim, event, opened, run
-from symphony.domain import Category, Failure, RunFacts, Tokens, Usage
+from harness.journalling import NOW, claim, event, full_claim, opened, run
+from kit.facts import changed
+from symphony.domain import (
+    Blame,
+    Category,
+    DeliveredBranch,
+    Failure,
+    RunFacts,
+    Spent,
+    Tokens,
+    Usage,
+    WorkSize,
+)
 from symphony.journal.model import (
     HealthState,
     IssueSpent,
@@ -17,8 +28,10 @@ from symphony.journal.model import (
     SkillsRecord,
 )
 from symphony.journal.store import Journal
-from symphony.scheduler import IssueResult, Spent, Thread
+from symphony.scheduler import IssueResult, Thread
 
+FLAT_CLAIMS = "UPDATE claims SET record = json_patch(record -> '$.claim', json_remove(record, '$.claim'))"
+"""Claims as versions before the fifth have them."""
 CONTENT: tuple[Record, ...] = (claim(1), run(1), *(event(number) for number in range(300)))
 
 
@@ -139,12 +152,13 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
         "ALTER TABLE skills_notes ADD COLUMN said INTEGER NOT NULL DEFAULT 0",
         "DROP INDEX runs_by_issue_id",
         "DROP INDEX events_by_issue_id",
+        FLAT_CLAIMS,
         "PRAGMA user_version = 1",
     ):
         change(path, statement)
     again = await opened(path)
     assert again.health.state is HealthState.OK
-    assert [one.issue.id for one in again.recovered_state.claims] == ["id-1"]
+    assert [one.claim.issue.id for one in again.recovered_state.claims] == ["id-1"]
     again.put(SkillsRecord(run_id="r-9", commit=None, skills=(), document="{}"))
     await again.close()
     assert names(tmp_path) == ["journal.db"], "nothing was set aside"
@@ -162,7 +176,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
         ("PRAGMA application_id = 7", "the database of another program", "move"),
         (
             "PRAGMA user_version = 99",
-            "a newer symphony wrote it (schema 99, this one knows 4)",
+            "a newer symphony wrote it (schema 99, this one knows 5)",
             "upgrade symphony",
         ),
     ],
@@ -310,6 +324,7 @@ OLD_ROWS = (
     '$.result.cost_usd', 0.25,
     '$.result.thread', json('{"thread_id": "t", "input_tokens": 1, "total_tokens": 2}')), '$.result.usage')
     """,
+    FLAT_CLAIMS,
     """
     UPDATE claims SET record = json_set(record, '$.resume',
     json('{"reason": "interrupted", "thread": {"thread_id": "t", "total_tokens": 2}}'))
@@ -328,7 +343,7 @@ async def test_the_facts_of_runs_in_a_file_of_the_third_version_are_moved_to_the
 ) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
-    done = ResultRecord(result=IssueResult(issue=claim(1).issue), ended_wall_ms=NOW)
+    done = ResultRecord(result=IssueResult(issue=claim(1).claim.issue), ended_wall_ms=NOW)
     journal.put(claim(1), done, run(1))
     await journal.close()
     for statement in OLD_ROWS:
@@ -339,11 +354,11 @@ async def test_the_facts_of_runs_in_a_file_of_the_third_version_are_moved_to_the
     await journal.close()
     assert [one.facts for one in found.live_runs] == [
         RunFacts(
+            work=WorkSize(commits=1),
             tokens=Tokens(8, 0, 10),
             cost_usd=0.5,
             unpriced_tokens=3,
             turn_count=2,
-            commits=1,
             session_id="s",
             thread_id="t",
             model="m",
@@ -355,10 +370,52 @@ async def test_the_facts_of_runs_in_a_file_of_the_third_version_are_moved_to_the
     assert old.result.usage == Usage(tokens=Tokens(total_tokens=7), cost_usd=0.25)
     assert old.result.thread == Thread(thread_id="t", tokens=Tokens(1, 0, 2))
     (claimed,) = found.claims
-    assert claimed.resume is not None
-    assert claimed.resume.thread == Thread(thread_id="t", tokens=Tokens(total_tokens=2))
+    assert claimed.claim.resume is not None
+    assert claimed.claim.resume.thread == Thread(thread_id="t", tokens=Tokens(total_tokens=2))
     assert json.loads(found.settings["usage"]) == {
         "totals": {"usage": {"tokens": {"total_tokens": 9}, "cost_usd": 1.5}, "sessions": 4},
         "day": "2026-01-02",
         "day_cost": {"cost_usd": 0.75},
     }
+
+
+ROWS_OF_THE_FOURTH_VERSION = (
+    """
+    UPDATE runs SET record = json_set(json_remove(record, '$.facts.work'), '$.facts.commits', 2,
+    '$.facts.files_changed', 3)
+    """,
+    """
+    UPDATE results SET record = json_set(json_remove(record, '$.result.delivered.work'),
+    '$.result.delivered.commits', 2, '$.result.delivered.files_changed', 3,
+    '$.result.delivered.insertions', 4, '$.result.delivered.deletions', 5)
+    WHERE record -> '$.result.delivered' IS NOT NULL
+    """,
+    FLAT_CLAIMS,
+    "PRAGMA user_version = 4",
+)
+
+
+@pytest.mark.asyncio
+async def test_delivered_work_and_claims_in_a_file_of_the_fourth_version_are_moved_to_their_place(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    work = WorkSize(commits=2, files_changed=3, insertions=4, deletions=5)
+    failure = Failure(category=Category.PUSH_FAILED, blame=Blame.HOST, message="no way")
+    delivered = DeliveredBranch(branch="b", head="abc", work=work, to_push=True, push_failure=failure)
+    done = IssueResult(issue=full_claim().claim.issue, delivered=delivered)
+    nothing = IssueResult(issue=claim(1).claim.issue)
+    results = [ResultRecord(result=one, ended_wall_ms=NOW) for one in (nothing, done)]
+    journal.put(claim(1), full_claim(), *results, changed(run(1), branch="b"))
+    await journal.close()
+    for statement in ROWS_OF_THE_FOURTH_VERSION:
+        change(path, statement)
+    journal = await opened(path)
+    assert journal.take_notices() == ()
+    found = journal.recovered_state
+    await journal.close()
+    facts = RunFacts(branch="b", work=WorkSize(commits=2, files_changed=3))
+    assert [one.facts for one in found.live_runs] == [facts]
+    assert sorted(found.claims, key=lambda one: one.claim.issue.id) == [claim(1), full_claim()]
+    assert {one.result.issue.id: one.result for one in found.results} == {"id-1": nothing, "id-9": done}

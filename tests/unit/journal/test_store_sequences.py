@@ -24,6 +24,7 @@ from harness.journalling import (
     skills_note,
 )
 from harness.nightly import NIGHTLY
+from symphony.domain import Spent
 from symphony.journal.jobs import Job, JobDone
 from symphony.journal.model import (
     ClaimRecord,
@@ -40,7 +41,6 @@ from symphony.journal.model import (
     SkillsComment,
 )
 from symphony.journal.store import Backlog, Journal, record_key
-from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
 FEW = st.integers(1, 3)
@@ -76,7 +76,7 @@ def truth_of(puts: Sequence[Record]) -> RecoveredState:
 
     live = [found for found in held(RunRecord) if found.ended_wall_ms is None]
     return RecoveredState(
-        claims=tuple(sorted(held(ClaimRecord), key=lambda found: found.issue.id)),
+        claims=tuple(sorted(held(ClaimRecord), key=lambda found: found.claim.issue.id)),
         live_runs=tuple(sorted(live, key=lambda found: found.run_id)),
         spent={found.issue_id: found.spent for found in held(IssueSpent) if found.spent != Spent()},
         days={found.day: found.tokens for found in held(DayRecord)},

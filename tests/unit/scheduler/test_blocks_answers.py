@@ -21,10 +21,10 @@ from symphony.scheduler import (
     PostComment,
     ReadAnswers,
     Recovered,
-    RecoveredClaim,
     ResumeReason,
     RunEnded,
     StartRun,
+    StoredClaim,
     WakeAsked,
     claim_of,
     join_comments,
@@ -304,7 +304,7 @@ def test_an_answer_that_arrives_after_the_operators_changes_nothing() -> None:
 def test_after_a_restart_the_same_question_is_read() -> None:
     story = _asks()
     run_id = story.state.blocked["1"].run_id
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=make_issue(),
         kind=ClaimKind.BLOCKED,
         run_id=run_id,

@@ -15,10 +15,10 @@ from symphony.scheduler import (
     OperatorAsked,
     OutcomeKind,
     Recovered,
-    RecoveredClaim,
     ResumeReason,
     SettingsChanged,
     StartRun,
+    StoredClaim,
     WakeAsked,
 )
 
@@ -222,7 +222,7 @@ def test_an_available_budget_moves_the_issue_back_too() -> None:
 def test_a_resting_issue_stays_blocked_over_a_restart() -> None:
     """Also when the daemon ended after the move and before the refresh."""
     story = Story(make_issue(state="Human Review"), on_block="Human Review", on_return="Todo")
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=make_issue(state="In Progress"),
         kind=ClaimKind.BLOCKED,
         failure=make_failure(),

@@ -6,7 +6,7 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from kit.facts import changed
-from symphony.domain import MAX_COUNT, Category, Tokens
+from symphony.domain import MAX_COUNT, Category, Spent, Tokens
 from symphony.scheduler import (
     CleanWorkspace,
     DayBegan,
@@ -22,7 +22,6 @@ from symphony.scheduler import (
     RunReport,
     RunStage,
     SettingsChanged,
-    Spent,
     StartRun,
     Step,
     StopReason,

@@ -5,19 +5,18 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain import Category, Tokens
+from symphony.domain import Category, Spent, Tokens
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
     DrainAsked,
     PostComment,
     Recovered,
-    RecoveredClaim,
     Resume,
     ResumeReason,
-    Spent,
     StartRun,
     Step,
+    StoredClaim,
     Thread,
     Totals,
     WakeAsked,
@@ -31,11 +30,11 @@ _RESUME = Resume(
 _ASKED = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
 
 
-def _claim(kind: ClaimKind, issue_id: str = "1", **fields: Any) -> RecoveredClaim:
-    return RecoveredClaim(issue=make_issue(issue_id), kind=kind, **fields)
+def _claim(kind: ClaimKind, issue_id: str = "1", **fields: Any) -> StoredClaim:
+    return StoredClaim(issue=make_issue(issue_id), kind=kind, **fields)
 
 
-def _told(*claims: RecoveredClaim, board: bool = True, **books: Any) -> Story:
+def _told(*claims: StoredClaim, board: bool = True, **books: Any) -> Story:
     story = Story(*(claim.issue for claim in claims if board), poll_interval_ms=10_000_000)
     story.now = 5_000
     story.tell(Recovered(claims=claims, **books))

@@ -35,7 +35,6 @@ from symphony.scheduler import (
     PushBranch,
     ReadAnswers,
     Recovered,
-    RecoveredClaim,
     RefreshIssues,
     RunStage,
     SetTimer,
@@ -43,6 +42,7 @@ from symphony.scheduler import (
     StartRun,
     StopAsked,
     StopRun,
+    StoredClaim,
     TimerKind,
     WakeAsked,
     WorkflowRejected,
@@ -316,7 +316,7 @@ def recovered(kind: ClaimKind, **fields: Any) -> When:
     """A successor is told of this claim, and its timers that are due fire."""
 
     def when(story: Story) -> None:
-        claim = RecoveredClaim(issue=story.board["1"], kind=kind, **fields)
+        claim = StoredClaim(issue=story.board["1"], kind=kind, **fields)
         story.tell(Recovered(claims=(claim,)))
         story.advance(0)
 

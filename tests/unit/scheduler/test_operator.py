@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import Category, Tokens
+from symphony.domain import Category, Spent, Tokens
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
@@ -25,16 +25,15 @@ from symphony.scheduler import (
     PostComment,
     ReasonCode,
     Recovered,
-    RecoveredClaim,
     Resume,
     ResumeReason,
     RunEnded,
     RunStage,
     SettingsChanged,
-    Spent,
     StartRun,
     StopReason,
     StopRun,
+    StoredClaim,
     Thread,
     WakeAsked,
     already_done,
@@ -318,7 +317,7 @@ def test_a_stop_wins_over_a_question_that_crosses_it() -> None:
 def test_only_a_move_after_the_stop_ends_it_over_a_restart(expected: set[str], *, has_baseline: bool) -> None:
     story = Story(make_issue(state="In Progress"), poll_interval_ms=FAR)
     issue = make_issue(state="Todo")
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=issue,
         kind=ClaimKind.BLOCKED,
         failure=stopped_by_operator(issue),

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_issue, make_settings
-from symphony.scheduler import ContinueRun, Phase, PhaseRule, SettingsChanged, StartRun, phase_of
+from symphony.domain import Phase
+from symphony.scheduler import ContinueRun, PhaseRule, SettingsChanged, StartRun, phase_of
 
 REVIEW = PhaseRule(phase="REVIEW", state="in review")
 TEST = PhaseRule(phase="TEST", label="tests")

@@ -22,11 +22,11 @@ from symphony.scheduler import (
     PullBlock,
     PullRequestJudged,
     Recovered,
-    RecoveredClaim,
     ResultStatus,
     ResumeReason,
     StartRun,
     StopRun,
+    StoredClaim,
     has_new_work,
     is_worked_on,
 )
@@ -262,7 +262,7 @@ def test_an_answer_is_refused() -> None:
 def test_a_later_daemon_keeps_the_block_and_what_was_lifted() -> None:
     before = _closed()
     blocked = _blocked(before)
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=blocked.issue,
         kind=ClaimKind.BLOCKED,
         failure=blocked.failure,
@@ -283,7 +283,7 @@ def test_a_later_daemon_keeps_the_block_and_what_was_lifted() -> None:
 def test_a_run_that_was_killed_is_blocked_when_it_is_retried() -> None:
     running = handed_off_and_told()
     running.tell(CLOSED)
-    claim = RecoveredClaim(issue=running.board["1"], kind=ClaimKind.RUNNING)
+    claim = StoredClaim(issue=running.board["1"], kind=ClaimKind.RUNNING)
     later = Story(running.board["1"])
     later.tell(Recovered(claims=(claim,), results=(_result(running),)))
     later.advance(1_000)

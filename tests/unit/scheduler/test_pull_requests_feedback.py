@@ -21,7 +21,6 @@ from symphony.scheduler import (
     OperatorAsked,
     OutcomeKind,
     Recovered,
-    RecoveredClaim,
     ResultStatus,
     Resume,
     ResumeReason,
@@ -29,6 +28,7 @@ from symphony.scheduler import (
     StopAsked,
     StopReason,
     StopRun,
+    StoredClaim,
     Thread,
     resumable_threads,
     threads_in_use,
@@ -239,7 +239,7 @@ def test_conversations_of_work_in_review_are_kept() -> None:
 def test_a_run_that_was_cut_off_leaves_its_totals_to_feedback() -> None:
     story = handed_off()
     used = replace(THREAD, tokens=Tokens(total_tokens=170))
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=story.board["1"],
         kind=ClaimKind.RETRYING,
         resume=Resume(reason=ResumeReason.INTERRUPTED, thread=used),

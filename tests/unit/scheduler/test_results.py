@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import Blame, Category, Failure
+from symphony.domain import Blame, Category, DeliveredBranch, Failure, WorkSize
 from symphony.scheduler import (
     IDLE_WORKSPACE_CHECK_MS,
     BranchDelivered,
     ClaimKind,
-    DeliveredBranch,
     DrainAsked,
     Exit,
     IssueResult,
@@ -22,11 +22,11 @@ from symphony.scheduler import (
     PushBranch,
     Pushed,
     Recovered,
-    RecoveredClaim,
     RefreshIssues,
     ResultStatus,
     RunEnded,
     StopAsked,
+    StoredClaim,
     WakeAsked,
     not_active_text,
     refusal,
@@ -42,9 +42,11 @@ REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message=
 def delivered(**changes: Any) -> DeliveredBranch:
     """Two commits on a branch of the first issue."""
     made = DeliveredBranch(
-        branch="symphony/SYM-1", head="abc", commits=2, files_changed=1, insertions=5, deletions=3
+        work=WorkSize(commits=2, files_changed=1, insertions=5, deletions=3),
+        branch="symphony/SYM-1",
+        head="abc",
     )
-    return replace(made, **changes)
+    return structs.replace(made, **changes)
 
 
 def ends(story: Story, issue_id: str = "1", **changes: Any) -> Story:
@@ -494,6 +496,6 @@ def test_the_next_daemon_retries_a_failed_push_at_once() -> None:
 
 def test_a_claim_reopens_a_recovered_result_and_duplicates_are_ignored() -> None:
     story = Story(make_issue())
-    claim = RecoveredClaim(issue=make_issue(), kind=ClaimKind.BLOCKED, failure=make_failure())
+    claim = StoredClaim(issue=make_issue(), kind=ClaimKind.BLOCKED, failure=make_failure())
     story.tell(Recovered(claims=(claim,), results=(_remembered(), _remembered(turns=9))))
     assert (result(story).status, result(story).turns) == (ResultStatus.OPEN, 0)

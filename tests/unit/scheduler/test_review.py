@@ -2,11 +2,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from symphony.domain import Issue, Verification
+from symphony.domain import DeliveredBranch, Issue, Verification, WorkSize
 from symphony.scheduler import (
     ApprovalWay,
-    DeliveredBranch,
     IssueResult,
     LineComment,
     ResultStatus,
@@ -21,9 +21,9 @@ from symphony.scheduler.review import MAX_REVIEW_CHARS
 
 HEAD, OTHER = "a" * 40, "b" * 40
 ISSUE = Issue(id="1", identifier="SYM-1", title="T", state="In Review", dispatchable=True)
-DELIVERED = DeliveredBranch(branch="symphony/SYM-1", head=HEAD, commits=1)
+DELIVERED = DeliveredBranch(work=WorkSize(commits=1), branch="symphony/SYM-1", head=HEAD)
 RESULT = IssueResult(issue=ISSUE, status=ResultStatus.READY, delivered=DELIVERED)
-PUSHED = replace(RESULT, delivered=replace(DELIVERED, pushed=True))
+PUSHED = replace(RESULT, delivered=structs.replace(DELIVERED, pushed=True))
 FORMER = replace(RESULT, verification=Verification(head=OTHER))
 PASSED = replace(RESULT, verification=Verification(head=HEAD))
 FACTS = ReviewFacts(result=RESULT, shown=HEAD, comment="Please", merged=True, command="git merge it")

@@ -10,18 +10,19 @@ from symphony.domain import (
     Blame,
     Category,
     CheckRun,
+    DeliveredBranch,
     Failure,
     ReviewerRemark,
     ReviewerVerdict,
     Tokens,
     Verification,
     VerificationStatus,
+    WorkSize,
 )
 from symphony.scheduler import (
     MAX_NOT_REVIEWED,
     ClaimKind,
     CleanWorkspace,
-    DeliveredBranch,
     DrainAsked,
     FinishReason,
     FinishRun,
@@ -34,7 +35,6 @@ from symphony.scheduler import (
     OutcomeKind,
     PostComment,
     Recovered,
-    RecoveredClaim,
     ResultStatus,
     Resume,
     ResumeReason,
@@ -44,6 +44,7 @@ from symphony.scheduler import (
     StopAsked,
     StopReason,
     StopRun,
+    StoredClaim,
     is_verified,
     refusal,
 )
@@ -67,7 +68,7 @@ def handing_over(state: str = "Human Review", **settings: Any) -> Story:
 
 def verified(story: Story, verification: Verification | None, **changes: Any) -> Story:
     """The worker is gone, after the verification of what it delivered."""
-    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1, pushed=True)
+    delivered = DeliveredBranch(work=WorkSize(commits=1), branch="symphony/SYM-1", head="abc", pushed=True)
     values = {"kind": OutcomeKind.SUCCEEDED, "progress": True, "delivered": delivered, **changes}
     outcome = Outcome(verification=verification, **values)
     story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
@@ -256,7 +257,7 @@ def test_a_drain_leaves_a_verification_to_the_next_daemon() -> None:
 
 
 def test_a_daemon_that_was_killed_verifies_again() -> None:
-    left = RecoveredClaim(
+    left = StoredClaim(
         issue=make_issue(state="Done"),
         kind=ClaimKind.RUNNING,
         resume=Resume(
@@ -353,9 +354,9 @@ def test_only_the_very_commit_that_passed_is_verified() -> None:
 
 def left_running(state: str, *, delivered: bool = True, resume: Resume = INTERRUPTED) -> Story:
     """A daemon was killed when the agent had moved its issue, and before it verified anything."""
-    branch = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1, pushed=True)
+    branch = DeliveredBranch(work=WorkSize(commits=1), branch="symphony/SYM-1", head="abc", pushed=True)
     issue = make_issue()
-    claim = RecoveredClaim(issue=issue, kind=ClaimKind.RUNNING, resume=resume)
+    claim = StoredClaim(issue=issue, kind=ClaimKind.RUNNING, resume=resume)
     result = IssueResult(issue=issue, delivered=branch)
     story = Story(make_issue(state=state), verify_rounds=1)
     story.tell(Recovered(claims=(claim,), results=(result,) if delivered else ()))
@@ -385,7 +386,7 @@ def test_an_answer_that_no_turn_began_with_is_not_lost_to_a_verification() -> No
 
 
 def test_work_stays_where_it_is_if_no_state_is_known_to_send_it_back_to() -> None:
-    left = RecoveredClaim(
+    left = StoredClaim(
         issue=make_issue(state="Done"),
         kind=ClaimKind.RUNNING,
         resume=Resume(reason=ResumeReason.VERIFY, after_handoff=True, handed_over_to="done"),

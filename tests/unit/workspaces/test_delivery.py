@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from harness.workspaces import delivered_branch
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
@@ -88,15 +89,14 @@ async def work(make_work: MakeWork) -> Delivering:
 @pytest.mark.asyncio
 async def test_commits_come_into_the_operators_repository_and_are_counted(work: Delivering) -> None:
     nothing = await work.deliver()
-    assert (nothing.commits, nothing.failure) == (0, None)
+    assert (nothing.work.commits, nothing.failure) == (0, None)
     assert work.git(work.repo, "branch", "--list", BRANCH) == ""
     (work.workspace.path / "README.md").write_text("hello\nthere\n")
     work.git(work.workspace.path, "add", "-A")
     head = work.commit("work")
     done = await work.deliver()
-    assert (done.head, done.commits, done.delivered, done.warnings) == (head, 1, True, ())
-    assert done.changes is not None
-    assert [(one.path, one.insertions, one.deletions) for one in done.changes.files] == [("README.md", 1, 0)]
+    assert (delivered_branch(done).head, done.work.commits, done.warnings) == (head, 1, ())
+    assert [(one.path, one.insertions, one.deletions) for one in done.files] == [("README.md", 1, 0)]
     assert work.delivered() == "work"
 
 
@@ -133,7 +133,7 @@ async def test_a_rewritten_branch_replaces_what_was_delivered_and_no_commit_of_p
     work.git(work.repo, "commit", "-q", "--allow-empty", "-m", "of a person")
     work.git(work.repo, "checkout", "-q", "main")
     work.commit("more")
-    failure = (await work.deliver()).branch_failure
+    failure = delivered_branch(await work.deliver()).branch_failure
     assert failure is not None
     assert failure.category is Category.BRANCH_NOT_PLACED
     assert work.delivered() == "of a person"
@@ -148,7 +148,7 @@ async def test_only_what_was_delivered_is_pushed_and_only_to_an_origin(
     assert missing is not None
     assert not missing.retryable
     work.commit("work")
-    assert (await work.deliver()).to_push
+    assert delivered_branch(await work.deliver()).to_push
     assert await work.manager.push(BRANCH) is not None, "the repository has no origin"
     work.git(tmp_path / "origin", "init", "-q", "--bare")
     work.git(work.repo, "remote", "add", "origin", str(tmp_path / "origin"))

@@ -218,7 +218,7 @@ async def test_what_a_workspace_has_changed_so_far_is_read_while_the_agent_works
     before = sorted(path for path in (made.path / ".git").rglob("*") if path.is_file())
     counts = await manager.working_patch("SYM-1", NUMSTAT, max_bytes=10_000)
     assert counts is not None
-    assert {file.path: (file.insertions, file.deletions) for file in parse_numstat(counts.content).files} == {
+    assert {file.path: (file.insertions, file.deletions) for file in parse_numstat(counts.content)} == {
         "README.md": (1, 0),
         "committed.txt": (1, 0),
         ".gitattributes": (1, 0),
@@ -273,7 +273,7 @@ async def test_without_a_repository_a_hook_fills_the_directory(make: Make) -> No
     manager = make({"after_create": "touch made"}, repo=None)
     made = await manager.prepare(ISSUE, None)
     assert (made.branch, made.base_commit, (made.path / "made").exists()) == (None, None, True)
-    assert (await manager.deliver(made)).branch is None
+    assert (await manager.deliver(made)).delivered is None
     assert await manager.base_branch() is None
     (record,) = await manager.records()
     assert (await manager.remove(record)).removed

@@ -25,9 +25,8 @@ from symphony.api.interface import (
     RunQuery,
     TranscriptQuery,
 )
-from symphony.domain import Selection, Tokens, natural_order, one_line, plural
+from symphony.domain import FileChange, Selection, Tokens, natural_order, one_line, plural
 from symphony.journal import transcripts
-from symphony.workspaces import FileChange
 
 SECTIONS: Final = (
     ("Board", "/"),

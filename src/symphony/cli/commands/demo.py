@@ -572,7 +572,7 @@ class ProgressLines:
                 outcome = fact.outcome
                 result = "finished" if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind.value
                 reason = f" ({outcome.failure.message})" if outcome.failure else ""
-                commits = plural(run.report.facts.commits, "commit")
+                commits = plural(run.report.facts.work.commits, "commit")
                 self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
                 checked = outcome.verification
                 if checked is not None:

@@ -14,14 +14,14 @@ import click
 
 from symphony import workspaces
 from symphony.characters import visible
-from symphony.cli.documents import BranchDiff, ChangedFile
+from symphony.cli.documents import BranchDiff
 from symphony.cli.failures import CommandError, warn
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 from symphony.cli.queries import Queries, resolve_issue
 from symphony.cli.repository import git
 from symphony.config import WorkspaceSettings, read_secrets
 from symphony.daemon.admission import open_store
-from symphony.domain import BRANCH_PREFIX, branch_name
+from symphony.domain import BRANCH_PREFIX, WorkSize, branch_name
 
 _SAFE: Final = ("--no-ext-diff", "--no-textconv")
 _COLOURS: Final = (
@@ -123,19 +123,13 @@ def _page(branch: _Branch, command: list[str]) -> int:
 
 def _document(branch: _Branch, commits: int) -> BranchDiff:
     output = _git_output(branch, "diff", *workspaces.NUMSTAT, f"{branch.base}...{branch.ref}", "--")
-    changes = workspaces.parse_numstat(output.encode("utf-8", "surrogateescape"))
+    files = workspaces.parse_numstat(output.encode("utf-8", "surrogateescape"))
     return BranchDiff(
         issue_identifier=branch.identifier,
         branch=branch.name,
         base=branch.base_name,
-        commits=commits,
-        files_changed=len(changes.files),
-        insertions=changes.insertions,
-        deletions=changes.deletions,
-        files=tuple(
-            ChangedFile(path=one.path, insertions=one.insertions, deletions=one.deletions)
-            for one in changes.files
-        ),
+        work=WorkSize.of(commits, files),
+        files=files,
     )
 
 

@@ -120,7 +120,7 @@ def log_text(line: LoggedLine) -> str:
     elif run is not None:
         took = duration(seconds_between(run.started_at, run.ended_at))
         reason = "" if run.reason is None else f" ({without_codes(run.reason)})"
-        work = [plural(run.turn_count, "turn"), plural(run.commits, "commit")]
+        work = [plural(run.turn_count, "turn"), plural(run.work.commits, "commit")]
         if run.tokens.total_tokens:
             work.append(f"{tokens(run.tokens.total_tokens)} tokens")
         text += f" {run.outcome or 'ended'} after {took}{reason}: {', '.join(work)}"

@@ -11,7 +11,6 @@ from rich.rule import Rule
 from rich.text import Text
 
 from symphony.api.models import Prompt
-from symphony.cli.documents import PrintedPrompt
 from symphony.cli.failures import warn
 from symphony.cli.formatting import cell, console_for, describe_instructions, lines
 from symphony.cli.options import issue_argument, json_option, phase_option, print_json, workflow_option
@@ -49,7 +48,7 @@ def prompt(*, issue: str, only: str | None, phase: str | None, as_json: bool, wo
     if document.note:
         warn(document.note)
     if as_json:
-        print_json(PrintedPrompt.of(document))
+        print_json(document)
     elif only:
         _write((document.envelope if only == "envelope" else document.prompt) or "")
     elif sys.stdout.isatty():

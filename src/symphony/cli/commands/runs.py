@@ -167,8 +167,8 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
             str(row.turn_count),
             tokens(row.tokens.total_tokens),
             money(row.cost_usd, row.unpriced_tokens),
-            str(row.commits),
-            *((str(row.files_changed),) if wide else ()),
+            str(row.work.commits),
+            *((str(row.work.files_changed),) if wide else ()),
             agent,
         )
     return shown

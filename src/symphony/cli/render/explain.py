@@ -21,7 +21,7 @@ from symphony.api.formatting import attempt_of, event_words, parse_time, tokens
 from symphony.cli.documents import KnownIssue
 from symphony.cli.formatting import cell, describe_instructions, instruction_problems, unbroken
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import one_line, plural, without_codes
+from symphony.domain import AgentChoice, one_line, plural, without_codes
 
 _COMMENT_CHARS: Final = 200
 _COLOURS: Final = {"running": "green", "retrying": "yellow", "blocked": "red"}
@@ -90,18 +90,18 @@ def _feedback(feedback: models.Feedback) -> str:
 
 def _branch_line(issue: models.Issue) -> str | None:
     """The branch, and why it is not where it should be; also an earlier one of a removed workspace."""
-    branch, result = issue.workspace.branch, issue.result
-    if branch is None or result is None or result.branch is None:
+    branch, delivered = issue.workspace.branch, issue.result.delivered if issue.result else None
+    if branch is None or delivered is None:
         return branch
-    if branch != result.branch:
-        return f"{branch}; earlier work is on {result.branch}"
+    if branch != delivered.branch:
+        return f"{branch}; earlier work is on {delivered.branch}"
     parts = [branch]
-    if result.branch_failure is not None:
-        parts.append(f"not in the repository ({result.branch_failure.message})")
-    if result.push in {"pushing", "waiting"}:
-        parts.append("being pushed to origin" if result.push == "pushing" else "not pushed yet")
-    if result.push_failure is not None:
-        parts.append(f"not pushed ({result.push_failure.message})")
+    if delivered.branch_failure is not None:
+        parts.append(f"not in the repository ({delivered.branch_failure.message})")
+    if delivered.push in {"pushing", "waiting"}:
+        parts.append("being pushed to origin" if delivered.push == "pushing" else "not pushed yet")
+    if delivered.push_failure is not None:
+        parts.append(f"not pushed ({delivered.push_failure.message})")
     return ", ".join(parts)
 
 
@@ -178,7 +178,7 @@ def _pull_request_line(issue: models.Issue) -> str | None:
     return None if pull is None else " ".join(filter(None, (pull.url, f"({pull.code})")))
 
 
-def _agent(agent: models.Agent) -> str:
+def _agent(agent: AgentChoice) -> str:
     """The agent of the issue, and why it is this one."""
     kind = ", ".join(part for part in (agent.kind, agent.model) if part and part != agent.name)
     name = f"{agent.name} ({kind})" if kind else agent.name

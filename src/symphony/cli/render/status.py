@@ -302,15 +302,16 @@ def _ready(status: Status, limit: int | None) -> _Section:
     for row in _first(status.ready, limit):
         values = [
             cell(row.state),
-            Text(str(row.commits)),
-            Text(f"+{row.insertions} -{row.deletions}"),
+            Text(str(row.delivered.work.commits)),
+            Text(row.delivered.work.lines),
             Text(formatting.ago(formatting.seconds_between(row.ended_at, status.generated_at))),
         ]
         if has_stars:
             values.append(Text("" if row.stars is None else f"{row.stars} of 5"))
         message = f": {row.summary}" if row.summary else ""
-        missing = "" if row.branch_failure is None else " (not in the repository)"
-        work = cell(f"{row.branch}{missing}{_PUSHES.get(row.push or '', '')}{message}")
+        done = row.delivered
+        missing = "" if done.branch_failure is None else " (not in the repository)"
+        work = cell(f"{done.branch}{missing}{_PUSHES.get(done.push or '', '')}{message}")
         look = [arrow(row.look[0], indent=0)] if row.look else []
         pull = [] if row.pull_request is None else [_pull_request(row.pull_request)]
         merges = [] if row.rehearsal is None else [_rehearsal(row.rehearsal)]

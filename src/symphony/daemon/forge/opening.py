@@ -77,7 +77,9 @@ class Opener:
         Work that ended before there was a forge, or a daemon, gets none.
         """
         delivered, record = result.delivered, self._records.get(result.issue.id)
-        has_work = delivered is not None and delivered.commits and (delivered.pushed or not settings.opens)
+        has_work = (
+            delivered is not None and delivered.work.commits and (delivered.pushed or not settings.opens)
+        )
         if delivered is None or not has_work or not self._may_open(record, result, delivered.head):
             return False
         if record is None or record.forge != forge_name(settings):

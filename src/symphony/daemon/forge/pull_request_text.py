@@ -8,6 +8,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from symphony.config import ForgeSettings, render_pull_request_text
 from symphony.domain import Issue, one_line
 from symphony.scheduler import IssueResult
@@ -52,10 +54,7 @@ def pull_request_text(
         "summary": without_mentions(result.summary or ""),
         "branch": delivered.branch,
         "base": base,
-        "commits": delivered.commits,
-        "files_changed": delivered.files_changed,
-        "insertions": delivered.insertions,
-        "deletions": delivered.deletions,
+        **structs.asdict(delivered.work),
         "turns": result.turns,
         "total_tokens": result.usage.tokens.total_tokens,
         "cost_usd": None if result.usage.cost_usd is None else f"{result.usage.cost_usd:.2f}",

@@ -20,11 +20,10 @@ from msgspec import Struct, structs
 from symphony.agents.event_queue import MAX_FIELD_CHARS, EventBounds
 from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
-from symphony.api.models import Instructions, Skills, SyncedSkills
+from symphony.api.models import Instructions, Skills
 from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
 from symphony.daemon.runs.artifacts import MAX_FILE_BYTES, MAX_FILES
-from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
 from symphony.domain import (
     MAX_CHECK_OUTPUT_CHARS,
@@ -34,11 +33,14 @@ from symphony.domain import (
     MAX_REMARK_PATH_CHARS,
     MAX_REVIEWER_REMARKS,
     NO_TOKENS,
+    NO_WORK,
     Blame,
     Category,
+    DeliveredBranch,
     Failure,
     Redaction,
     ReviewerVerdict,
+    SkillChanges,
     Verification,
     plain_text,
 )
@@ -49,7 +51,6 @@ from symphony.scheduler import (
     MAX_AGENT_LIMIT_MS,
     WAITING_FOR_SLOT,
     ContinueRun,
-    DeliveredBranch,
     FinishRun,
     Outcome,
     OutcomeKind,
@@ -57,7 +58,7 @@ from symphony.scheduler import (
     RunStage,
     StartRun,
 )
-from symphony.workspaces import MAX_CHANGED, Delivery
+from symphony.workspaces import MAX_CHANGED
 
 MAX_NODES: Final = 100_000
 """The most values in one frame."""
@@ -192,7 +193,7 @@ class HostReports:
         self._turn = 1
         self._turn_begun = False
         self._finish: Failure | None = None
-        self._synced: SyncedSkills | None = None
+        self._synced: SkillChanges | None = None
         self._bounds = EventBounds()
         self._counts = dict.fromkeys(MAX_FRAMES, 0)
         self._seq = 0
@@ -209,7 +210,7 @@ class HostReports:
             case frames.Finish(command=FinishRun(failure=failure)):
                 self._finish = failure
             case frames.RequestAnswered(synced=synced) if synced is not None:
-                self._synced = SyncedSkills.of(synced)
+                self._synced = synced.changes
             case _:
                 pass
 
@@ -299,7 +300,8 @@ class HostReports:
         cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))
         self._turn_begun = self._turn_begun or facts.turn_count >= self._turn
         facts = structs.replace(
-            with_work(facts, Delivery(branch=None, head=None)),  # counted here, once the branch is fetched
+            facts,
+            work=NO_WORK,  # it is measured here, once the branch is fetched
             workspace_path=None if facts.workspace_path is None else self._workspace,
             branch=None if facts.workspace_path is None else self._branch,
             session_id=self._id(facts.session_id, 2 * MAX_ID_CHARS),
@@ -463,7 +465,7 @@ class HostReports:
             verdict,
             reviewer=self._name(verdict.reviewer),
             remarks=tuple(
-                replace(
+                structs.replace(
                     remark,
                     file=self._redaction.line(remark.file, MAX_REMARK_PATH_CHARS),
                     text=self._text(remark.text, MAX_REMARK_CHARS),

@@ -40,11 +40,10 @@ from symphony.daemon.hosts.stdio_worker import StdioWorker
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Failure, SymphonyError, is_disk_full, workspace_key
+from symphony.domain import DeliveredBranch, Failure, SymphonyError, is_disk_full, workspace_key
 from symphony.observability import bugs
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
-    DeliveredBranch,
     Outcome,
     OutcomeKind,
     RunReport,
@@ -341,16 +340,16 @@ class HostSession:
             _log.warning("workspace_warning", reason=warning)
         if delivery.failure is not None:
             return _undelivered(outcome, self._context.redaction.failure(delivery.failure))
-        delivered = self._published(reported, delivery)
+        delivered = delivery.delivered
         if self._reports is not None:
             report = self._reports.latest
             self._send(Report(report=replace(report, facts=with_work(report.facts, delivery))))
-        return replace(outcome, delivered=delivered)
+        return replace(outcome, delivered=delivered and delivered.masked(self._context.redaction))
 
     async def _fetch(
         self, machine: _Machine, sent: _Branch, reported: DeliveredBranch | None
     ) -> Delivery | None:
-        delivery = Delivery(branch=sent.name, head=None if reported is None else reported.head)
+        delivery = Delivery(head=None if reported is None else reported.head)
         try:
             head = await sent.courier.fetch(machine.source, sent.name, sent.begun.base)
         except (GitError, OSError) as error:
@@ -364,20 +363,6 @@ class HostSession:
         warning = await fetch_objects(machine.host, machine.place.repository, sent.courier, head)
         delivery = await sent.courier.deliver(sent.name, head)
         return replace(delivery, warnings=(*delivery.warnings, warning)) if warning else delivery
-
-    def _published(self, reported: DeliveredBranch, delivery: Delivery) -> DeliveredBranch:
-        failure = delivery.branch_failure
-        changes = delivery.changes
-        return replace(
-            reported,
-            commits=delivery.commits,
-            files_changed=len(changes.files) if changes else 0,
-            insertions=changes.insertions if changes else 0,
-            deletions=changes.deletions if changes else 0,
-            branch_failure=None if failure is None else self._context.redaction.failure(failure),
-            pushed=delivery.pushed,
-            to_push=delivery.to_push,
-        )
 
 
 def _judged(host: str, outcome: Outcome) -> Outcome:

@@ -241,7 +241,7 @@ class Evaluator:
         for git_dir in places:
             for ref in (f"refs/heads/{past.facts.branch}", f"refs/remotes/origin/{past.facts.branch}"):
                 head = await to_thread.run_sync(read_ref, git_dir, ref)
-                base = None if head is None else await self._base(git_dir, head, past.facts.commits)
+                base = None if head is None else await self._base(git_dir, head, past.facts.work.commits)
                 if head is not None and base is not None:
                     return Source(git_dir=git_dir, base=base, delivered=head)
         return None
@@ -563,7 +563,7 @@ def past_work(runs: Iterable[RunRecord], learned_from: str | None = None) -> tup
     """
     found: dict[str, RunRecord] = {}
     for run in runs:
-        if run.delivered and run.facts.commits and run.facts.branch is not None:
+        if run.delivered and run.facts.work.commits and run.facts.branch is not None:
             found.setdefault(run.issue_id, run)
     return tuple(sorted(found.values(), key=lambda one: one.issue_id == learned_from))
 

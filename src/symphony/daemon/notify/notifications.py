@@ -119,7 +119,7 @@ def _of_log_line(line: Notify, after: State, at_wall_ms: int) -> Iterator[Notifi
     reason = without_codes(str(line.fields.get("reason")))
     match line.event:
         case "work_ready" if (result := after.results.get(line.issue_id or "")) and result.delivered:
-            commits, branch = result.delivered.commits, result.delivered.branch
+            commits, branch = result.delivered.work.commits, result.delivered.branch
             message = f"{plural(commits, 'commit')} on {branch}"
             if result.summary:
                 message = f"{message}: {result.summary}"

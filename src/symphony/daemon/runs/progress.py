@@ -27,8 +27,7 @@ _URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING, RunStag
 
 def with_work(facts: RunFacts, delivery: Delivery) -> RunFacts:
     """The facts of a run with those about the work on its branch."""
-    files = () if delivery.changes is None else delivery.changes.files
-    return structs.replace(facts, commits=delivery.commits, files_changed=len(files))
+    return structs.replace(facts, work=delivery.work)
 
 
 class ProgressReporter:

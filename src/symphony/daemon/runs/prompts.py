@@ -11,17 +11,14 @@ from msgspec import structs
 
 from symphony import config, to_thread
 from symphony.agents.base import Envelope
-from symphony.api.documents import phase_document
-from symphony.api.models import Agent, Prompt, PromptComment
+from symphony.api.models import Prompt, PromptComment
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
 from symphony.daemon.runs.skills import preview_run_skills
-from symphony.domain import NO_COMMENTS, Issue, PeopleComments, Redaction, fence
+from symphony.domain import NO_COMMENTS, AgentChoice, Issue, PeopleComments, Phase, Redaction, fence
 from symphony.observability.redaction import masked
 from symphony.scheduler import (
-    AgentChoice,
     ContinueRun,
-    Phase,
     Resume,
     ResumeReason,
     SchedulerSettings,
@@ -150,7 +147,7 @@ async def preview_prompt(
         issue_identifier=issue.identifier,
         source=source,
         attempt=attempt,
-        agent=Agent.of(agent),
+        agent=agent,
         envelope=envelope,
         prompt=prompt,
         skills=catalog.document,
@@ -158,7 +155,7 @@ async def preview_prompt(
             PromptComment(author=one.author, created_at=one.created_at, body=one.body) for one in comments.new
         ),
         note="; ".join(filter(None, notes)) or None,
-        phase=phase_document(phase),
+        phase=phase,
         instructions=None
         if selector is None or composed is None
         else instructions_document(selector, composed),

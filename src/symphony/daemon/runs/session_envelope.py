@@ -12,7 +12,7 @@ from symphony.api.models import Instructions
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, load_run_instructions
 from symphony.daemon.runs.session_skills import SessionSkills
-from symphony.scheduler import Phase
+from symphony.domain import Phase
 from symphony.workspaces import Workspace
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from symphony import to_thread
 from symphony.agents.base import Briefing, ListAgentSkills
-from symphony.api.models import ListedSkill, Skills, SyncedSkills
+from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.session_library import SessionLibrary
 from symphony.daemon.runs.skills import (
@@ -26,7 +26,7 @@ from symphony.daemon.runs.skills import (
     read_catalog,
     session_options,
 )
-from symphony.domain import Issue, ToolResult, ToolSpec
+from symphony.domain import Issue, SkillChanges, ToolResult, ToolSpec
 from symphony.skills import (
     ACTIVATE_TOOL,
     MAX_FOUND,
@@ -125,7 +125,7 @@ class SessionSkills:
         """Make proposals of what the agent made of the library's skills, and tell of them; never raises."""
         synced = await self._library.sync(workspace)
         if synced is not None and self._usage is not None:
-            self._usage.synced = SyncedSkills.of(synced)
+            self._usage.synced = synced.changes
             self._on_skills(self._usage.document)
 
     async def report_problems(self) -> None:
@@ -222,7 +222,7 @@ class SkillUsageTracker:
 
     def __init__(self, catalog: RunCatalog, workspace: Path) -> None:
         self._document = catalog.document
-        self.synced: SyncedSkills | None = None
+        self.synced: SkillChanges | None = None
         self._unused: dict[str, Skill] = {}
         self._paths: dict[str, list[tuple[str, Skill]]] = {}  # by the name of the skill's directory
         if catalog.found is None:

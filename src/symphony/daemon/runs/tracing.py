@@ -172,7 +172,7 @@ class SpanTrace(RunTrace):
     def end(self, outcome: Outcome, facts: RunFacts) -> None:
         root = self._root
         root.set_attribute(Attribute.OUTCOME, outcome.kind.value)
-        root.set_attribute(Attribute.COMMITS, facts.commits)
+        root.set_attribute(Attribute.COMMITS, facts.work.commits)
         if outcome.delivered is not None:
             root.set_attribute(Attribute.BRANCH, outcome.delivered.branch)
         if outcome.failure is not None:

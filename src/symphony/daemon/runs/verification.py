@@ -74,11 +74,11 @@ class Verifier:
             SymphonyError: there is no checkout to verify in.
         """
         settings, head = self.context.settings.verify, delivery.head
-        if head is None or not (delivery.delivered and delivery.commits):
+        if head is None or delivery.delivered is None:
             if delivery.left is None:
                 return Verification(head=head or "")
             return Verification(head=head or "", problem=_uncommitted(delivery))
-        changed = [change.path for change in delivery.changes.files] if delivery.changes else []
+        changed = [file.path for file in delivery.files]
         patch = await self.context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
         found = Verification(
             head=head,

@@ -66,7 +66,6 @@ from symphony.observability import bugs
 from symphony.observability.span_names import SpanName
 from symphony.scheduler import (
     ContinueRun,
-    DeliveredBranch,
     FinishReason,
     FinishRun,
     Outcome,
@@ -77,7 +76,6 @@ from symphony.scheduler import (
 )
 from symphony.skills import SkillSet
 from symphony.workspaces import (
-    ChangedFiles,
     Delivery,
     ProgressMark,
     Workspace,
@@ -578,7 +576,7 @@ class Worker:
         outcome = replace(
             outcome,
             progress=progress,
-            delivered=delivered_branch(delivery),
+            delivered=delivery.delivered,
             left=None
             if delivery.left is None
             else f"{workspace.path}: {delivery.left.reason} ({delivery.left.look})",
@@ -611,7 +609,7 @@ class Worker:
         )
         try:
             verification = await verifier.verify(workspace, delivery, self._issue.identifier)
-            if verification.passed and delivery.delivered and delivery.commits:
+            if verification.passed and delivery.delivered:
                 verification = await self._review(workspace, verification)
         except Exception as error:  # noqa: BLE001 - a bug costs one verification, never the daemon
             if not isinstance(error, SymphonyError):
@@ -695,14 +693,11 @@ class Worker:
     def _public(self, outcome: Outcome) -> Outcome:
         """The outcome with secrets masked: it goes to logs, to the terminal and onto the issue."""
         redaction = self._context.redaction
-        delivered = outcome.delivered
-        if delivered is not None and delivered.branch_failure is not None:
-            delivered = replace(delivered, branch_failure=redaction.failure(delivered.branch_failure))
         return replace(
             outcome,
             failure=None if outcome.failure is None else redaction.failure(outcome.failure),
             question=None if outcome.question is None else redaction.text(outcome.question),
-            delivered=delivered,
+            delivered=None if outcome.delivered is None else outcome.delivered.masked(redaction),
             left=None if outcome.left is None else redaction.text(outcome.left),
             verification=None if outcome.verification is None else outcome.verification.masked(redaction),
             summary=redaction.line(self._last_text or "", _SUMMARY_CHARS) or None,
@@ -744,21 +739,3 @@ def _undelivered(outcome: Outcome, failure: Failure) -> Outcome:
     if outcome.kind is not OutcomeKind.SUCCEEDED:
         return outcome
     return replace(outcome, kind=OutcomeKind.FAILED, failure=failure)
-
-
-def delivered_branch(delivery: Delivery) -> DeliveredBranch | None:
-    """The delivery for the scheduler; `None` if the branch has no commit of its own."""
-    if delivery.branch is None or delivery.head is None or not (delivery.delivered and delivery.commits):
-        return None
-    changes = delivery.changes or ChangedFiles()
-    return DeliveredBranch(
-        branch=delivery.branch,
-        head=delivery.head,
-        commits=delivery.commits,
-        files_changed=len(changes.files),
-        insertions=changes.insertions,
-        deletions=changes.deletions,
-        branch_failure=delivery.branch_failure,
-        pushed=delivery.pushed,
-        to_push=delivery.to_push,
-    )

@@ -113,7 +113,12 @@ def skipping(*records: Mapping[str, object], **changes: object) -> dict[str, obj
 
 
 def test_an_issue_file_that_cannot_be_read_is_shown_with_its_place_and_what_to_do() -> None:
-    record = {"where": "/app/SYM-9.md:2", "message": "bad YAML", "hint": "correct the file"}
+    record = {
+        "code": "tracker_response",
+        "where": "/app/SYM-9.md:2",
+        "message": "bad YAML",
+        "hint": "correct the file",
+    }
     shown = picture(skipping(record, **EMPTY), 80)
     assert (
         "The tracker leaves out 1 issue, so nothing starts there:\n"
@@ -124,7 +129,10 @@ def test_an_issue_file_that_cannot_be_read_is_shown_with_its_place_and_what_to_d
 
 
 def test_a_status_lists_every_record_that_cannot_be_read_and_a_small_screen_only_some() -> None:
-    records = [{"where": None, "message": f"bad {number}", "hint": "mend it"} for number in range(9)]
+    records = [
+        {"code": "tracker_response", "where": None, "message": f"bad {number}", "hint": "mend it"}
+        for number in range(9)
+    ]
     document = skipping(*records)
     assert "bad 8\n  → mend it\n" in picture(document, 80)
     brief = drawn(head_view(status_of(document), workflow="/app/WORKFLOW.md", brief=True), width=80)

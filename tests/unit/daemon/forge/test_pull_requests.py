@@ -32,16 +32,17 @@ from symphony.domain import (
     Blame,
     Category,
     CheckState,
+    DeliveredBranch,
     KeptFile,
     PullRequest,
     PullState,
     ReviewState,
     ServiceError,
     Verification,
+    WorkSize,
 )
 from symphony.journal.model import encode
 from symphony.scheduler import (
-    DeliveredBranch,
     FeedbackKind,
     IssueResult,
     NeedsYouCode,
@@ -131,7 +132,7 @@ async def test_where_work_is_verified_only_a_commit_that_passed_is_opened(
 async def test_files_of_checks_are_named_as_data() -> None:
     kept = (KeptFile(name="a/junit.xml"), KeptFile(name="`@ann`<!--.png"))
     made = Verification(head="a" * 40, artifacts=kept)
-    delivered = DeliveredBranch(branch="symphony/SYM-1", head="a" * 40, commits=1)
+    delivered = DeliveredBranch(work=WorkSize(commits=1), branch="symphony/SYM-1", head="a" * 40)
     result = IssueResult(issue=make_issue(), delivered=delivered, verification=made)
     _, body = pull_request_text(ForgeSettings(), result, base="main", marker="<!-- m -->")
     assert "`a/junit.xml`" in body

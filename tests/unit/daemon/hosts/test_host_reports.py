@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from harness.host_reporting import ISSUE, SECRET, door, sent
 from kit.facts import changed
@@ -24,12 +25,14 @@ from symphony.domain import (
     MAX_REVIEWER_REMARKS,
     Blame,
     Category,
+    DeliveredBranch,
     Failure,
     Redaction,
     ReviewerRemark,
     ReviewerVerdict,
     Tokens,
     Verification,
+    WorkSize,
 )
 from symphony.journal.transcripts import CommandEntry, MessageEntry, PlanEntry, TranscriptPlanStep
 from symphony.library.model import Authorship, Evidence, Resolution, SkillText
@@ -40,7 +43,6 @@ from symphony.processes.base import Identity
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     ContinueRun,
-    DeliveredBranch,
     FinishReason,
     FinishRun,
     Outcome,
@@ -55,7 +57,7 @@ OUTPUT = f"a\x1b[31m\x07 {SECRET} " + "x" * 100_000
 HEAD = "a" * 40
 STREAMING = changed(RunReport(stage=RunStage.STREAMING_TURN), turn_count=1)
 BAD_NUMBERS = (-1, 2**53 + 1, 2**63, 2**64 - 1)
-COUNTS = ("event_count", "tool_calls", "turn_count", "commits", "unpriced_tokens", *Tokens.__struct_fields__)
+COUNTS = ("event_count", "tool_calls", "turn_count", "unpriced_tokens", *Tokens.__struct_fields__)
 
 
 def reported(report: RunReport, by: HostReports | None = None) -> RunReport:
@@ -167,13 +169,15 @@ def test_changed_paths_of_a_host_are_lines_masked_and_bounded() -> None:
 
 
 def test_a_delivery_tells_its_commit_and_nothing_else() -> None:
-    lie = DeliveredBranch(branch="alice/feature", head=HEAD, commits=9, insertions=9, pushed=True)
+    lie = DeliveredBranch(
+        work=WorkSize(commits=9, insertions=9), branch="alice/feature", head=HEAD, pushed=True
+    )
     found = ended(delivered=lie, commented=True)
     assert found.delivered == DeliveredBranch(branch="symphony/SYM-1", head=HEAD)
     assert not found.commented
     assert ended(door(branch=None), delivered=lie).delivered is None
     with pytest.raises(FrameError):
-        ended(delivered=replace(lie, head="--upload-pack=x"))
+        ended(delivered=structs.replace(lie, head="--upload-pack=x"))
 
 
 @pytest.mark.parametrize("name", ["issue_id", "issue_identifier", "run_id", "host"])
@@ -531,7 +535,7 @@ def test_a_verdict_is_bounded_and_masked() -> None:
     assert all(len(each.text) <= MAX_REMARK_CHARS for each in made.reviewer.remarks)
     assert all(len(each.file) <= MAX_REMARK_PATH_CHARS for each in made.reviewer.remarks)
     assert not made.reviewer.approves
-    bad = replace(verdict, remarks=(replace(remark, line=0),))
+    bad = replace(verdict, remarks=(structs.replace(remark, line=0),))
     with pytest.raises(FrameError):
         ended(verification=Verification(head=HEAD, reviewer=bad))
 

@@ -28,19 +28,18 @@ from symphony.daemon.notify.notifications import (
     quiet_for,
 )
 from symphony.daemon.notify.targets import TargetError, document, resolve_target, signed, slack_message
-from symphony.domain import Category, Issue, Redaction
+from symphony.domain import Category, DeliveredBranch, Issue, Redaction, WorkSize
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     ClaimKind,
     Command,
-    DeliveredBranch,
     DrainAsked,
     Event,
     Outcome,
     OutcomeKind,
     Recovered,
-    RecoveredClaim,
     RunEnded,
+    StoredClaim,
 )
 
 HOSTILE = "<!channel> <https://evil.example|log in> *now* @all `x` \u202e\x1b[31m https://evil.example"
@@ -90,7 +89,7 @@ def test_a_question_and_a_block_are_told_until_somebody_acts() -> None:
 def test_delivered_work_is_told_once_it_is_ready() -> None:
     story = News(make_issue("1")).begin()
     story.streams("1").put("1", state="Review")
-    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=2)
+    delivered = DeliveredBranch(work=WorkSize(commits=2), branch="symphony/SYM-1", head="abc")
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, summary="Done so.")
     story.turn_ends("1").tell(RunEnded(run_id=story.run_id("1"), outcome=outcome))
     story.advance(2_000)
@@ -121,7 +120,7 @@ def test_what_a_predecessor_left_is_no_news_but_an_old_question_is_told_again() 
     story = News()
     failure = make_failure(category=Category.TURN_INPUT_REQUIRED)
     story.board["1"] = make_issue("1")
-    claim = RecoveredClaim(
+    claim = StoredClaim(
         issue=make_issue("1"), kind=ClaimKind.BLOCKED, failure=failure, question="Which?", since_ms=-5_000
     )
     story.tell(Recovered(claims=(claim,)))

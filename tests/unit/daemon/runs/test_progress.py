@@ -18,9 +18,9 @@ from symphony.agents.events import (
     UsageUpdate,
 )
 from symphony.daemon.runs.progress import ProgressReporter
-from symphony.domain import MASK, Cost, Redaction, Tokens
+from symphony.domain import MASK, Cost, FileChange, Redaction, Tokens, WorkSize
 from symphony.scheduler import RunReport, RunStage
-from symphony.workspaces import ChangedFiles, Delivery, FileChange
+from symphony.workspaces import Delivery
 
 pytestmark = pytest.mark.asyncio
 
@@ -227,9 +227,9 @@ async def test_what_the_agent_says_is_masked() -> None:
 async def test_the_work_on_the_branch_is_reported_when_it_was_counted() -> None:
     desk = Desk()
     files = (FileChange(path="a", insertions=1, deletions=0), FileChange(path="b", insertions=0, deletions=2))
-    desk.reporter.on_delivered(Delivery(branch="b", head="h", commits=3, changes=ChangedFiles(files=files)))
+    desk.reporter.on_delivered(Delivery(head="h", work=WorkSize.of(3, files)))
     desk.reporter.flush()
-    assert (desk.last.facts.commits, desk.last.facts.files_changed) == (3, 2)
+    assert desk.last.facts.work == WorkSize(commits=3, files_changed=2, insertions=1, deletions=2)
 
 
 async def test_what_a_reviewer_uses_counts_and_its_conversation_is_none_of_the_run() -> None:

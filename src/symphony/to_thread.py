@@ -61,9 +61,13 @@ async def run_sync(
             done.set_exception(error)
 
     def call() -> None:
-        result, error = None, None
+        result: _Result | None = None
+        error: BaseException | None = None
         try:
             result = context.run(function, *arguments)
+        except StopIteration as raised:  # asyncio lets no future raise it
+            error = RuntimeError(f"{function} raised StopIteration")
+            error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001 - it is raised where the call was made
             error = raised
         _idle.put(None)  # at once, so that the loop finds this thread and makes no other one

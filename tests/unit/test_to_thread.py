@@ -69,6 +69,8 @@ async def test_a_function_runs_once_in_another_thread_and_its_error_is_raised() 
     assert len(calls) == 1
     assert calls != [get_ident()]
     assert await to_thread.run_sync(max, 1, 2) == 2
+    with pytest.raises(RuntimeError), anyio.fail_after(60):
+        await to_thread.run_sync(next, iter(()))
 
 
 def test_a_thread_is_waited_for_where_there_is_no_room_for_one() -> None:

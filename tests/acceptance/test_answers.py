@@ -46,8 +46,8 @@ def comment(project: Project, *arguments: str, name: str = "SYM-1") -> None:
 def claims(project: Project, kind: str) -> list[dict[str, Any]]:
     """The claims of a kind that the journal holds."""
     with closing(sqlite3.connect(project.state_dir / "journal.db")) as journal:
-        records = [json.loads(text) for (text,) in journal.execute("SELECT record FROM claims")]
-    return [record for record in records if record["kind"] == kind]
+        records = [json.loads(text)["claim"] for (text,) in journal.execute("SELECT record FROM claims")]
+    return [claim for claim in records if claim["kind"] == kind]
 
 
 def heard(project: Project, daemon: Daemon) -> str:

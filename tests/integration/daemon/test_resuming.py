@@ -179,7 +179,7 @@ def test_a_block_is_kept_with_its_question_and_its_comment_is_not_repeated(
         assert second.end() == 0
     assert project.comments("SYM-1") == [comment]
     ((kept,),) = _rows(project, "SELECT record FROM claims")
-    assert "Which colour?" in json.loads(kept)["question"]
+    assert "Which colour?" in json.loads(kept)["claim"]["question"]
     assert not [line for line in second.events() if line["event"].startswith("comment")]
 
 

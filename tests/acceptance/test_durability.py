@@ -141,7 +141,9 @@ def test_a_clock_that_was_set_back_between_two_lives_holds_nothing_up(project: P
     with project.daemon() as first:
         first.wait_for("run_ended", outcome="failed")
         until(
-            lambda: [claim["kind"] for claim in _records(project, "claims")] == ["retrying"] or None,
+            lambda: (
+                [record["claim"]["kind"] for record in _records(project, "claims")] == ["retrying"] or None
+            ),
             first.log.read_text,
         )
         first.signal(signal.SIGKILL)

@@ -79,7 +79,7 @@ def test_a_push_that_hangs_holds_no_slot_and_is_ended_told_and_made_up_for(
         state = document(project, "status")
         assert state["slots"]["used"] == 0
         assert [row["issue_identifier"] for row in state["pushes"]] == ["SYM-1"]
-        assert [row["push"] for row in state["ready"]] == ["pushing"]
+        assert [row["delivered"]["push"] for row in state["ready"]] == ["pushing"]
         assert "being pushed" in project.symphony("status").stdout
         assert "being pushed" in document(project, "explain", "SYM-1")["explanation"]["answer"]
         project.issue("SYM-2", [{"ask_input": "Which colour?"}])
@@ -118,7 +118,7 @@ def test_a_push_that_hangs_outlasts_neither_sigterm_nor_kill_and_the_next_daemon
         hook = hanging(origin, 2)
         daemon.kill_with_subreapers()
     (row,) = document(project, "status")["ready"]
-    assert (row["issue_identifier"], row["push"]) == ("SYM-1", "waiting")
+    assert (row["issue_identifier"], row["delivered"]["push"]) == ("SYM-1", "waiting")
 
     hooked(origin, "pre-receive", COUNTS)
     with project.daemon() as daemon:
@@ -145,10 +145,10 @@ def test_a_branch_whose_name_is_taken_is_named_nowhere_as_there_and_comes_once_i
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("SYM-1: ")]
     assert "on symphony/SYM-1" not in line
     (row,) = document(project, "status")["ready"]
-    assert row["branch_failure"]["code"] == "branch_not_placed"
+    assert row["delivered"]["branch_failure"]["code"] == "branch_not_placed"
     told = document(project, "explain", "SYM-1")["explanation"]
     (comment,) = project.comments("SYM-1")
-    for text in (comment, told["advice"], row["branch_failure"]["hint"]):
+    for text in (comment, told["advice"], row["delivered"]["branch_failure"]["hint"]):
         assert "branch -m symphony old-symphony" in text
     assert "git fetch" in told["advice"]
     assert "is on the branch" not in comment + told["answer"]

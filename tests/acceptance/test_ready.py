@@ -47,11 +47,10 @@ def test_work_is_ready_until_a_person_closes_the_issue_and_outlasts_a_restart(pr
         for name in ("SYM-1", "SYM-2"):
             daemon.wait_for("work_ready", issue_identifier=name)
         row = ready(project)["SYM-1"]
-        facts = ("title", "state", "branch", "commits", "files_changed", "insertions", "deletions", "turns")
-        assert [row[name] for name in facts] == [
-            "Write a", "Human Review", "symphony/SYM-1", 1, 1, 2, 0, 1,
-        ]  # fmt: skip
-        assert (row["summary"], row["push"]) == ("I have written a.", None)
+        assert [row[name] for name in ("title", "state", "turns")] == ["Write a", "Human Review", 1]
+        work = {"commits": 1, "files_changed": 1, "insertions": 2, "deletions": 0}
+        assert (row["delivered"]["branch"], row["delivered"]["work"]) == ("symphony/SYM-1", work)
+        assert (row["summary"], row["delivered"]["push"]) == ("I have written a.", None)
         told = document(project, "explain", "SYM-1")
         assert (told["status"], told["explanation"]["code"]) == ("ready", "ready")
         assert [run["outcome"] for run in told["runs"]] == ["succeeded"]
@@ -102,7 +101,7 @@ def test_a_push_that_fails_is_shown_told_and_made_up_for_at_the_next_start(proje
         state = document(project, "status")
         (failed,) = state["failed_pushes"]
         assert (failed["branch"], failed["failure"]["code"]) == ("symphony/SYM-1", "push_failed")
-        assert state["ready"][0]["push"] == "failed"
+        assert state["ready"][0]["delivered"]["push"] == "failed"
         assert "SYM-1 is not pushed" in project.symphony("status").stdout
         # It may be posted before the push has failed, and is edited then.
         until(lambda: told(project, "could not be pushed") or None, daemon.log.read_text)
@@ -114,7 +113,7 @@ def test_a_push_that_fails_is_shown_told_and_made_up_for_at_the_next_start(proje
     with project.daemon() as daemon:
         daemon.wait_for("branch_pushed", issue_identifier="SYM-1")
         until(lambda: told(project, "is pushed to `origin`") or None, daemon.log.read_text)
-        assert ready(project)["SYM-1"]["push"] == "pushed"
+        assert ready(project)["SYM-1"]["delivered"]["push"] == "pushed"
         assert document(project, "status")["failed_pushes"] == []
     assert project.git("rev-parse", "symphony/SYM-1", cwd=remote) == project.git(
         "rev-parse", "symphony/SYM-1"

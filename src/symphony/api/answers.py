@@ -271,7 +271,7 @@ def issue_of_tracker(of: Snapshot, found: Issue) -> models.Issue | None:
     """An issue that the daemon does not work on, as the tracker has it, with what the journal knows of it."""
     state = of.state.changed(candidates={**of.state.candidates, found.id: found})
     document = issue(replace(of, state=state), found.identifier)
-    if document is None or in_active_state(found, of.state.settings):
+    if document is None or document.waiting is None or in_active_state(found, of.state.settings):
         return document
     return structs.replace(document, status="inactive")
 
@@ -476,9 +476,7 @@ def _without_daemon(document: models.Issue, of: Snapshot) -> models.Issue:
     given = document.waiting.reason
     reason = _reason_without_daemon(found, WaitingReason(given.code, given.message), of.state)
     return structs.replace(
-        document,
-        waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message)),
-        status=document.status if in_active_state(found, of.state.settings) else "inactive",
+        document, waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message))
     )
 
 

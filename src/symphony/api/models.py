@@ -1101,7 +1101,10 @@ class Prompt(Document, frozen=True, kw_only=True):
     envelope: Annotated[str | None, _is("The system-level text.")]
     prompt: Annotated[str, _is("The prompt of the first turn.")]
     skills: Skills
-    note: Annotated[str | None, _is("Why skills are missing that a dispatch might find.")]
+    note: Annotated[
+        str | None,
+        _is("Why the issue would not start, or why skills are missing that it might get."),
+    ]
     phase: Annotated[Phase | None, _is("Null without phases.")] = None
     instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
     new_comments: Annotated[

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
-from msgspec import structs
 
 from symphony import domain, scheduler, to_thread
 from symphony.api import answers, models
@@ -162,7 +161,6 @@ class Offline:
         issue = await self._find(identifier, state)
         if issue is None:
             return None
-        redaction = self.context.redaction
         comments = await PeopleCommentReader(partial(told_comments, self.journal)).read(
             self.context, issue, None
         )
@@ -175,11 +173,7 @@ class Offline:
             phase=phase_or_requested(issue, state.settings, phase),
             source="files",
         )
-        document = public_prompt(preview, redaction)
-        if scheduler.tracker_status(issue, state.settings) is not scheduler.TrackerStatus.ACTIVE:
-            note = redaction.text("; ".join(scheduler.not_active_text(issue, state.settings)))
-            document = structs.replace(document, note="; ".join(filter(None, (note, document.note))))
-        return document
+        return public_prompt(preview, issue, state.settings, self.context.redaction)
 
     async def rehearse(self, identifiers: Sequence[str]) -> models.Rehearsal:
         """The document of `/api/v1/rehearsal`.

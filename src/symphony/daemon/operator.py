@@ -411,7 +411,9 @@ class ServiceOperator(Observer):
                         comments=comments.shown,
                         phase=phase_or_requested(issue, state.settings, phase),
                     )
-                    return await to_thread.run_sync(public_prompt, preview, context.redaction)
+                    return await to_thread.run_sync(
+                        public_prompt, preview, issue, state.settings, context.redaction
+                    )
         except SymphonyError as error:
             raise SymphonyError(context.redaction.failure(error.failure)) from error
         except TimeoutError:

@@ -20,7 +20,7 @@ SEPARATOR: Final = "----- prompt -----"
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""\b
 Examples:
   symphony prompt SYM-3
   symphony prompt SYM-3 --envelope-only    the system-level text: which skills are listed

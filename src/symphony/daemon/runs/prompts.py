@@ -22,7 +22,10 @@ from symphony.scheduler import (
     Resume,
     ResumeReason,
     SchedulerSettings,
+    TrackerStatus,
+    not_active_text,
     phase_of,
+    tracker_status,
 )
 
 _RESUMES = (
@@ -162,11 +165,16 @@ async def preview_prompt(
     )
 
 
-def public_prompt(preview: Prompt, redaction: Redaction) -> Prompt:
-    """The preview without secrets; its texts are verbatim otherwise. A note says if one was masked."""
+def public_prompt(preview: Prompt, issue: Issue, settings: SchedulerSettings, redaction: Redaction) -> Prompt:
+    """The preview without secrets; its texts are verbatim otherwise.
+
+    A note says why the issue would not start as the tracker shows it, and if a secret was masked.
+    """
+    is_active = tracker_status(issue, settings) is TrackerStatus.ACTIVE
+    idle = () if is_active else map(redaction.text, not_active_text(issue, settings))
     envelope = None if preview.envelope is None else redaction.verbatim(preview.envelope)
     prompt = redaction.verbatim(preview.prompt)
     verbatim = (envelope, prompt) == (preview.envelope, preview.prompt)
     public: Prompt = masked(structs.replace(preview, envelope=None, prompt=""), redaction.text)
-    note = "; ".join(filter(None, (public.note, None if verbatim else _MASKED))) or None
+    note = "; ".join(filter(None, (*idle, public.note, None if verbatim else _MASKED))) or None
     return structs.replace(public, envelope=envelope, prompt=prompt, note=note)

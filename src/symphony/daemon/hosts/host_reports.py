@@ -431,8 +431,9 @@ class HostReports:
         made, delivered = outcome.verification, outcome.delivered
         if made is None or (delivered is not None and made.head != delivered.head):
             return None
-        if made.head and not _HEAD.fullmatch(made.head):
-            raise refused("a verification of a commit that is none")
+        for commit in filter(None, (made.head, made.base)):
+            if not _HEAD.fullmatch(commit) or self._id(commit) is None:
+                raise refused("a verification of a commit that is none")
         if len(made.checks) > _MAX_ITEMS or any(check.duration_ms < 0 for check in made.checks):
             raise refused("checks that cannot be")
         return replace(

@@ -1,6 +1,7 @@
 """`run_sync` of `anyio.to_thread` with threads that stay, which waits while no more can be started."""
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -11,17 +12,51 @@ from typing import Final, TypeVar, TypeVarTuple
 import anyio
 import structlog
 from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import checkpoint_if_cancelled
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 _AGAIN_S: Final = 0.1
 _log = structlog.get_logger(__name__)
 
-# The threads of this process. The C library keeps memory for each thread, so those that are there are used
-# again and never end.
-_calls: Final[SimpleQueue[Callable[[], None]]] = SimpleQueue()
-_idle: Final[SimpleQueue[None]] = SimpleQueue()
+_Call = Callable[[], None]
+
+
+class _Threads:
+    """The threads of one event loop.
+
+    The C library keeps memory for each thread, so threads that are there are used again. They end after their
+    loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.calls: Final[SimpleQueue[_Call | None]] = SimpleQueue()
+        self.idle: Final[SimpleQueue[None]] = SimpleQueue()
+        weakref.finalize(loop, self.calls.put, None)
+
+    async def reserve(self) -> None:
+        """Return when there is a thread for one more call: one that is idle, or else a new one."""
+        waits = False
+        while True:
+            with suppress(Empty):
+                return self.idle.get_nowait()
+            try:
+                return Thread(target=_work, args=(self.calls,), name="symphony", daemon=True).start()
+            except RuntimeError as error:
+                if not waits:
+                    _log.warning("thread_awaited", reason=str(error))
+                waits = True
+                await anyio.sleep(_AGAIN_S)
+
+
+def _work(calls: SimpleQueue[_Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()
+        del call  # it keeps the loop
+    calls.put(None)  # for the next thread
+
+
+_threads: Final[RunVar[_Threads]] = RunVar("threads")
 
 
 def share(threads: int) -> None:
@@ -50,6 +85,8 @@ async def run_sync(
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[_Result] = loop.create_future()
     limiter = limiter or to_thread.current_default_thread_limiter()
+    if (threads := _threads.get(None)) is None:
+        _threads.set(threads := _Threads(loop))
 
     def finish(result: _Result | None, error: BaseException | None) -> None:
         limiter.release_on_behalf_of(done)
@@ -70,7 +107,7 @@ async def run_sync(
             error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001 - it is raised where the call was made
             error = raised
-        _idle.put(None)  # at once, so that the loop finds this thread and makes no other one
+        threads.idle.put(None)  # at once, so that the loop finds this thread and makes no other one
         with suppress(RuntimeError):  # the loop was closed: the call was abandoned
             loop.call_soon_threadsafe(finish, result, error)
 
@@ -80,31 +117,11 @@ async def run_sync(
     except anyio.WouldBlock:
         await limiter.acquire_on_behalf_of(done)
     try:
-        await _reserve_thread()
+        await threads.reserve()
     except BaseException:
         limiter.release_on_behalf_of(done)
         raise
-    _calls.put(call)
+    threads.calls.put(call)
     with anyio.CancelScope(shield=not abandon_on_cancel):
         await done
     return done.result()
-
-
-async def _reserve_thread() -> None:
-    """Return when there is a thread for one more call: one that is idle, or else a new one."""
-    waits = False
-    while True:
-        with suppress(Empty):
-            return _idle.get_nowait()
-        try:
-            return Thread(target=_work, name="symphony", daemon=True).start()
-        except RuntimeError as error:
-            if not waits:
-                _log.warning("thread_awaited", reason=str(error))
-            waits = True
-            await anyio.sleep(_AGAIN_S)
-
-
-def _work() -> None:
-    while True:
-        _calls.get()()

@@ -1,9 +1,12 @@
 """A blocking function in a thread: its own errors are its own; a thread that cannot be made is waited for."""
 
+import asyncio
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from threading import Barrier, BrokenBarrierError, Event, get_ident
 
@@ -119,3 +122,14 @@ async def test_a_call_that_is_abandoned_keeps_its_thread_and_its_place_until_it_
         scope.cancel()
         await to_thread.run_sync(hanging.clear)
     assert hanging.is_set(), "a call that is cancelled before it begins is not made"
+
+
+def test_the_threads_of_a_loop_end_after_it() -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        asyncio.run(to_thread.run_sync(int))
+    gc.collect()
+    end = time.monotonic() + 60
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() <= before

@@ -401,6 +401,6 @@ async def test_the_page_for_who_is_not_signed_in_leads_to_no_other_site(path: st
         hostile = await client.get(f"http://127.0.0.1{path}", headers={"accept": "text/html"})
         own = await client.get("/issues/SYM-1", headers={"accept": "text/html"})
     assert 'href="/issues/SYM-1"' in own.text
-    for target in re.findall(r'href="([^"]*)"', hostile.text):
+    for target in set(re.findall(r'href="([^"]*)"', hostile.text)) - {"data:,"}:  # no icon
         read = re.sub(r"[\t\n\r]", "", target).replace("\\", "/")  # as browsers read it
         assert urljoin("http://127.0.0.1/", read).startswith("http://127.0.0.1/")

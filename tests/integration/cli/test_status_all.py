@@ -133,7 +133,7 @@ def test_a_stale_socket_is_distinguished_from_a_dead_daemon(host: Host, asker: P
     }
     assert "Connection refused" in found["stale"]["message"]
     assert "No such file" in found["mute"]["message"]
-    assert "offers no control socket" in found["lock-only"]["message"]
+    assert "has no control socket" in found["lock-only"]["message"]
     assert found["gone"]["started_at"] is None
 
 

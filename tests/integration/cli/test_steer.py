@@ -174,8 +174,8 @@ def test_the_longest_answer_is_sent_whole(daemon: FakeClient) -> None:
 @pytest.mark.parametrize(
     ("arguments", "given", "complaint"),
     [
-        ((), None, "one of them"),
-        (("Blue", "--file", __file__), None, "one of them"),
+        ((), None, "--file"),
+        (("Blue", "--file", __file__), None, "--file"),
         (("--file", "/nowhere/at/all"), None, "does not exist"),
         (("",), None, "empty"),
         ((" \t",), None, "empty"),

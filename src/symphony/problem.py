@@ -16,7 +16,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Problem(Struct, frozen=True, kw_only=True):
     """Something wrong with a file, its place, and what to do; it has no text of the file."""
 
     path: Annotated[str, Meta(description="As a person names the file, with `/`; untrusted text.")]

@@ -59,9 +59,8 @@ not answer.
 @options.text_file_option
 @click.option("--send-back", "decision", flag_value="send_back", help="Send it back to the agent.")
 @click.option("--approve", "decision", flag_value="approve", help="Approve it, which merges it.")
-@click.option("--head", metavar="COMMIT", help="The commit that you saw, if not the one shown last.")
+@click.option("--head", metavar="COMMIT", help="Show this delivered commit, or decide on it.")
 @click.option("--since", metavar="COMMIT", help="Show only changes since this commit.")
-@click.option("--until", metavar="COMMIT", help="Show an earlier delivery in place of the last.")
 @click.option("--unverified", is_flag=True, help="Approve it although it did not pass its verification.")
 @options.json_option
 @options.workflow_option
@@ -74,22 +73,21 @@ def review(
     decision: str | None,
     head: str | None,
     since: str | None,
-    until: str | None,
     unverified: bool,
     as_json: bool,
     workflow: Path,
 ) -> None:
     """Review finished work: send it back, or approve it."""
-    for commit in filter(None, (head, since, until)):
+    for commit in filter(None, (head, since)):
         if not _COMMIT.fullmatch(commit):
-            raise click.UsageError("--head, --since and --until take the whole id of a commit")
-    if decision is None and (comments or message or file or head or unverified):
+            raise click.UsageError("--head and --since take the whole id of a commit")
+    if decision is None and (comments or message or file or unverified):
         raise click.UsageError("add --send-back or --approve")
     if decision is not None:
         require_person("review work", hint="a person reviews it")
     client = require_daemon(workflow, os.environ, hint=_START)
     if decision is None:
-        ask = partial(client.review, reviewer=_reviewer(), since=since, until=until)
+        ask = partial(client.review, reviewer=_reviewer(), since=since, until=head)
         shown = resolve_issue(issue, ask, client.identifiers, partial(_without_branch, client))
         if as_json:
             options.print_json(shown)

@@ -80,7 +80,7 @@ def test_the_json_shapes_are_the_documented_ones() -> None:
         "created", "path",
     }  # fmt: skip
     assert set(made) == keys
-    assert made["blocked_by"] == [{"id": "SYM-1", "state": "Todo"}]
+    assert made["blocked_by"] == [{"id": "SYM-1", "identifier": "SYM-1", "state": "Todo"}]
     assert (made["dispatchable"], made["reason"]) == (False, "blocked by SYM-1 (Todo)")
     listing = printed("list", "--json")
     assert set(listing) == {"board", "issues", "problems"}

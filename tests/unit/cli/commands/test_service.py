@@ -164,7 +164,7 @@ def test_words_that_mean_something_to_systemd_are_only_words() -> None:
 
 
 def test_a_path_that_no_unit_file_can_hold_is_refused() -> None:
-    with pytest.raises(CommandError, match="cannot hold"):
+    with pytest.raises(CommandError, match="cannot contain"):
         drop_in(instance(workflow=Path("/srv/a\nb/W.md")))
 
 
@@ -374,7 +374,7 @@ def test_a_path_that_no_unit_file_can_hold_is_refused_before_anything_is_written
     machine: Machine, tmp_path: Path
 ) -> None:
     done = install(write_workflow(tmp_path / "a\nb", "tracker: {kind: markdown}\nworkspace: {root: ~/w}"))
-    assert (done.exit_code, "cannot hold" in done.stderr) == (1, True)
+    assert (done.exit_code, "cannot contain" in done.stderr) == (1, True)
     assert (machine.asked(), machine.locations.units.exists()) == ([], False)
 
 

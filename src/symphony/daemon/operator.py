@@ -455,7 +455,7 @@ class ServiceOperator(Observer):
                     )
                     if patch is not None:
                         files = tuple(
-                            replace(file, path=context.redaction.text(file.path))
+                            structs.replace(file, path=context.redaction.text(file.path))
                             for file in parse_numstat(patch.content)
                         )
                 self._work[identifier] = self._core.now_ms() + _WORK_FRESH_MS, files

@@ -94,7 +94,7 @@ class RuntimeContext:
                 domain.Failure(
                     category=domain.Category.INVALID_WORKFLOW_CONFIG,
                     blame=domain.Blame.HOST,
-                    message=f"WORKFLOW.md was changed and no longer has the agent {name} any more",
+                    message=f"WORKFLOW.md was changed and no longer has the agent {name}",
                 )
             )
         return found

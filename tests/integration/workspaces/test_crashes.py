@@ -11,7 +11,6 @@ from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, FaultPoint, Issue
 from symphony.processes.local import LocalHost
 from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, files, find_work
-from symphony.workspaces import manager as under_test
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +34,7 @@ def dies_at(wanted: FaultPoint) -> Callable[[FaultPoint], None]:
 def unkempt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What would take a step back does nothing, as in a process that is gone."""
     with monkeypatch.context() as patch:
-        patch.setattr(under_test, "undo_creation", lambda *_, **__: None)
+        patch.setattr(directories, "undo_creation", lambda *_, **__: None)
         patch.setattr(directories, "forget", lambda *_: None)
         with pytest.raises(Killed):
             yield

@@ -162,7 +162,7 @@ async def test_a_journal_that_is_taken_away_is_said_and_ends_the_daemon(tmp_path
             error = await memory.until_taken_away()
     (line,) = logs
     assert (line["event"], line["reason"]) == ("journal_degraded", error.failure.message)
-    assert "taken away" in line["reason"]
+    assert "journal.db was removed" in line["reason"]
 
 
 async def test_a_journal_that_is_begun_anew_in_mid_life_holds_what_the_daemon_holds(tmp_path: Path) -> None:

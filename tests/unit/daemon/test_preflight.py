@@ -116,7 +116,8 @@ async def test_one_that_the_workflow_names_no_more_is_an_outage_of_ours(tmp_path
         _context(tmp_path).agent("gone")
     assert caught.value.failure.retryable
     assert caught.value.failure.blame is Blame.HOST
-    assert "no agent gone any more" in caught.value.failure.message
+    assert caught.value.failure.message.endswith("the agent gone")
+    assert "WORKFLOW.md" in caught.value.failure.message
 
 
 async def test_the_scheduler_is_told_what_choosing_needs(tmp_path: Path) -> None:

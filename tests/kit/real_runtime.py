@@ -440,7 +440,7 @@ class _Daemon:
                     if world.crashes.reach(point):
                         return
                 memory.begin(self.life)
-                core = Core(
+                core = self._core = Core(
                     state_dir=world.state_dir,
                     environment={},
                     post=self.post,
@@ -490,6 +490,7 @@ class _Daemon:
         except InvariantBrokenError as error:
             world.break_rule(error)
             return
+        self._core.state = world.state
         if reach(StepPoint.DECIDED):
             return
         world.memory.step(before, fact, world.state, commands, world.referee.left)

@@ -136,7 +136,7 @@ async def scratch_directory(host: Host, environ: Mapping[str, str], root: Path) 
     scratch = parent / f"{_SCRATCH_PREFIX}{uuid.uuid4().hex}"
     await run("mkdir", "-p", "--", str(scratch / ".git"))
     try:
-        yield Path(await anyio.Path(scratch).resolve())
+        yield await to_thread.run_sync(scratch.resolve)
     finally:
         stale = ("find", str(parent), "-mindepth", "1", "-maxdepth", "1", *_STALE)
         with anyio.CancelScope(shield=True):
@@ -191,20 +191,22 @@ class IsolatedBackend(base.AgentBackend):
 
     async def _prove(self, scratch: Path, run_id: str) -> None:
         """Try from inside to write and see a file beside the workspace; only the workspace is writable."""
-        workspace, neighbour = anyio.Path(scratch / "own"), anyio.Path(scratch / "other")
+        workspace, neighbour = scratch / "own", scratch / "other"
         written, seen = neighbour / "written", neighbour / "seen"
-        await workspace.mkdir()
-        await neighbour.mkdir()
-        await seen.touch()
+
+        def make() -> None:
+            workspace.mkdir()
+            neighbour.mkdir()
+            seen.touch()
+
+        await to_thread.run_sync(make)
         marker = secrets.token_hex(8)
         isolation = replace(self._isolation, hidden=(*self._isolation.hidden, scratch))
         probe = ("/bin/sh", "-c", _PROBE, "probe", str(written), str(seen), marker)
-        argv = await to_thread.run_sync(partial(isolation.wrap, probe, cwd=Path(workspace)))
+        argv = await to_thread.run_sync(partial(isolation.wrap, probe, cwd=workspace))
         env = child_environment(self.context.environ, run_id=run_id)
         try:
-            done = await self.context.host.run(
-                argv, cwd=Path(workspace), env=env, timeout_ms=_PROOF_TIMEOUT_MS
-            )
+            done = await self.context.host.run(argv, cwd=workspace, env=env, timeout_ms=_PROOF_TIMEOUT_MS)
         except OSError as error:
             text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
             raise preflight_failure(text, hint=_MISSING_HINT) from error
@@ -214,7 +216,7 @@ class IsolatedBackend(base.AgentBackend):
             text = f"workspace.isolation: bubblewrap does not work here: {reason}"
             raise preflight_failure(text, hint=_NAMESPACE_HINT)
         wrong = [line for line in lines if line != marker]
-        if not wrong and await written.exists():
+        if not wrong and await to_thread.run_sync(written.exists):
             wrong = ["a file beside the workspace was written"]
         if wrong:
             text = f"workspace.isolation does not hold: {'; '.join(wrong)}"

@@ -6,6 +6,7 @@ leave the process group and cannot be found by their ancestors once their parent
 the while: an agent that cannot write cannot end, and its last output may hold the final token totals.
 """
 
+import os
 import re
 import shlex
 import signal
@@ -185,11 +186,15 @@ class AgentProcess:
 
     async def stderr_line(self) -> str:
         """Return the last line of its stderr that is not blank, redacted; empty when there is none."""
+
+        def read() -> tuple[int, bytes]:
+            with self._stderr_path.open("rb") as stream:
+                start = max(self._stderr_start, stream.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES)
+                stream.seek(start)
+                return start, stream.read(_STDERR_TAIL_BYTES)
+
         try:
-            async with await anyio.open_file(self._stderr_path, "rb") as stream:
-                start = max(self._stderr_start, await stream.seek(0, 2) - _STDERR_TAIL_BYTES)
-                await stream.seek(start)
-                tail = await stream.read(_STDERR_TAIL_BYTES)
+            start, tail = await to_thread.run_sync(read)
         except OSError:
             return ""
         cut = "…" if start > self._stderr_start else ""  # shows the masking that a secret may be cut here

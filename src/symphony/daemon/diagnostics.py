@@ -242,7 +242,7 @@ async def check_git_identity(
     if workspace is not None and workspace.repo is not None:
         mirror = await to_thread.run_sync(mirror_path, workspace)
         source = local_repository(workspace.repo) or mirror
-        place = source if await anyio.Path(source).is_dir() else place
+        place = source if await to_thread.run_sync(source.is_dir) else place
     identity = await identity_at(Git(host, environment, frozenset()), place)
     shown = []
     for role in ("author", "committer"):

@@ -364,7 +364,7 @@ class WorkspaceManager:
             created = True
             self._fault(domain.FaultPoint.WORKSPACE_POPULATED)
             looks = self._repo is not None and not self._hooks.has(Hook.AFTER_CREATE)
-            if looks and await anyio.Path(path, ".gitmodules").exists():
+            if looks and await to_thread.run_sync((path / ".gitmodules").exists):
                 _log.warning("submodules_not_populated", key=path.name, hint=SUBMODULES_HINT)
             await self._hooks.run(Hook.AFTER_CREATE, HookCall.of(issue, path, attempt, run_id))
             return await to_thread.run_sync(complete, populated)

@@ -136,7 +136,7 @@ JOBS ?= 2
 simulate: $(VENV)/.dev ## Run RUNS random schedules in JOBS processes, or replay the one of SEED
 	@PYTHONPATH=tests $(BIN)/python -m kit.simulator $(if $(SEED),--schedules 1 --seed $(SEED),--schedules $(RUNS) --jobs $(JOBS) --seed $${RANDOM}$${RANDOM})
 
-bench: $(VENV)/.dev ## Measure beside a bare floor and write docs/PERFORMANCE.md (5 minutes)
+bench: $(VENV)/.dev ## Measure beside a bare floor and write docs/PERFORMANCE.md (20 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m bench
 
 agents: $(VENV)/.dev ## Install and drive every real agent, or AGENT=… alone, and write docs/agents.md (half an hour)

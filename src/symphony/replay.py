@@ -216,7 +216,11 @@ def commands_as_json(commands: Iterable[Command], redaction: Redaction) -> list[
 
 
 def read_recording(text: str) -> Recording:
-    """Read a recording. Raises: RecordingError: the text is not a recording."""
+    """Read a recording.
+
+    Raises:
+        RecordingError: the text is not a recording.
+    """
     lines = [
         (number, line.strip().removesuffix(","))
         for number, line in enumerate(text.split("\n"), 1)

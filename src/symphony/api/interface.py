@@ -349,10 +349,8 @@ class Operator(Protocol):
 
         Args:
             verb: one of `routes.ON_OUTBOX`.
-            key: of one job, or the identifier of an issue for all of its jobs.
-
-        Raises: UnknownError: there is no such job.
-            UnavailableError: as `state`.
+            key: of one job, or the identifier of an issue for all of its jobs. Raises: UnknownError: there is
+                no such job. UnavailableError: as `state`.
         """
         ...
 

@@ -155,7 +155,8 @@ class LabelledSettings(ProviderSettings):
     def state_of(self, own: str, names: Iterable[str]) -> tuple[str, str | None]:
         """The state of an issue with this state of the service and these labels.
 
-        Returns: the state, and why it is unclear, if it is.
+        Returns:
+            the state, and why it is unclear, if it is.
         """
         if self.states.source == "issue":
             return own, None

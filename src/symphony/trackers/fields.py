@@ -63,7 +63,8 @@ def snapshots(
 ) -> tuple[domain.Issue, ...]:
     """The wanted issues of a refresh.
 
-    Raises: TrackerError: a record is malformed; if it were omitted, it would look deleted.
+    Raises:
+        TrackerError: a record is malformed; if it were omitted, it would look deleted.
     """
     ids = frozenset(wanted)
     issues: dict[str, domain.Issue] = {}

@@ -202,7 +202,8 @@ class ProviderSettings(BaseModel):
     def check(cls, sound: Mapping[str, Any]) -> Iterator[ConfigProblem]:
         """Mistakes that concern several settings together.
 
-        Args: sound: the settings without a mistake, and defaults for the others if there are any.
+        Args:
+            sound: the settings without a mistake, and defaults for the others if there are any.
         """
         del sound
         yield from ()

@@ -57,8 +57,9 @@ SERVICE = ServiceProfile(
 class Related:
     """What the record of an issue lacks.
 
-    Attributes: ranks: ranks of priorities by id. blockers: records of blockers by id; invisible ones are
-    missing.
+    Attributes:
+        ranks: ranks of priorities by id.
+        blockers: records of blockers by id; invisible ones are missing.
     """
 
     ranks: Mapping[int, int] = field(default_factory=dict)

@@ -526,7 +526,8 @@ class RemoteTracker:
     async def move_issue(self, issue_id: str, state: str) -> str:
         """Move an issue, and return the state that the service then reports.
 
-        Raises: TrackerError: it failed, or the service accepted the move without carrying it out.
+        Raises:
+            TrackerError: it failed, or the service accepted the move without carrying it out.
         """
         return await self._move(issue_id, state, purpose=Purpose.REFRESH)
 

@@ -103,8 +103,11 @@ def issue_of(
 ) -> Issue | None:
     """One issue; `None` for a pull request, and for an issue outside the project that has the states.
 
-    Args: record: an issue of the REST API. settings: the settings of the repository. blockers: the blockers
-    of issues. in_project: the states of issues in the project, by number.
+    Args:
+        record: an issue of the REST API.
+        settings: the settings of the repository.
+        blockers: the blockers of issues.
+        in_project: the states of issues in the project, by number.
 
     Raises:
         MalformedRecordError: it has no number, title or state.

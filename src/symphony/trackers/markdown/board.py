@@ -276,8 +276,10 @@ class Board:
         """Write a new issue under the next number; two processes never get the same one.
 
         A draft with a `key` is written once: an issue with this key is returned as it is. `numbers` has the
-            numbers used so far; without it only the board's folder counts. Raises: TrackerError: the draft is
-            not a valid issue, or the folder cannot be written to.
+            numbers used so far; without it only the board's folder counts.
+
+        Raises:
+            TrackerError: the draft is not a valid issue, or the folder cannot be written to.
         """
         if not self.config.layout.can_create:
             raise refused(f"{self.config.path} is the board of another program", hint="`backlog task create`")

@@ -37,7 +37,7 @@ class WrittenSkills(Struct, frozen=True, kw_only=True):
     """The record of a workspace.
 
     Attributes:
-        directory: relative to the workspace.
+        directory: the directory of skills, relative to the workspace.
         skills: the written skills by name.
         others: skill files that were there before the first one, relative to the workspace.
     """
@@ -74,7 +74,7 @@ def write_skills(
     Args:
         workspace: the resolved path.
         record: the record of this workspace, which is updated.
-        directory: relative to the workspace.
+        directory: the directory of skills, relative to the workspace.
         skills: version and file, by name.
         tracked: files of the directory that git tracks, relative to the workspace.
 

@@ -199,8 +199,8 @@ class FrontMatter:
 
     Attributes:
         present: whether the file has one.
-        corrected: settings that the file has elsewhere or under other names; their references are reported
-            there
+        corrected: settings that the file has elsewhere or under other names; references in them are reported
+            there.
     """
 
     source_map: SourceMap

@@ -1,7 +1,7 @@
 """Carries out the commands of the scheduler: the only place where decisions have effects.
 
-Each command runs in a task of its own. An effect reports its result as an event or logs it, and lets no
-exception out: a failing call must not end the daemon.
+Each command runs in its own task. An effect reports its result as an event or logs it, and raises nothing,
+because a failing call must not end the daemon.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -90,8 +90,8 @@ class Timeouts:
 
     Attributes:
         tracker_s: for one answer of the tracker with all its pages. Adapters limit each request themselves.
-        exit_s: for removals that are under way when the daemon exits.
-        hurried_exit_s: for these and for what is owed, when the operator wants to stop at once.
+        exit_s: for removals in progress when the daemon exits.
+        hurried_exit_s: for these and for jobs, when the operator wants to stop at once.
     """
 
     tracker_s: float = 120.0
@@ -102,18 +102,18 @@ class Timeouts:
 class Effects:
     """Carries out commands in the tasks of one group.
 
-    It has so many arguments because each is what carries out another kind of command.
+    It has many arguments, because each carries out another kind of command.
 
     Args:
         core: state, context, mailbox, clocks and observers.
         tasks: the group of all tasks.
         before_poll: awaited before each poll.
         review_tools: adds to the tools of a run the one that answers reviews of its issue's work.
-        handled: returns when the mailbox has no event that was put into it before.
+        handled: waits until all earlier events in the mailbox are handled.
         on_exit: called when the daemon may end.
-        jobs: carries out what is owed to the outside.
+        jobs: carries out jobs.
         skill_comments: decides about comments on skills.
-        people_comments: reads what people write.
+        people_comments: reads people's comments.
         traces: starts the traces of runs.
         hosts: carries runs out on hosts.
         timeouts: limits of the effects.
@@ -201,7 +201,7 @@ class Effects:
                 assert_never(command)
 
     def hurry(self) -> None:
-        """Give what is about to end little time; the next daemon makes up for what is cut off."""
+        """Limit the time of everything that is ending; the next daemon repeats interrupted work."""
         self._hurried = True
         if self._exit_scope is not None:
             deadline = anyio.current_time() + self._timeouts.hurried_exit_s
@@ -249,7 +249,7 @@ class Effects:
 
     @contextmanager
     def _tracker_deadline(self) -> Iterator[None]:
-        """Give up on a tracker that does not answer: one hanging request must not end polling for good."""
+        """Give up on a tracker that does not answer, so that a hanging request does not end polling."""
         with anyio.move_on_after(self._timeouts.tracker_s) as scope:
             yield
         if scope.cancelled_caught:
@@ -348,7 +348,7 @@ class Effects:
         return await self._people_comments.read(self._core.in_force, command.issue, answer)
 
     async def report_skills(self, issue: Issue, found: SkillSet) -> None:
-        """Owe the comment about skills."""
+        """Queue the comment about skills."""
         context = self._core.in_force
         at_least = comment_severity(context.settings)
         await self._skill_comments.update(context, issue, found, at_least=at_least)
@@ -384,7 +384,7 @@ class Effects:
             _log.warning("workspace_kept", reason=removal.kept_reason, look=removal.look, **ids)
 
     async def _remove(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
-        if command.path is None:  # not recorded: where it would be below the present root
+        if command.path is None:  # not recorded: its place below the present root
             record = await context.workspaces.locate(command.issue_id, command.identifier)
         else:
             path = Path(command.path)
@@ -397,7 +397,7 @@ class Effects:
         return self._workspace_locks.setdefault(issue_id, anyio.Lock())
 
     def _in_background(self, effect: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Start an effect that the exit of the daemon waits for, for a limited time."""
+        """Start an effect for which the exit of the daemon waits, for a limited time."""
 
         async def run() -> None:
             try:
@@ -413,7 +413,7 @@ class Effects:
         self._tasks.start_soon(run)
 
     async def _exit(self) -> None:
-        """Wait for what is owed and for background tasks, for a limited time, and let the daemon end."""
+        """Wait for jobs and background tasks, for a limited time, and let the daemon end."""
         limit_s, hurried_s = self._timeouts.exit_s, self._timeouts.hurried_exit_s
         if self._drained_by_ms is not None:  # the time that `agent.drain_timeout_ms` leaves
             limit_s = max((self._drained_by_ms - self._core.now_ms()) / 1000, hurried_s)
@@ -427,7 +427,7 @@ class Effects:
         self._on_exit()
 
     async def _settle(self) -> None:
-        """Wait for what is owed, and for what follows from it, such as a comment about a push."""
+        """Wait for jobs, and for jobs that follow from them, such as a comment about a push."""
         await self._jobs.finish()
         await self._handled()
         await self._jobs.finish()

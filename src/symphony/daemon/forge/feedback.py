@@ -1,8 +1,8 @@
 """Feedback on a pull request for its agent, and the agent's answers.
 
-Everything in a pull request is text of others: names of checks and branches, logs, comments. It goes to the
-agent as data, in fences. The agent has no access to the forge: it answers with the tool `reply_to_review`,
-and the daemon posts what it wrote, in the threads that it was told of and nowhere else.
+Everything in a pull request is text of others: names of checks and branches, logs, comments. The agent gets
+it as data, in fences. The agent has no access to the forge: it answers with the tool `reply_to_review`, and
+the daemon posts its answer, only in threads that the agent got.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from symphony.services.pulls import Forge
 from symphony.trackers.base import ToolProvider
 
 MAX_LOGS: Final = 5
-"""The number of failed checks that the agent gets with their log; it gets the others by name."""
+"""How many failed checks the agent gets with their logs; it gets the others by name."""
 
 LOGS_S: Final = 120.0
-"""How long all these logs may take; feedback does not wait for a store of logs that hangs."""
+"""How long the download of all these logs may take, so that feedback does not wait for a hanging server."""
 
 _MAX_LOG_CHARS: Final = 12_000
 _MAX_REMARK_CHARS: Final = 4_000
@@ -29,7 +29,7 @@ _MAX_REPLY_CHARS: Final = 8_000
 _MAX_REPLIES: Final = 100
 _log = structlog.get_logger(__name__)
 
-# --- what the agent is told ------------------------------------------------------------------------------
+# --- the text for the agent ------------------------------------------------------------------------------
 
 
 async def make_offer(
@@ -41,9 +41,9 @@ async def make_offer(
     base: str | None = None,
     logs_s: float = LOGS_S,
 ) -> scheduler.PendingFeedback:
-    """The feedback in words, with the ends of the logs of failed checks, as far as they can be read.
+    """The feedback in words, with the ends of the readable logs of failed checks.
 
-    `base` is the commit of the base branch that it conflicts with, if every workspace has it.
+    `base` is the commit of the conflicting base branch, if every workspace has it.
     """
     logs = dict[str, str]()
     with anyio.move_on_after(logs_s) as limit:
@@ -131,7 +131,7 @@ def _remark_section(remark: scheduler.PullRequestRemark) -> str:
 
 
 def _data(**fields: str | None) -> str:
-    """Fields of a check or comment in a fence; none but the text has more than one line."""
+    """Fields of a check or comment in a fence; only the text can have several lines."""
     lines = [
         f"{name}: {value if name == 'text' else domain.one_line(value)}"
         for name, value in fields.items()
@@ -140,7 +140,7 @@ def _data(**fields: str | None) -> str:
     return domain.fence("\n".join(lines))
 
 
-# --- what the agent answers ------------------------------------------------------------------------------
+# --- the answers of the agent ------------------------------------------------------------------------------
 
 REPLY_TOOL: Final = "reply_to_review"
 
@@ -164,14 +164,14 @@ _SPEC: Final = domain.ToolSpec(
 
 
 class ReviewTools:
-    """The tools of a tracker, and the one that answers review threads (`ToolProvider`).
+    """The tools of a tracker, and the tool for answers in review threads (`ToolProvider`).
 
-    A conversation keeps the tools that it began with, so it has this one before there is a review.
+    A conversation keeps its first tools, so it has this tool before there is a review.
 
     Args:
-        tools: those of the tracker.
+        tools: the tools of the tracker.
         threads: the threads that the agent may answer now.
-        on_reply: takes an answer.
+        on_reply: called with an answer.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class ReviewTools:
 def with_reply(
     ledger: scheduler.PullLedger, reply: scheduler.ThreadReply
 ) -> tuple[scheduler.ThreadReply, ...]:
-    """The answers to post, where one replaces an earlier one to the same thread."""
+    """The answers to post; the new one replaces an earlier one in the same thread."""
     others = [each for each in ledger.replies if each.thread_id != reply.thread_id]
     return (*others, reply)[-_MAX_REPLIES:]
 
@@ -220,7 +220,7 @@ async def post_reply(
     """Post an answer, unless the snapshot has it already, and resolve its thread if the agent asks for that.
 
     Raises:
-        ServiceError: it is not known to be posted.
+        ServiceError: it may not have been posted.
     """
     thread = next((each for each in pull.threads if each.id == reply.thread_id), None)
     if thread is None:
@@ -235,6 +235,6 @@ async def post_reply(
 
 
 def reply_marker(reply: scheduler.ThreadReply) -> str:
-    """The first line of a posted answer; the same answer is found again by it."""
+    """The first line of a posted answer, which identifies it."""
     key = hashlib.sha256(f"{reply.thread_id}\0{reply.text}".encode(errors="replace")).hexdigest()[:32]
     return f"{scheduler.COMMENT_MARKER}reply v1 key={key} -->"

@@ -1,8 +1,7 @@
 """Writes to a forge: the kind `pull_request` of the outbox.
 
-One step is one job: to open a pull request or bring its text up to date, to have it merged or not merged, to
-answer in a thread, and what follows from a merge. Each looks first what is there already, so that a
-repetition changes nothing.
+One step is one job: open a pull request or update its text, request or cancel its merge, answer in a thread,
+or finish after a merge. Each step first checks what exists already, so that a repetition changes nothing.
 """
 
 from collections.abc import Callable
@@ -25,13 +24,13 @@ from symphony.services.pulls import Forge
 
 
 class ForgeJobs(JobKind):
-    """Carries out what is written to a forge.
+    """Carries out writes to a forge.
 
     Args:
-        records: what is known of pull requests.
+        records: the records of pull requests.
         opener: opens them.
         watcher: watches them.
-        connect: the client for some settings.
+        connect: makes the client for settings.
         on_tried: called after each try.
     """
 
@@ -55,7 +54,7 @@ class ForgeJobs(JobKind):
 
     @override
     def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether the step still makes sense at the forge in use."""
+        """Whether the step is still needed at the forge in use."""
         write, settings = decode(job.payload, ForgeWrite), context.settings.forge
         record, result = self._records.get(job.issue_id), state.results.get(job.issue_id)
         if record is None or not settings.watches or job.receiver != forge_name(settings):
@@ -73,10 +72,10 @@ class ForgeJobs(JobKind):
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
-        """Take the step; a failure is recorded with the pull request too.
+        """Carry out the step; a failure is recorded with the pull request too.
 
         Raises:
-            SymphonyError: it is not known to be done.
+            SymphonyError: the step may not have been done.
         """
         issue_id, settings = attempt.job.issue_id, attempt.context.settings.forge
         write = decode(attempt.job.payload, ForgeWrite)

@@ -1,7 +1,7 @@
-"""What the commands print with `--json`: one type for each, from which `docs/schemas` is made.
+"""The documents that commands print with `--json`: one type each, from which `docs/schemas` is made.
 
-Those that are built on a document of the API are open as it is, because fields may be added there. The others
-have the fields that stand here and no more.
+Types that build on a document of the API are open, because fields may be added there. The others have exactly
+the fields defined here.
 """
 
 from typing import Annotated, Any, Literal
@@ -298,7 +298,7 @@ Instant = Annotated[
 
 
 class TranscriptLine(models.ClosedDocument, frozen=True, kw_only=True):
-    """A line of `symphony transcript --json`: an entry, or what is missing."""
+    """A line of `symphony transcript --json`: an entry, or a note on missing ones."""
 
     run_id: str
     entry: TranscriptEntry | None = None
@@ -318,7 +318,7 @@ class LoggedEvent(models.ClosedDocument, frozen=True, kw_only=True, tag_field="t
 
 
 class LoggedRun(RunFacts, models.ClosedDocument, frozen=True, kw_only=True):
-    """A run as it stands now."""
+    """The present state of a run."""
 
     attempt: Annotated[int | None, _is("As the template sees it: null on the first.")]
     attempt_number: Annotated[int | None, _is("Counted from 1; null in rows of older versions.")]
@@ -427,7 +427,7 @@ class PullReview(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class OpenThread(models.ClosedDocument, frozen=True, kw_only=True):
-    """A conversation on a place of the change that nobody has resolved."""
+    """An unresolved conversation on a place of the change."""
 
     path: str | None
     line: int | None
@@ -622,7 +622,7 @@ class ShownSkill(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class HiddenSkill(models.ClosedDocument, frozen=True, kw_only=True):
-    """A usable skill that stands back, because an earlier root has one of its name."""
+    """A usable skill that is hidden, because an earlier root has one with its name."""
 
     name: str
     path: str
@@ -874,7 +874,7 @@ class SkillsReport(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class LibraryReverted(models.ClosedDocument, frozen=True, kw_only=True):
-    """A skill that a purge took back."""
+    """A skill that a purge reverted."""
 
     name: Text
     before: Annotated[models.Positive, _is("The version that was the newest.")]

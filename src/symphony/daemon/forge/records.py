@@ -103,9 +103,7 @@ class PullRequestRecords:
                 raise domain.SymphonyError(failure)
 
     async def look(self, issue_id: str, step: Awaitable[None]) -> None:
-        """Carry out a step that the next observation repeats; record and log a failure, clear it after
-        success.
-        """
+        """Carry out a step that the next observation repeats; record a failure, clear it after success."""
         with about(self._records[issue_id]):
             failure = await failure_of(step)
             before = self._records[issue_id].failure

@@ -61,7 +61,8 @@ async def fetch_objects(
 ) -> str | None:
     """Fetch the LFS objects of a commit from a host; never raises.
 
-    Returns: a warning if some could not be fetched.
+    Returns:
+        a warning if some could not be fetched.
     """
     try:
         wanted = await courier.lfs_objects(commit)

@@ -462,7 +462,7 @@ def silence_limit(limit_ms: int) -> Iterator[None]:
 
 def replacing_text(envelope: str) -> str:
     """Return an envelope for a conversation that holds an earlier one, which stays in it."""
-    return f"What follows replaces the instructions and skills that you were given before.\n\n{envelope}"
+    return f"The following text replaces your earlier instructions and skills.\n\n{envelope}"
 
 
 def prepend_envelope(envelope: str | None, prompt: str) -> str:

@@ -57,7 +57,7 @@ _BODIES: Final[Mapping[type[models.Document], tuple[int, str]]] = {
         'the body must be {"title": "a title"}, and what else a new issue has',
     ),
     models.ScheduleChoice: (MAX_BODY_BYTES, 'the body must be {"name": "a schedule"}'),
-    models.OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
+    models.JobChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
     models.Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
 }
 """By type of body: the largest size in bytes, and the message for an invalid one."""

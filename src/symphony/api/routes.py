@@ -172,7 +172,7 @@ def _on_daemon(verb: str, summary: str) -> Resource[models.Verb]:
 
 
 def _on_outbox(verb: str, summary: str) -> Resource[models.Outbox]:
-    path, body = f"{_OUTBOX_PATH}/{verb}", models.OwedChoice
+    path, body = f"{_OUTBOX_PATH}/{verb}", models.JobChoice
     return _post(f"outbox_{verb}", path, summary, models.Outbox, 404, body=body, status=200)
 
 
@@ -326,7 +326,7 @@ ON_DAEMON: Final = {
 }
 """The operator actions on the daemon, by verb."""
 ON_OUTBOX: Final = {
-    "retry": _on_outbox("retry", "Try at once what is owed, also if it was given up."),
+    "retry": _on_outbox("retry", "Try jobs at once, even those that were given up."),
     "drop": _on_outbox("drop", "Delete jobs."),
 }
 """The operator actions on the outbox, by verb."""

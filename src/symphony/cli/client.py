@@ -162,7 +162,7 @@ class Client:
         return self._known(self._ask(routes.ON_DAEMON[verb]))
 
     def outbox(self) -> models.Outbox:
-        """What the daemon owes to the outside."""
+        """The writes to outside services that are not done yet."""
         return self._known(self._ask(routes.OUTBOX))
 
     def change_outbox(self, verb: str, key: str) -> models.Outbox | None:

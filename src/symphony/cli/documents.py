@@ -941,7 +941,7 @@ class OutboxShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony outbox … --json`."""
 
     source: Source
-    jobs: Annotated[tuple[models.OwedJob, ...], _is("The oldest first; those that were chosen.")]
+    jobs: Annotated[tuple[models.OutboxJob, ...], _is("The oldest first; those that were chosen.")]
 
 
 class HostsShown(models.ClosedDocument, frozen=True, kw_only=True):

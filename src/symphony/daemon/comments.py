@@ -127,7 +127,7 @@ class CommentWriter(JobKind):
         self._digests.update(((one.issue_id, one.kind), one.fingerprint) for one in reversed(known))
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the comment is still true and its tracker in use: a block may be over by now.
 
         A person's comment is never dropped.
@@ -202,10 +202,10 @@ async def _write(context: RuntimeContext, comment: CommentDraft) -> str | None:
     return written.comment_id
 
 
-def owe_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft) -> None:
+def queue_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft) -> None:
     """Queue a comment for the tracker; it replaces an unwritten one of its kind."""
     masked = replace(comment, body=context.redaction.text(comment.body))
-    jobs.owe(
+    jobs.queue(
         kind="comment",
         key=comment.key,
         receiver=tracker_key(context),
@@ -215,7 +215,7 @@ def owe_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft)
     )
 
 
-def owe_persons_comment(
+def queue_persons_comment(
     jobs: JobRunner, context: RuntimeContext, issue_id: str, issue_identifier: str, text: str
 ) -> None:
     """Queue a comment of a person for the tracker."""
@@ -226,10 +226,10 @@ def owe_persons_comment(
         body=f"{ON_BEHALF}\n\n{text}",
         occasion=token_hex(8),
     )
-    owe_comment(jobs, context, comment)
+    queue_comment(jobs, context, comment)
 
 
-def unsent_comments(owed: Iterable[Job], issue_id: str) -> tuple[UnsentComment, ...]:
+def unsent_comments(jobs: Iterable[Job], issue_id: str) -> tuple[UnsentComment, ...]:
     """The comments of people on an issue that the tracker does not have yet, the oldest first."""
     return tuple(
         UnsentComment(
@@ -238,7 +238,7 @@ def unsent_comments(owed: Iterable[Job], issue_id: str) -> tuple[UnsentComment, 
             given_up=job.state is JobState.GIVEN_UP,
             failure=job.failure,
         )
-        for job in owed
+        for job in jobs
         if job.key.startswith(f"comment:{issue_id}:{PERSON}:")
     )
 
@@ -310,7 +310,7 @@ class AnswerReader:
         if now_ms - self._reposted_ms.get(key, -_REPOST_MS) < _REPOST_MS:
             return
         self._reposted_ms[key] = now_ms
-        owe_comment(self._jobs, context, replace(draft_of(question), verify=True))
+        queue_comment(self._jobs, context, replace(draft_of(question), verify=True))
 
 
 def draft_of(command: PostComment) -> CommentDraft:
@@ -489,5 +489,5 @@ class SkillComments:
             body=wanted.body,
             revise=revise,
         )
-        owe_comment(self._jobs, context, comment)
+        queue_comment(self._jobs, context, comment)
         await self._recorded()

@@ -23,15 +23,15 @@ from symphony.daemon.comments import (
     ReadComments,
     SkillComments,
     draft_of,
-    owe_comment,
+    queue_comment,
 )
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.core import Core
 from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.hosts.session import HostSession
 from symphony.daemon.jobs import JobRunner
-from symphony.daemon.moves import owe_move
-from symphony.daemon.pushes import owe_push
+from symphony.daemon.moves import queue_move
+from symphony.daemon.pushes import queue_push
 from symphony.daemon.runs.artifacts import keep_artifact
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, SupervisedRun
@@ -180,13 +180,13 @@ class Effects:
             case CleanWorkspace():
                 self._in_background(self._clean, command)
             case PostComment():
-                owe_comment(self._jobs, self._core.in_force, draft_of(command))
+                queue_comment(self._jobs, self._core.in_force, draft_of(command))
             case PushBranch():
-                owe_push(self._jobs, command)
+                queue_push(self._jobs, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
-                owe_move(self._jobs, self._core.in_force, command)
+                queue_move(self._jobs, self._core.in_force, command)
             case Notify():
                 fields = {key: value for key, value in command.fields.items() if value is not None}
                 if command.issue_id is not None:
@@ -373,7 +373,7 @@ class Effects:
                 return
         context.fault(FaultPoint.AFTER_CLEAN)
         delivered = None if removal.delivery is None else removal.delivery.delivered
-        if delivered is not None and delivered.is_owed:
+        if delivered is not None and delivered.is_pending:
             event = BranchDelivered(
                 issue_id=command.issue_id, identifier=command.identifier, delivered=delivered
             )

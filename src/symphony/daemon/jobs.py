@@ -1,6 +1,6 @@
 """The outbox: carries out jobs, now or when the receiver is back.
 
-    owe -> journal -> [when it is due, a few at once] -> carry out -> forgotten
+    queue -> journal -> [when it is due, a few at once] -> carry out -> forgotten
                                   ^        |
                                   +--------+ it failed: later again, or given up
 
@@ -54,13 +54,13 @@ class Attempt:
         context: the context in force.
         jobs: the jobs to try.
         is_late: whether the job was delayed, so that circumstances may have changed since the decision.
-        still_owed: whether nothing newer was decided meanwhile; call it after each wait.
+        still_needed: whether nothing newer was decided meanwhile; call it after each wait.
     """
 
     context: RuntimeContext
     jobs: tuple[Job, ...]
     is_late: bool
-    still_owed: Callable[[], bool]
+    still_needed: Callable[[], bool]
 
     @property
     def job(self) -> Job:
@@ -89,7 +89,7 @@ class JobKind(Protocol):
     timeout_s: ClassVar[float] = TIMEOUT_S
     together: ClassVar[bool] = False
 
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the job is still needed. Raises `CodecError` if its payload cannot be read."""
         ...
 
@@ -186,7 +186,7 @@ class JobRunner:
         job = self._jobs.get(key)
         return job is not None and job.payload == payload
 
-    def owe(
+    def queue(
         self,
         *,
         kind: str,
@@ -221,7 +221,7 @@ class JobRunner:
             self._untried.add(job.key)
             self._keep(job, wait_ms)
         if len(self._jobs) > self._max_jobs:
-            self._drop(next(iter(self._jobs.values())), "too much is owed")
+            self._drop(next(iter(self._jobs.values())), "there are too many jobs")
 
     def is_waiting(self, key: str) -> bool:
         """Whether a job with this key waits to be tried."""
@@ -274,14 +274,14 @@ class JobRunner:
         _log.warning("job_dropped", reason=reason, **_fields(job))
         self._forget(job)
 
-    def _is_owed(self, job: Job) -> bool:
+    def _is_needed(self, job: Job) -> bool:
         """Whether the job is still needed; an unreadable one is dropped."""
         state, kind = self._core.state, self.kinds.get(job.kind)
         if self._jobs.get(job.key) is not job or state is None:
             return False
         try:
             if kind is not None:
-                return kind.is_owed(job, state, self._core.in_force)
+                return kind.is_needed(job, state, self._core.in_force)
             reason = "this version of symphony does not know its kind"
         except CodecError as error:
             reason = str(error)
@@ -339,14 +339,14 @@ class JobRunner:
         if kind is not None and kind.together:
             wanted += [each for _, _, each in receiver.due if self._jobs.get(each.key) is each]
             receiver.due.clear()
-        owed = tuple(each for each in wanted if self._is_owed(each))
+        needed = tuple(each for each in wanted if self._is_needed(each))
         for each in wanted:
-            if each not in owed:
+            if each not in needed:
                 self._forget(each)
-        if owed:
+        if needed:
             receiver.at_work += 1
             receiver.issues_at_work[job.issue_id] = []
-            tasks.start_soon(self._try, receiver, job, owed)
+            tasks.start_soon(self._try, receiver, job, needed)
 
     async def _try(self, receiver: _Receiver, first: Job, jobs: tuple[Job, ...]) -> None:
         context, kind = self._core.in_force, self.kinds[jobs[0].kind]
@@ -355,7 +355,7 @@ class JobRunner:
             context=context,
             jobs=jobs,
             is_late=jobs[0].attempts > 0 or not 0 <= late_ms < LATE_MS,
-            still_owed=lambda: self._is_owed(jobs[0]),
+            still_needed=lambda: self._is_needed(jobs[0]),
         )
         try:
             await self._core.recorded()
@@ -430,7 +430,7 @@ class JobRunner:
         oldest_ms = self._core.wall_ms() - KEPT_MS
         excess = len(given_up) - MAX_GIVEN_UP
         for number, job in enumerate(given_up):
-            if number < excess or job.created_wall_ms < oldest_ms or not self._is_owed(job):
+            if number < excess or job.created_wall_ms < oldest_ms or not self._is_needed(job):
                 self._forget(job)
 
 

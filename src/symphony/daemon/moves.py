@@ -52,7 +52,7 @@ class Moves(JobKind):
         self._core = core
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the reason of the move still holds."""
         if job.receiver != tracker_key(context):
             return False
@@ -78,7 +78,7 @@ class Moves(JobKind):
         context, move = attempt.context, decode(attempt.job.payload, MoveJob)
         fields = {"issue_id": move.issue_id, "issue_identifier": move.issue_identifier, "state": move.state}
         found = await context.tracker.fetch_issues_by_ids([move.issue_id])
-        if not found or not attempt.still_owed() or not _fits(move, found[0].state, attempt):
+        if not found or not attempt.still_needed() or not _fits(move, found[0].state, attempt):
             _log.debug("move_skipped", **fields)
             return
         context.fault(FaultPoint.BEFORE_MOVE)
@@ -99,7 +99,7 @@ def _fits(move: MoveJob, before: str, attempt: Attempt) -> bool:
     return not attempt.is_late or now in {normalise_state(state) for state in known if state}
 
 
-def owe_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> None:
+def queue_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> None:
     """Queue a move; it replaces an earlier pending one of the issue."""
     issue = command.issue
     move = MoveJob(
@@ -110,7 +110,7 @@ def owe_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> No
         only_from=command.only_from,
         seen=issue.state,
     )
-    jobs.owe(
+    jobs.queue(
         kind="move",
         key=issue.id,
         receiver=tracker_key(context),

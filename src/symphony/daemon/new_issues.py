@@ -54,7 +54,7 @@ class IssueCreations(JobKind):
         self._on_created = on_created
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether its schedule and its tracker are still in WORKFLOW.md."""
         name = decode(job.payload, WantedIssue).schedule
         names = {schedule.name for schedule in context.settings.schedules}
@@ -75,9 +75,9 @@ class IssueCreations(JobKind):
         self._on_created(wanted, issue)
 
 
-def owe_issue(jobs: JobRunner, context: RuntimeContext, wanted: WantedIssue) -> None:
+def queue_issue(jobs: JobRunner, context: RuntimeContext, wanted: WantedIssue) -> None:
     """Queue the issue of a schedule; it replaces an earlier pending one of the schedule."""
-    jobs.owe(
+    jobs.queue(
         kind=KIND,
         key=wanted.schedule,
         receiver=tracker_key(context),

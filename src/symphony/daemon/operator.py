@@ -39,7 +39,7 @@ from symphony.api.models import wall_text
 from symphony.api.observer import Observer
 from symphony.api.task import TrackerAnswer, task_document
 from symphony.api.typed import TypedTexts
-from symphony.daemon.comments import PeopleCommentReader, owe_persons_comment, unsent_comments
+from symphony.daemon.comments import PeopleCommentReader, queue_persons_comment, unsent_comments
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.core import ActionRequest, Core
 from symphony.daemon.forge.pull_requests import PullRequests
@@ -238,7 +238,7 @@ class ServiceOperator(Observer):
             creates_in=_creates_in(context),
             journal_health=self._health(),
             pull_requests=self._pull_requests(),
-            owed=self._jobs(),
+            jobs=self._jobs(),
             targets=self._targets(),
             trace_id=self._trace_id,
             rehearsal=None if self._parts.rehearsals is None else self._parts.rehearsals.latest,
@@ -316,7 +316,7 @@ class ServiceOperator(Observer):
             identifier=identifier,
             known=known,
             answer=await self._read(identifier, issue_id),
-            unsent=unsent_comments(snapshot.owed, issue_id),
+            unsent=unsent_comments(snapshot.jobs, issue_id),
             can_comment=isinstance(context.tracker, CommentCapability),
             now=snapshot.now,
         )
@@ -548,13 +548,13 @@ class ServiceOperator(Observer):
         jobs = self._parts.jobs
         chosen = [job for job in self._jobs() if key in {job.key, job.issue_identifier}]
         if jobs is None or not chosen:
-            raise UnknownError("job_not_found", "nothing like that is owed", hint="symphony outbox list")
+            raise UnknownError("job_not_found", "there is no such job", hint="symphony outbox list")
         for job in chosen:
             (jobs.retry if verb == "retry" else jobs.drop)(job.key)
         if verb == "retry":
             names = {job.key for job in chosen}
             chosen = [job for job in self._jobs() if job.key in names]
-        return answers.outbox(replace(snapshot, owed=tuple(chosen)))
+        return answers.outbox(replace(snapshot, jobs=tuple(chosen)))
 
     def _health(self) -> JournalStatus | None:
         """Whether records survive a restart; `None` if there is no journal."""
@@ -750,7 +750,7 @@ class ServiceOperator(Observer):
         if self._parts.jobs is None or not isinstance(context.tracker, CommentCapability):
             message = f"a tracker of kind {context.settings.tracker.kind} takes no comments"
             raise ConflictError("no_comments", message, hint="write in the tracker itself")
-        owe_persons_comment(self._parts.jobs, context, issue_id, identifier, text.strip())
+        queue_persons_comment(self._parts.jobs, context, issue_id, identifier, text.strip())
         await self._core.recorded()
         blocked = None if self._core.state is None else self._core.state.blocked.get(issue_id)
         asks = blocked is not None and blocked.question is not None

@@ -40,11 +40,11 @@ class Pushes(JobKind):
         self._core = core
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether a repository still lacks the branch, and nothing newer was delivered."""
         delivered = _delivered(state, job.issue_id)
         head = decode(job.payload, PushJob).head
-        return delivered is not None and delivered.is_owed and delivered.head == head
+        return delivered is not None and delivered.is_pending and delivered.head == head
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
@@ -78,9 +78,9 @@ def _delivered(state: State, issue_id: str) -> DeliveredBranch | None:
     return None if result is None else result.delivered
 
 
-def owe_push(jobs: JobRunner, command: PushBranch) -> None:
+def queue_push(jobs: JobRunner, command: PushBranch) -> None:
     """Queue a push; it replaces an earlier one of the issue."""
-    jobs.owe(
+    jobs.queue(
         kind="push",
         key=command.issue.id,
         receiver=_RECEIVER,

@@ -410,7 +410,7 @@ class Reviews(JobKind):
         context, issue = self._core.in_force, job.issue
         payload, key = encode(_masked(job, context)), job.decided.key
         self._waiting[key] = done = anyio.Event()
-        self._jobs.owe(
+        self._jobs.queue(
             kind=KIND,
             key=issue.id,
             receiver=tracker_key(context),
@@ -431,7 +431,7 @@ class Reviews(JobKind):
     # --- the job -----------------------------------------------------------------------------------------
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether its tracker is still in use."""
         decode(job.payload, ReviewJob)
         return job.receiver == tracker_key(context)

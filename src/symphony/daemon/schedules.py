@@ -27,7 +27,7 @@ from symphony.daemon.context import RuntimeContext, tracker_key
 from symphony.daemon.core import Core
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import open_journal_writer
-from symphony.daemon.new_issues import KIND, WantedIssue, create_now, first_state, masked_issue, owe_issue
+from symphony.daemon.new_issues import KIND, WantedIssue, create_now, first_state, masked_issue, queue_issue
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain import Issue, SymphonyError, moment, next_due_ms, normalise_state, one_line
 from symphony.journal.model import CodecError, SettingRecord, UnusableError, decode, encode
@@ -152,7 +152,7 @@ class ScheduleRunner:
         key = sha256(f"symphony-schedule {text}".encode()).hexdigest()[:32]
         # No await between these two: they are one transaction of the journal.
         self._keep(name, decision.record)
-        owe_issue(self._jobs, context, WantedIssue(schedule=name, key=key, new=new))
+        queue_issue(self._jobs, context, WantedIssue(schedule=name, key=key, new=new))
 
     def _former_without_asking(self, name: str, record: ScheduleRecord) -> Former:
         if self._jobs.is_waiting(f"{KIND}:{name}"):
@@ -212,9 +212,9 @@ class ScheduleRunner:
 
     def documents(self) -> tuple[models.Schedule, ...]:
         """The schedules as documents of the API."""
-        owed = {job.key.removeprefix(f"{KIND}:"): job for job in self._jobs.jobs if job.kind == KIND}
+        jobs = {job.key.removeprefix(f"{KIND}:"): job for job in self._jobs.jobs if job.kind == KIND}
         failing = {
-            name: replace(record, failure=owed[name].failure) if name in owed else record
+            name: replace(record, failure=jobs[name].failure) if name in jobs else record
             for name, record in self._records.items()
         }
         return schedule_documents(self._core.in_force, failing, now_ms=self._core.wall_ms())

@@ -53,7 +53,7 @@ class ForgeJobs(JobKind):
         self._on_tried = on_tried
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the step is still needed at the forge in use."""
         write, settings = decode(job.payload, ForgeWrite), context.settings.forge
         record, result = self._records.get(job.issue_id), state.results.get(job.issue_id)

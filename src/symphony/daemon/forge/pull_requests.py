@@ -17,7 +17,7 @@ from symphony.daemon.forge.jobs import ForgeJobs
 from symphony.daemon.forge.opening import Opener, forge_name
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.forge.watching import Watcher
-from symphony.daemon.forge.writes import KIND, ForgeStep, owe_write
+from symphony.daemon.forge.writes import KIND, ForgeStep, queue_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
 from symphony.journal.model import PullRequestRecord
@@ -152,9 +152,9 @@ class PullRequests:
         record = self._records.all().get(result.issue.id)
         if record is None or not record.is_open:
             record = self._opener.want(result, settings)
-            owe_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
+            queue_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
         else:
-            owe_write(self._jobs, record, ForgeStep.LAND, about=record.head)
+            queue_write(self._jobs, record, ForgeStep.LAND, about=record.head)
         self.look_soon(by_person=True)
 
     def records(self) -> tuple[PullRequestRecord, ...]:
@@ -226,7 +226,7 @@ class PullRequests:
                 continue
             if not self._opener.searches(result, settings):
                 record = self._opener.want(result, settings)
-                owe_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
+                queue_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
                 continue
             if self._opener.search_due_ms(result) <= self._core.wall_ms():
                 await self._opener.search(result, settings, connect)

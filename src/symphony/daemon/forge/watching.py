@@ -21,7 +21,7 @@ from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, reply_marker, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
-from symphony.daemon.forge.writes import ForgeStep, owe_write
+from symphony.daemon.forge.writes import ForgeStep, queue_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
@@ -157,16 +157,16 @@ class Watcher:
         pull, ledger = _observed(record)
         self._block(issue_id, made)
         if scheduler.must_disarm(pull, ledger, made):
-            owe_write(self._jobs, record, ForgeStep.DISARM, about=pull.head_sha)
+            queue_write(self._jobs, record, ForgeStep.DISARM, about=pull.head_sha)
         match made:
             case scheduler.PullRequestEnded(merged=True):
                 if record.code != describe(made)[0]:
-                    owe_write(self._jobs, record, ForgeStep.END, about=pull.head_sha)
+                    queue_write(self._jobs, record, ForgeStep.END, about=pull.head_sha)
             case scheduler.PullRequestEnded():
                 if record.code != describe(made)[0]:
                     await self._ended(issue_id, made)
             case scheduler.MergeHead():
-                owe_write(self._jobs, record, ForgeStep.LAND, about=made.head)
+                queue_write(self._jobs, record, ForgeStep.LAND, about=made.head)
             case scheduler.FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
@@ -174,7 +174,7 @@ class Watcher:
         if not isinstance(made, scheduler.PullRequestEnded):
             for thread in self.unsent(issue_id):
                 about = reply_marker(self._reply(issue_id, thread))
-                owe_write(self._jobs, record, ForgeStep.REPLY, about=about, thread=thread)
+                queue_write(self._jobs, record, ForgeStep.REPLY, about=about, thread=thread)
 
     async def _judge(
         self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings

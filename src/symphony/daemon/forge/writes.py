@@ -29,7 +29,7 @@ class ForgeWrite:
     thread: str | None = None
 
 
-def owe_write(
+def queue_write(
     jobs: JobRunner, record: PullRequestRecord, step: ForgeStep, *, about: str, thread: str | None = None
 ) -> None:
     """Queue a step, unless it is queued already.
@@ -40,7 +40,7 @@ def owe_write(
     key = ":".join(filter(None, (record.issue.id, name, thread)))
     payload = encode(ForgeWrite(step=step, about=about, thread=thread))
     if not jobs.knows(f"{KIND}:{key}", payload):
-        jobs.owe(
+        jobs.queue(
             kind=KIND,
             key=key,
             receiver=record.forge,

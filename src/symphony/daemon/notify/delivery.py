@@ -84,7 +84,7 @@ class Deliveries(JobKind):
         return self._status.setdefault(target, TargetStatus())
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether its target is still in WORKFLOW.md and its content still true."""
         notification = decode(job.payload, Notification)
         return _target(job, context) is not None and notifications.is_current(

@@ -143,7 +143,7 @@ class NotificationObserver(Observer):
             if notification.event not in target.on:
                 continue
             receiver = receiver_of(target.name)
-            self._jobs.owe(
+            self._jobs.queue(
                 kind="notification",
                 key=f"{target.name}:{event}:{about}",
                 receiver=receiver,

@@ -283,7 +283,7 @@ class _Answers:
 
 
 async def _answered(row: routes.Resource[Document], ask: Answer, request: Request) -> Response:
-    given = await body_of(request, row.body) if row.verb == "POST" else models.Trigger()
+    given = await body_of(request, row.body) if row.verb == "POST" else models.EmptyBody()
     found = await ask(request, given)
     if isinstance(found, Response):
         return found

@@ -1809,7 +1809,7 @@ class JobChoice(ClosedDocument, frozen=True, kw_only=True):
     """The key of one job, or the identifier of an issue for all of its jobs."""
 
 
-class Trigger(ClosedDocument, frozen=True, kw_only=True):
+class EmptyBody(ClosedDocument, frozen=True, kw_only=True):
     """An empty object."""
 
 

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.forge.opening import Opener, forge_name
+from symphony.daemon.forge.monitor import Monitor
+from symphony.daemon.forge.opener import Opener, forge_name
 from symphony.daemon.forge.records import STEP_S, PullRequestRecords
-from symphony.daemon.forge.watching import Watcher
 from symphony.daemon.forge.writes import ForgeStep, ForgeWrite
 from symphony.daemon.jobs import Attempt, JobKind
 from symphony.domain import PullState
@@ -29,7 +29,7 @@ class ForgeJobs(JobKind):
     Args:
         records: the records of pull requests.
         opener: opens them.
-        watcher: watches them.
+        monitor: watches them.
         connect: makes the client for settings.
         on_tried: called after each try.
     """
@@ -42,13 +42,13 @@ class ForgeJobs(JobKind):
         records: PullRequestRecords,
         *,
         opener: Opener,
-        watcher: Watcher,
+        monitor: Monitor,
         connect: Callable[[ForgeSettings], Forge],
         on_tried: Callable[[], None],
     ) -> None:
         self._records = records
         self._opener = opener
-        self._watcher = watcher
+        self._monitor = monitor
         self._connect = connect
         self._on_tried = on_tried
 
@@ -65,7 +65,7 @@ class ForgeJobs(JobKind):
             case ForgeStep.LAND | ForgeStep.DISARM:
                 return record.is_open
             case ForgeStep.REPLY:
-                return write.thread in self._watcher.unsent(job.issue_id)
+                return write.thread in self._monitor.unsent(job.issue_id)
             case ForgeStep.END:
                 is_merged = record.pull is not None and record.pull.state is PullState.MERGED
                 return is_merged and record.code != "merged"
@@ -92,10 +92,10 @@ class ForgeJobs(JobKind):
             case ForgeStep.OPEN:
                 await self._opener.go_on(issue_id, settings, forge)
             case ForgeStep.LAND:
-                await self._watcher.land(forge, issue_id, settings)
+                await self._monitor.land(forge, issue_id, settings)
             case ForgeStep.DISARM:
-                await self._watcher.disarm(forge, issue_id)
+                await self._monitor.disarm(forge, issue_id)
             case ForgeStep.REPLY:
-                await self._watcher.reply(forge, issue_id, write.thread)
+                await self._monitor.reply(forge, issue_id, write.thread)
             case ForgeStep.END:
-                await self._watcher.end(forge, issue_id, settings, tries)
+                await self._monitor.end(forge, issue_id, settings, tries)

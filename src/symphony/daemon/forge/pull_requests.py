@@ -12,11 +12,11 @@ import anyio
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import Core
-from symphony.daemon.forge.ending import Ender
+from symphony.daemon.forge.cleanup import Cleanup
 from symphony.daemon.forge.jobs import ForgeJobs
-from symphony.daemon.forge.opening import Opener, forge_name
+from symphony.daemon.forge.monitor import Monitor
+from symphony.daemon.forge.opener import Opener, forge_name
 from symphony.daemon.forge.records import PullRequestRecords
-from symphony.daemon.forge.watching import Watcher
 from symphony.daemon.forge.writes import KIND, ForgeStep, queue_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
@@ -63,14 +63,14 @@ class PullRequests:
         self._core = core
         self._connect = connect
         self._records = PullRequestRecords(recovered, core=core, jobs=jobs, record=record)
-        ender = Ender(self._records, core, on_merged=on_merged)
-        self._watcher = Watcher(self._records, core, jobs=jobs, ender=ender)
+        cleanup = Cleanup(self._records, core, on_merged=on_merged)
+        self._monitor = Monitor(self._records, core, jobs=jobs, cleanup=cleanup)
         self._opener = Opener(self._records, core, on_open=self._observe_now)
         self._jobs = jobs
         self.kind: Final = ForgeJobs(
             self._records,
             opener=self._opener,
-            watcher=self._watcher,
+            monitor=self._monitor,
             connect=self._connection,
             on_tried=self.wake,
         )
@@ -115,13 +115,13 @@ class PullRequests:
         """Observe all soon, because the forge reports a change or a person asks."""
         if by_person:
             self._jobs.retry_kind(KIND)
-        self._watcher.observe_soon(by_person=by_person)
+        self._monitor.observe_soon(by_person=by_person)
         self._opener.search_soon(by_person=by_person)
         self.wake()
 
     def shown(self) -> Mapping[str, PullRequestRecord]:
         """All records by issue id, with the reason why the forge does not answer."""
-        failure, records = self._watcher.failure, self._records.all()
+        failure, records = self._monitor.failure, self._records.all()
         if failure is None:
             return records
         return {
@@ -169,11 +169,11 @@ class PullRequests:
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
         """The threads that the agent of an issue got and may answer."""
-        return self._watcher.threads(issue_id)
+        return self._monitor.threads(issue_id)
 
     def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
         """Record an answer of the agent in a thread; it is posted once the agent's work is pushed."""
-        self._watcher.take_reply(issue_id, reply)
+        self._monitor.take_reply(issue_id, reply)
 
     async def run(self) -> None:
         """Open and watch pull requests until cancelled."""
@@ -212,10 +212,10 @@ class PullRequests:
             return self._connection(settings)
 
         due = await self._open(state, settings, connect)
-        if self._watcher.watches_any(settings):
-            if self._watcher.due_ms <= self._core.wall_ms():
-                await self._watcher.observe(settings, connect)
-            due.append(self._watcher.due_ms)
+        if self._monitor.watches_any(settings):
+            if self._monitor.due_ms <= self._core.wall_ms():
+                await self._monitor.observe(settings, connect)
+            due.append(self._monitor.due_ms)
         return max(min(due) - self._core.wall_ms(), 0) / 1000 if due else None
 
     async def _open(self, state: State, settings: ForgeSettings, connect: Callable[[], Forge]) -> list[int]:
@@ -235,7 +235,7 @@ class PullRequests:
         return due
 
     def _observe_now(self) -> None:
-        self._watcher.due_ms = 0
+        self._monitor.due_ms = 0
 
     def _connection(self, settings: ForgeSettings) -> Forge:
         """The client for these settings. It is kept, because it caches what it has read."""

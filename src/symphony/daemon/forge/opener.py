@@ -1,4 +1,4 @@
-"""From finished work to an open pull request: finds the one that is there, or opens one, once.
+"""Opens a pull request for finished work, once: finds the existing one, or opens a new one.
 
     work is ready -> recorded as wanted -> find the one that is there, or open one -> its number is recorded
 

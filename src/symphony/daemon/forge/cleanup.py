@@ -1,4 +1,4 @@
-"""The steps after a merge: the outcome, the state of the issue, and the end of the branch.
+"""The steps after a merge: records the outcome, moves the issue, and deletes the branch.
 
 The end is recorded when all of that is done. A daemon that dies before repeats it, which changes nothing.
 """
@@ -22,7 +22,7 @@ _BRANCH_TRIES: Final = 3
 _log = structlog.get_logger(__name__)
 
 
-class Ender:
+class Cleanup:
     """Ends pull requests.
 
     Args:

@@ -1,4 +1,4 @@
-"""Watches open pull requests: observes all together, judges each, and does what the verdict says.
+"""Watches open pull requests: observes all together, judges each, and acts on the verdict.
 
     all open ones are observed together -> snapshot, ledger and verdict are recorded -> something is done
 
@@ -17,9 +17,9 @@ import structlog
 from symphony import scheduler
 from symphony.config import ForgeSettings, Workflow
 from symphony.daemon.core import Core
-from symphony.daemon.forge.ending import Ender
+from symphony.daemon.forge.cleanup import Cleanup
 from symphony.daemon.forge.feedback import make_offer, post_reply, reply_marker, with_reply
-from symphony.daemon.forge.opening import digest, forge_name
+from symphony.daemon.forge.opener import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
 from symphony.daemon.forge.writes import ForgeStep, queue_write
 from symphony.daemon.jobs import JobRunner
@@ -31,14 +31,14 @@ _SOONEST_MS: Final = 5_000
 _log = structlog.get_logger(__name__)
 
 
-class Watcher:
+class Monitor:
     """Watches pull requests.
 
     Args:
         records: what is known of them.
         core: state, context, mailbox, clocks and observers.
         jobs: takes what is written to the forge.
-        ender: does what follows from a merge.
+        cleanup: does what follows from a merge.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Watcher:
         core: Core,
         *,
         jobs: JobRunner,
-        ender: Ender,
+        cleanup: Cleanup,
     ) -> None:
         self._records = records
         self._core = core
         self._jobs = jobs
-        self._ender = ender
+        self._cleanup = cleanup
         self._observed_ms = 0
         self._failures = 0
         self.due_ms = 0
@@ -362,7 +362,7 @@ class Watcher:
         """Do what follows from a merge, and record it."""
         record = self._records[issue_id]
         pull, _ = _observed(record)
-        await self._ender.merged(forge, record, pull, settings, tries)
+        await self._cleanup.merged(forge, record, pull, settings, tries)
         await self._ended(issue_id, scheduler.PullRequestEnded(merged=True))
 
     async def _ended(self, issue_id: str, made: scheduler.PullRequestEnded) -> None:
@@ -379,7 +379,7 @@ async def _fail(error: ServiceError) -> None:
 
 
 def _observed(record: PullRequestRecord) -> tuple[PullRequest, scheduler.PullLedger]:
-    """What `Watcher._judge` recorded."""
+    """What `Monitor._judge` recorded."""
     assert record.pull is not None  # noqa: S101 - see above
     assert record.ledger is not None  # noqa: S101 - see above
     return record.pull, record.ledger

@@ -264,7 +264,7 @@ def test_a_page_on_another_port_of_the_name_gets_no_cookie(
             "accept": "text/html",
         }
         with httpx.Client(
-            base_url=f"http://{HERE}:{parts.port}", headers=header
+            base_url=f"http://{HERE}:{parts.port}", headers=header, timeout=DEADLINE_S
         ) as thief:  # who has it anyhow
             assert thief.get("/").status_code == 401
             assert thief.get("/api/v1/state").status_code == 401

@@ -287,8 +287,9 @@ class Monitor:
             return None
 
     def _offer_feedback(self, issue_id: str) -> None:
-        """Offer the scheduler the feedback that it has not taken yet; it takes it once, when the issue is
-        free. Feedback about an older push is withdrawn as soon as the forge shows the latest one.
+        """Offer feedback that the scheduler has not taken yet; it takes it once, when the issue is free.
+
+        Feedback about an older push is withdrawn as soon as the forge shows the latest one.
         """
         record = self._records[issue_id]
         offer = _observed(record)[1].offered

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import structs
 from pydantic import BaseModel
 
-from symphony import __version__
+from symphony import __version__, scheduler
 from symphony.api import models
 from symphony.api.documents import (
     PullRequests,
@@ -48,15 +48,6 @@ from symphony.library.model import LEARNING_RUN, LibraryError
 from symphony.library.store import Library
 from symphony.observability.redaction import masked
 from symphony.revision import commit
-from symphony.scheduler import (
-    Claim,
-    OperatorAction,
-    State,
-    claim_of,
-    in_active_state,
-    refusal,
-    slot_shortage,
-)
 from symphony.skills import SkillSet
 from symphony.workspaces import WorkspaceManager
 
@@ -93,7 +84,7 @@ class Snapshot:
         schedules: the schedules of recurring issues.
     """
 
-    state: State
+    state: scheduler.State
     settings: Settings
     history: History
     now_ms: int
@@ -261,7 +252,7 @@ def issue(of: Snapshot, identifier: str) -> models.Issue | None:
 
 def _verify(of: Snapshot, issue_id: str) -> models.Choice:
     """Whether `symphony verify` is possible now."""
-    refused = refusal(of.state, OperatorAction.VERIFY, issue_id)
+    refused = scheduler.refusal(of.state, scheduler.OperatorAction.VERIFY, issue_id)
     if refused is None:
         return models.Choice(allowed=True)
     return models.Choice(allowed=False, code=refused.code, message=refused.message, hint=refused.hint)
@@ -271,7 +262,7 @@ def issue_of_tracker(of: Snapshot, found: Issue) -> models.Issue | None:
     """An issue that the daemon does not work on: the tracker's snapshot, with the journal's facts."""
     state = of.state.changed(candidates={**of.state.candidates, found.id: found})
     document = issue(replace(of, state=state), found.identifier)
-    if document is None or document.waiting is None or in_active_state(found, of.state.settings):
+    if document is None or document.waiting is None or scheduler.in_active_state(found, of.state.settings):
         return document
     return structs.replace(document, status="inactive")
 
@@ -339,7 +330,7 @@ def feedback(of: Snapshot, identifier: str) -> tuple[models.Feedback, ...]:
     return ()
 
 
-def find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int | None] | None:
+def find_claim_or_candidate(state: scheduler.State, identifier: str) -> tuple[Issue, int | None] | None:
     """The issue with this identifier, and the number of its present or next attempt."""
     for run in state.running.values():
         if run.issue.identifier == identifier:
@@ -353,7 +344,7 @@ def find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int |
     return None
 
 
-def find_issue(state: State, identifier: str) -> Issue | None:
+def find_issue(state: scheduler.State, identifier: str) -> Issue | None:
     """The issue with this identifier, even if no action on it is possible any more."""
     if found := find_claim_or_candidate(state, identifier):
         return found[0]
@@ -361,7 +352,7 @@ def find_issue(state: State, identifier: str) -> Issue | None:
     return next((issue for issue in issues if issue.identifier == identifier), None)
 
 
-def _find_by_id(state: State, issue_id: str) -> Issue | None:
+def _find_by_id(state: scheduler.State, issue_id: str) -> Issue | None:
     """The issue with this id, as `find_issue`."""
     for known in (state.running, state.retrying, state.blocked, state.results):
         if (entry := known.get(issue_id)) is not None:
@@ -438,7 +429,7 @@ def _kept(of: Snapshot) -> tuple[models.KeptWorkspace, ...]:
                 look=kept.look,
             )
             for kept in of.workspaces.kept()
-            if claim_of(of.state, kept.issue_id) is Claim.UNCLAIMED
+            if scheduler.claim_of(of.state, kept.issue_id) is scheduler.Claim.UNCLAIMED
         )
     return ()
 
@@ -480,18 +471,18 @@ def _without_daemon(document: models.Issue, of: Snapshot) -> models.Issue:
     )
 
 
-def _reasons_without_daemon(state: State) -> Iterator[tuple[Issue, WaitingReason]]:
+def _reasons_without_daemon(state: scheduler.State) -> Iterator[tuple[Issue, WaitingReason]]:
     for issue, reason in waiting_issues(state):
         yield issue, _reason_without_daemon(issue, reason, state)
 
 
-def _reason_without_daemon(issue: Issue, reason: WaitingReason, state: State) -> WaitingReason:
+def _reason_without_daemon(issue: Issue, reason: WaitingReason, state: scheduler.State) -> WaitingReason:
     """The reason without the statement that the issue starts; names the slot for which it would wait."""
     if reason.code not in {"starting", "deferred"}:
         return reason
     if issue.id not in state.pending_candidates:
         ahead = Counter(normalise_state(state.candidates[key].state) for key in state.pending_candidates)
-        if shortage := slot_shortage(issue, state, reserved=ahead):
+        if shortage := scheduler.slot_shortage(issue, state, reserved=ahead):
             message = f"others would start before it, and then {shortage.message}"
             return WaitingReason(shortage.code.value, message)
     return WaitingReason("starting", "it would start now, and no daemon is running")

@@ -11,25 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 from typing_extensions import override
 
+from symphony import scheduler
 from symphony.api.models import Instructions, Skills, SkillsTotals
 from symphony.api.observer import Observer
 from symphony.domain import Issue
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import (
-    NO_SLOT_ERROR,
-    NOT_IN_HISTORY,
-    AgentReported,
-    Command,
-    Event,
-    Notify,
-    Polled,
-    Recovered,
-    RunEnded,
-    Running,
-    StartRun,
-    State,
-    log_text,
-)
 
 MAX_ISSUES = 1_000
 MAX_EVENTS = 25
@@ -158,17 +144,24 @@ class History(Observer):
         self._entry(issue_id).instructions = instructions
 
     @override
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        event: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+        /,
+    ) -> None:
         at = self._now()
         self._note_clocks(at)
         match event:
-            case AgentReported(run_id=run_id):
+            case scheduler.AgentReported(run_id=run_id):
                 self._note_report(before, after, run_id, at)
-            case RunEnded(run_id=run_id, outcome=outcome):
+            case scheduler.RunEnded(run_id=run_id, outcome=outcome):
                 run = _run(before, run_id)
                 if run is not None and outcome.failure is not None:
                     self._entry(run.issue.id).last_error = outcome.failure.line
-            case Polled(request=request) if before.cycle_request == request:
+            case scheduler.Polled(request=request) if before.cycle_request == request:
                 self.last_poll_at = at
             case _:
                 pass
@@ -183,7 +176,9 @@ class History(Observer):
         self._issues[issue_id] = entry
         return entry
 
-    def _note_report(self, before: State, after: State, run_id: str, at: datetime) -> None:
+    def _note_report(
+        self, before: scheduler.State, after: scheduler.State, run_id: str, at: datetime
+    ) -> None:
         was, run = _run(before, run_id), _run(after, run_id)
         if was is None or run is None:
             return
@@ -198,32 +193,38 @@ class History(Observer):
         self._event_count += 1
         return HistoryEvent(number=self._event_count, at=at, event=event, message=message)
 
-    def _note_command(self, command: Command, at: datetime) -> None:
-        if isinstance(command, StartRun):
+    def _note_command(self, command: scheduler.Command, at: datetime) -> None:
+        if isinstance(command, scheduler.StartRun):
             entry = self._entry(command.issue.id)
             entry.runs += 1
             entry.started_at, entry.last_event_at = at, None
             entry.skills = entry.instructions = None
             entry.transcript_problem = None
         elif (
-            isinstance(command, Notify)
+            isinstance(command, scheduler.Notify)
             and command.issue_id is not None
-            and command.event not in NOT_IN_HISTORY
+            and command.event not in scheduler.NOT_IN_HISTORY
         ):
-            decision = self._event(at, command.event, log_text(command))
+            decision = self._event(at, command.event, scheduler.log_text(command))
             self._entry(command.issue_id).decisions.append(decision)
 
-    def _note_claims(self, before: State, event: Event, after: State, at: datetime) -> None:
+    def _note_claims(
+        self, before: scheduler.State, event: scheduler.Event, after: scheduler.State, at: datetime
+    ) -> None:
         if after.blocked is not before.blocked:
             for issue_id in after.blocked.keys() - before.blocked.keys():
                 entry = self._entry(issue_id)
                 blocked = after.blocked[issue_id]
                 entry.last_error = blocked.failure.line
-                entry.blocked_at = self._wall_of(blocked.blocked_ms) if isinstance(event, Recovered) else at
+                entry.blocked_at = (
+                    self._wall_of(blocked.blocked_ms) if isinstance(event, scheduler.Recovered) else at
+                )
         if after.retrying is not before.retrying:
             for issue_id, retry in after.retrying.items():
                 error = retry.cause or retry.error
-                if error not in {None, NO_SLOT_ERROR} and retry is not before.retrying.get(issue_id):
+                if error not in {None, scheduler.NO_SLOT_ERROR} and retry is not before.retrying.get(
+                    issue_id
+                ):
                     self._entry(issue_id).last_error = error
 
     def _wall_of(self, moment_ms: int) -> datetime | None:
@@ -232,7 +233,7 @@ class History(Observer):
             None if self._offset_ms is None else _EPOCH + timedelta(milliseconds=self._offset_ms + moment_ms)
         )
 
-    def _forget(self, state: State) -> None:
+    def _forget(self, state: scheduler.State) -> None:
         """Drop the issues whose last event is oldest; issues with a claim stay."""
         excess = len(self._issues) - self._max_issues
         if excess <= 0:
@@ -256,5 +257,5 @@ def _clock_offset_ms(now: datetime, now_ms: int) -> int:
     return (now - _EPOCH) // timedelta(milliseconds=1) - now_ms
 
 
-def _run(state: State, run_id: str) -> Running | None:
+def _run(state: scheduler.State, run_id: str) -> scheduler.Running | None:
     return next((run for run in state.running.values() if run.run_id == run_id), None)

@@ -16,7 +16,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from symphony import to_thread
+from symphony import domain, to_thread
 from symphony.daemon.comments import (
     AnswerReader,
     PeopleCommentReader,
@@ -37,14 +37,6 @@ from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
 from symphony.daemon.runs.worker import Worker
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    FaultPoint,
-    Issue,
-    SymphonyError,
-)
 from symphony.journal.transcripts import TranscriptWriter
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.observability import bugs
@@ -254,19 +246,21 @@ class Effects:
             yield
         if scope.cancelled_caught:
             raise TrackerError(
-                Failure(
-                    category=Category.TRACKER_REQUEST,
-                    blame=Blame.TRACKER,
+                domain.Failure(
+                    category=domain.Category.TRACKER_REQUEST,
+                    blame=domain.Blame.TRACKER,
                     message=f"no answer within {self._timeouts.tracker_s:g} s",
                     hint="see whether the tracker can be reached; it is asked again with the next poll",
                 )
             )
 
-    def _tracker_failure(self, error: Exception) -> Failure:
+    def _tracker_failure(self, error: Exception) -> domain.Failure:
         redaction = self._core.in_force.redaction
-        if isinstance(error, SymphonyError):
+        if isinstance(error, domain.SymphonyError):
             return redaction.failure(error.failure)
-        failure = bugs.contained("tracker_crashed", error, Category.TRACKER_REQUEST, Blame.TRACKER)
+        failure = bugs.contained(
+            "tracker_crashed", error, domain.Category.TRACKER_REQUEST, domain.Blame.TRACKER
+        )
         return redaction.failure(failure)
 
     # --- runs --------------------------------------------------------------------------------------------
@@ -285,9 +279,9 @@ class Effects:
             )
         except Exception as error:  # noqa: BLE001 - a failed start is a failed attempt
             _log.exception("run_crashed", run_id=command.run_id)
-            failure = Failure(
-                category=Category.INTERNAL,
-                blame=Blame.HOST,
+            failure = domain.Failure(
+                category=domain.Category.INTERNAL,
+                blame=domain.Blame.HOST,
                 message=context.redaction.text(f"failed to spawn agent: {error!r}"),
             )
             outcome = Outcome(kind=OutcomeKind.FAILED, failure=failure)
@@ -338,8 +332,10 @@ class Effects:
             await to_thread.run_sync(keep_artifact, place, name, data)
         except OSError as error:
             message = f"a file of a check cannot be stored: {error}"
-            raise SymphonyError(
-                Failure(category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message)
+            raise domain.SymphonyError(
+                domain.Failure(
+                    category=domain.Category.STATE_DIRECTORY, blame=domain.Blame.HOST, message=message
+                )
             ) from error
 
     async def read_comments(self, command: StartRun) -> ReadComments:
@@ -347,7 +343,7 @@ class Effects:
         answer = None if command.resume is None else command.resume.answer
         return await self._people_comments.read(self._core.in_force, command.issue, answer)
 
-    async def report_skills(self, issue: Issue, found: SkillSet) -> None:
+    async def report_skills(self, issue: domain.Issue, found: SkillSet) -> None:
         """Queue the comment about skills."""
         context = self._core.in_force
         at_least = comment_severity(context.settings)
@@ -360,18 +356,18 @@ class Effects:
         async with self._workspace_lock(command.issue_id):
             context = self._core.in_force
             try:
-                context.fault(FaultPoint.BEFORE_CLEAN)
+                context.fault(domain.FaultPoint.BEFORE_CLEAN)
                 if command.host is not None:
                     removal = await self._hosts.clean(context, command)
                 else:
                     removal = await self._remove(context, command)
-            except SymphonyError as error:
+            except domain.SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **ids)
                 return
             except OSError as error:
                 _log.warning("workspace_kept", reason=str(error), **ids)
                 return
-        context.fault(FaultPoint.AFTER_CLEAN)
+        context.fault(domain.FaultPoint.AFTER_CLEAN)
         delivered = None if removal.delivery is None else removal.delivery.delivered
         if delivered is not None and delivered.is_pending:
             event = BranchDelivered(

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 from typing_extensions import override
 
+from symphony import scheduler
 from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE
 from symphony.api.models import Instructions, Skills
 from symphony.api.observer import Observer
@@ -29,18 +30,6 @@ from symphony.journal.reader import open_reader
 from symphony.journal.recorder import DaemonStart, StepRecorder, milestone_record, recovered_event
 from symphony.journal.store import Journal, open_journal
 from symphony.processes.base import Identity
-from symphony.scheduler import (
-    MAX_THROTTLE_MS,
-    ClaimKind,
-    Command,
-    Event,
-    OperatorAsked,
-    Recovered,
-    SchedulerSettings,
-    State,
-    StoredClaim,
-    WorkspaceRef,
-)
 
 _FLUSH_TIMEOUT_S: Final = 5.0
 _ANSWER: Final = "answer "  # and the id of the issue: the name of a setting with a `StoredAnswer`
@@ -49,13 +38,13 @@ _log = structlog.get_logger(__name__)
 
 def recovery_event(
     previous: model.RecoveredState,
-    settings: SchedulerSettings,
+    settings: scheduler.SchedulerSettings,
     *,
     now_ms: int,
     wall_ms: int,
-    workspaces: tuple[WorkspaceRef, ...],
+    workspaces: tuple[scheduler.WorkspaceRef, ...],
     delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
-) -> Recovered:
+) -> scheduler.Recovered:
     """The first event of a scheduler that starts now; `now_ms` and `wall_ms` are the same moment.
 
     `delivered` has the deliveries of interrupted runs at this start, by issue id.
@@ -64,7 +53,7 @@ def recovery_event(
         now_ms=now_ms,
         wall_ms=wall_ms,
         today=utc_day(wall_ms),
-        max_wait_ms=max(settings.max_retry_backoff_ms, MAX_THROTTLE_MS),
+        max_wait_ms=max(settings.max_retry_backoff_ms, scheduler.MAX_THROTTLE_MS),
     )
     return recovered_event(previous, start, workspaces=workspaces, delivered=delivered)
 
@@ -140,7 +129,7 @@ class StoredAnswer:
     """An answer that was given while no daemon ran; `question` is the id of the run that asked."""
 
     question: str
-    asked: OperatorAsked
+    asked: scheduler.OperatorAsked
 
 
 class JournalWriter(Observer):
@@ -184,10 +173,10 @@ class JournalWriter(Observer):
 
     def recovery_event(
         self,
-        settings: SchedulerSettings,
-        workspaces: tuple[WorkspaceRef, ...],
+        settings: scheduler.SchedulerSettings,
+        workspaces: tuple[scheduler.WorkspaceRef, ...],
         delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
-    ) -> Recovered:
+    ) -> scheduler.Recovered:
         """The first event of the scheduler."""
         return recovery_event(
             self.previous,
@@ -198,7 +187,7 @@ class JournalWriter(Observer):
             delivered=delivered,
         )
 
-    def stored_answers(self) -> tuple[OperatorAsked, ...]:
+    def stored_answers(self) -> tuple[scheduler.OperatorAsked, ...]:
         """The answers to open questions that were given while no daemon ran."""
         found = []
         for claim in (record.claim for record in self.previous.claims):
@@ -206,7 +195,7 @@ class JournalWriter(Observer):
                 stored = model.decode(self.previous.settings[_ANSWER + claim.issue.id], StoredAnswer)
             except (KeyError, model.CodecError):
                 continue
-            if claim.kind is ClaimKind.BLOCKED and stored.question == claim.run_id:
+            if claim.kind is scheduler.ClaimKind.BLOCKED and stored.question == claim.run_id:
                 found.append(stored.asked)
         self._stored_answers.update(asked.issue_id or "" for asked in found)
         return tuple(found)
@@ -218,11 +207,18 @@ class JournalWriter(Observer):
     # --- recording ---------------------------------------------------------------------------------------
 
     @override
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        event: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+        /,
+    ) -> None:
         """Record one step."""
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
         records = self._recorder.step(before, event, after, commands, now_ms=now_ms, wall_ms=wall_ms)
-        if isinstance(event, OperatorAsked) and event.issue_id in self._stored_answers:
+        if isinstance(event, scheduler.OperatorAsked) and event.issue_id in self._stored_answers:
             self._stored_answers.discard(event.issue_id)
             records = (*records, model.SettingRecord(name=_ANSWER + event.issue_id, value=None))
         self.put(*records)
@@ -361,9 +357,9 @@ def _fault_points(records: Iterable[model.Record]) -> Iterator[tuple[FaultPoint,
         match record:
             case model.RunRecord(ended_wall_ms=int()):
                 yield FaultPoint.END_PUT, FaultPoint.END_WRITTEN
-            case model.ClaimRecord(claim=StoredClaim(kind=ClaimKind.RUNNING)):
+            case model.ClaimRecord(claim=scheduler.StoredClaim(kind=scheduler.ClaimKind.RUNNING)):
                 yield FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN
-            case model.ClaimRecord(claim=StoredClaim(kind=ClaimKind.RETRYING)):
+            case model.ClaimRecord(claim=scheduler.StoredClaim(kind=scheduler.ClaimKind.RETRYING)):
                 yield FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN
             case Job(attempts=0):
                 yield FaultPoint.JOB_PUT, FaultPoint.JOB_WRITTEN

@@ -15,6 +15,7 @@ import anyio
 import structlog
 from msgspec import structs
 
+from symphony import scheduler
 from symphony.api import models
 from symphony.api.history import utc_now
 from symphony.api.interface import ConflictError, UnavailableError
@@ -24,15 +25,6 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import Core
 from symphony.domain import SymphonyError
 from symphony.observability import bugs
-from symphony.scheduler import (
-    Command,
-    Event,
-    IssueResult,
-    ResultStatus,
-    State,
-    dispatch_order,
-    results_with_status,
-)
 
 LOOK_S: Final = 60.0
 """How often the base is checked while a branch is ready."""
@@ -44,14 +36,18 @@ _Ready = tuple[tuple[str, str, str], ...]
 _Inputs = tuple[object, ...]
 
 
-def ready_to_merge(state: State) -> tuple[IssueResult, ...]:
+def ready_to_merge(state: scheduler.State) -> tuple[scheduler.IssueResult, ...]:
     """The results that are ready for review with a branch, in the order of the board."""
-    ready = (each for each in results_with_status(state, ResultStatus.READY) if each.delivered is not None)
-    return tuple(sorted(ready, key=lambda each: dispatch_order(each.issue)))
+    ready = (
+        each
+        for each in scheduler.results_with_status(state, scheduler.ResultStatus.READY)
+        if each.delivered is not None
+    )
+    return tuple(sorted(ready, key=lambda each: scheduler.dispatch_order(each.issue)))
 
 
 async def rehearse_merges(
-    context: RuntimeContext, state: State, identifiers: Sequence[str] = ()
+    context: RuntimeContext, state: scheduler.State, identifiers: Sequence[str] = ()
 ) -> models.Rehearsal:
     """Rehearse the merges of the branches of these issues, or of all that are ready, in the board's order.
 
@@ -70,7 +66,7 @@ async def rehearse_merges(
                 message = f"{identifier} has no branch: a run delivers its commits when it ends"
                 raise ConflictError("not_delivered", message, hint="symphony status lists ready work")
         wanted = (delivered[identifier] for identifier in dict.fromkeys(identifiers))
-        chosen = tuple(sorted(wanted, key=lambda each: dispatch_order(each.issue)))
+        chosen = tuple(sorted(wanted, key=lambda each: scheduler.dispatch_order(each.issue)))
     if not chosen:
         raise ConflictError("nothing_ready", "no issue is ready for review with a branch")
     branches = {one.issue.id: one.delivered.branch for one in chosen if one.delivered is not None}
@@ -116,7 +112,13 @@ class Rehearsals:
         self._may_verify = anyio.Event()
         self.latest: models.Rehearsal | None = None
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        event: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+    ) -> None:
         """Wake up when the set of ready branches changes."""
         del event, commands
         if after.results is not before.results and _ready(after) != self._rehearsed:
@@ -259,7 +261,7 @@ class Rehearsals:
             _log.warning("rehearsal_failed", reason=reason)
 
 
-def _ready(state: State) -> _Ready:
+def _ready(state: scheduler.State) -> _Ready:
     """The inputs of a result besides the base: issues, branches and their commits, in order."""
     return tuple(
         (one.issue.id, one.delivered.branch, one.delivered.head)

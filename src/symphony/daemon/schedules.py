@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 import structlog
 
-from symphony import to_thread
+from symphony import scheduler, to_thread
 from symphony.api import models
 from symphony.api.documents import created_document
 from symphony.config import ScheduleSettings, render_scheduled_issue
@@ -36,18 +36,6 @@ from symphony.observability import bugs
 from symphony.observability.redaction import masked
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
-from symphony.scheduler import (
-    Drain,
-    FiledIssue,
-    Former,
-    Schedule,
-    ScheduleRecord,
-    ScheduleVerdict,
-    State,
-    WakeAsked,
-    decide_schedule,
-    present_schedule,
-)
 from symphony.trackers.base import IssueToCreate
 
 LONGEST_WAIT_S: Final = 15.0
@@ -105,7 +93,7 @@ class ScheduleRunner:
     async def look(self) -> None:
         """File the issues that are due now."""
         state, context = self._core.state, self._core.in_force
-        if state is None or state.paused or state.drain is not Drain.NO:
+        if state is None or state.paused or state.drain is not scheduler.Drain.NO:
             return
         settings = {each.name: each for each in context.settings.schedules}
         for name, record in self._records.items():
@@ -127,18 +115,18 @@ class ScheduleRunner:
     async def _look_at(self, settings: ScheduleSettings, context: RuntimeContext) -> None:
         name, now_ms = settings.name, self._core.wall_ms()
         known = self._records.get(name)
-        record = present_schedule(known, now_ms)
+        record = scheduler.present_schedule(known, now_ms)
         if record is not known:
             self._keep(name, record)
         former = self._former_without_asking(name, record)
-        decision = decide_schedule(schedule_of(settings), record, now_ms, former)
-        if decision.verdict is ScheduleVerdict.WAIT or (due_ms := decision.due_ms) is None:
+        decision = scheduler.decide_schedule(schedule_of(settings), record, now_ms, former)
+        if decision.verdict is scheduler.ScheduleVerdict.WAIT or (due_ms := decision.due_ms) is None:
             return
         try:
-            if record.issue is not None and former is Former.UNKNOWN:
+            if record.issue is not None and former is scheduler.Former.UNKNOWN:
                 record, former = await _ask(context, record, record.issue)
-                decision = decide_schedule(schedule_of(settings), record, now_ms, former)
-            if decision.verdict is ScheduleVerdict.SKIP:
+                decision = scheduler.decide_schedule(schedule_of(settings), record, now_ms, former)
+            if decision.verdict is scheduler.ScheduleVerdict.SKIP:
                 _log.info("schedule_skipped", schedule=name, due_at=_utc_time(due_ms))
                 self._keep(name, decision.record)
                 return
@@ -154,16 +142,18 @@ class ScheduleRunner:
         self._keep(name, decision.record)
         queue_issue(self._jobs, context, WantedIssue(schedule=name, key=key, new=new))
 
-    def _former_without_asking(self, name: str, record: ScheduleRecord) -> Former:
+    def _former_without_asking(self, name: str, record: scheduler.ScheduleRecord) -> scheduler.Former:
         if self._jobs.is_waiting(f"{KIND}:{name}"):
-            return Former.OPEN  # it is being created
-        return Former.OVER if record.issue is None else Former.UNKNOWN
+            return scheduler.Former.OPEN  # it is being created
+        return scheduler.Former.OVER if record.issue is None else scheduler.Former.UNKNOWN
 
-    def _keep(self, name: str, record: ScheduleRecord) -> None:
+    def _keep(self, name: str, record: scheduler.ScheduleRecord) -> None:
         self._records[name] = record
         self._record(_SETTING + name, encode(record))
 
-    def _failed(self, name: str, record: ScheduleRecord, error: Exception, context: RuntimeContext) -> None:
+    def _failed(
+        self, name: str, record: scheduler.ScheduleRecord, error: Exception, context: RuntimeContext
+    ) -> None:
         """Try again at the next check; a known reason is not logged again."""
         reason = error.failure.line if isinstance(error, SymphonyError) else str(error) or "no answer in time"
         reason = context.redaction.text(one_line(reason, 500))
@@ -173,9 +163,9 @@ class ScheduleRunner:
 
     def created(self, wanted: WantedIssue, issue: Issue) -> None:
         """The issue that a schedule wanted is at the tracker."""
-        record = self._records.get(wanted.schedule, ScheduleRecord(handled_ms=self._core.wall_ms()))
+        record = self._records.get(wanted.schedule, scheduler.ScheduleRecord(handled_ms=self._core.wall_ms()))
         self._keep(wanted.schedule, replace(record, issue=filed_issue(issue), failure=None))
-        self._core.post(WakeAsked(reason="issue_filed"))
+        self._core.post(scheduler.WakeAsked(reason="issue_filed"))
 
     async def file_now(self, settings: ScheduleSettings) -> Issue:
         """File an issue of a schedule now, even while the former one is open; due times do not change.
@@ -185,12 +175,12 @@ class ScheduleRunner:
             ValueError: its title or body cannot be rendered; the message says why.
         """
         context, now_ms = self._core.in_force, self._core.wall_ms()
-        record = present_schedule(self._records.get(settings.name), now_ms)
+        record = scheduler.present_schedule(self._records.get(settings.name), now_ms)
         new = await new_issue(settings, context, record, state=self._core.state, now_ms=now_ms)
         issue = await create_now(context, new, now=moment(now_ms))
-        record = present_schedule(self._records.get(settings.name), now_ms)
+        record = scheduler.present_schedule(self._records.get(settings.name), now_ms)
         self._keep(settings.name, replace(record, issue=filed_issue(issue), failure=None))
-        self._core.post(WakeAsked(reason="issue_filed"))
+        self._core.post(scheduler.WakeAsked(reason="issue_filed"))
         return issue
 
     def records(self) -> tuple[SettingRecord, ...]:
@@ -220,21 +210,21 @@ class ScheduleRunner:
         return schedule_documents(self._core.in_force, failing, now_ms=self._core.wall_ms())
 
 
-def read_records(settings: Mapping[str, str]) -> dict[str, ScheduleRecord]:
+def read_records(settings: Mapping[str, str]) -> dict[str, scheduler.ScheduleRecord]:
     """The schedule records in the journal, by name; unreadable ones are left out."""
-    found = dict[str, ScheduleRecord]()
+    found = dict[str, scheduler.ScheduleRecord]()
     for name, text in settings.items():
         if name.startswith(_SETTING):
             try:
-                found[name.removeprefix(_SETTING)] = decode(text, ScheduleRecord)
+                found[name.removeprefix(_SETTING)] = decode(text, scheduler.ScheduleRecord)
             except CodecError:
                 continue
     return found
 
 
-def schedule_of(settings: ScheduleSettings) -> Schedule:
+def schedule_of(settings: ScheduleSettings) -> scheduler.Schedule:
     """The part of the settings that decisions depend on."""
-    return Schedule(
+    return scheduler.Schedule(
         name=settings.name,
         cron=settings.cron,
         zone=settings.zone,
@@ -242,17 +232,17 @@ def schedule_of(settings: ScheduleSettings) -> Schedule:
     )
 
 
-def filed_issue(issue: Issue) -> FiledIssue:
+def filed_issue(issue: Issue) -> scheduler.FiledIssue:
     """The record of a created issue."""
-    return FiledIssue(id=issue.id, identifier=issue.identifier, url=issue.url, state=issue.state)
+    return scheduler.FiledIssue(id=issue.id, identifier=issue.identifier, url=issue.url, state=issue.state)
 
 
 async def new_issue(
     settings: ScheduleSettings,
     context: RuntimeContext,
-    record: ScheduleRecord,
+    record: scheduler.ScheduleRecord,
     *,
-    state: State | None,
+    state: scheduler.State | None,
     now_ms: int,
 ) -> IssueToCreate:
     """The next issue of a schedule, with secrets masked.
@@ -290,21 +280,21 @@ async def new_issue(
 
 
 async def _ask(
-    context: RuntimeContext, record: ScheduleRecord, issue: FiledIssue
-) -> tuple[ScheduleRecord, Former]:
+    context: RuntimeContext, record: scheduler.ScheduleRecord, issue: scheduler.FiledIssue
+) -> tuple[scheduler.ScheduleRecord, scheduler.Former]:
     """The record with the present state of the former issue. Raises `SymphonyError` or `TimeoutError`."""
     with anyio.fail_after(TIMEOUT_S):
         found = await context.tracker.fetch_issues_by_ids([issue.id])
     if not found:
-        return replace(record, issue=replace(issue, state=None)), Former.OVER
+        return replace(record, issue=replace(issue, state=None)), scheduler.Former.OVER
     terminal = {normalise_state(state) for state in context.terminal_states}
-    former = Former.OVER if normalise_state(found[0].state) in terminal else Former.OPEN
+    former = scheduler.Former.OVER if normalise_state(found[0].state) in terminal else scheduler.Former.OPEN
     return replace(record, issue=filed_issue(found[0])), former
 
 
 async def _refreshed(
-    context: RuntimeContext, records: Mapping[str, ScheduleRecord]
-) -> dict[str, ScheduleRecord]:
+    context: RuntimeContext, records: Mapping[str, scheduler.ScheduleRecord]
+) -> dict[str, scheduler.ScheduleRecord]:
     """The records with the present states of their issues; unchanged if the tracker does not answer soon."""
     issues = {record.issue.id for record in records.values() if record.issue is not None}
     try:
@@ -385,12 +375,12 @@ async def _file_here(
 
 
 def schedule_documents(
-    context: RuntimeContext, records: Mapping[str, ScheduleRecord], *, now_ms: int
+    context: RuntimeContext, records: Mapping[str, scheduler.ScheduleRecord], *, now_ms: int
 ) -> tuple[models.Schedule, ...]:
     """The schedules of a workflow with their records, as documents of the API."""
     shown = []
     for settings in context.settings.schedules:
-        record = present_schedule(records.get(settings.name), now_ms)
+        record = scheduler.present_schedule(records.get(settings.name), now_ms)
         due_ms = next_due_ms(settings.cron, settings.zone, record.handled_ms)
         issue = record.issue
         shown.append(

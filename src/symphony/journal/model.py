@@ -15,20 +15,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from symphony import sqlite
-from symphony.domain import (
-    NO_FACTS,
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    PullRequest,
-    PullState,
-    RunFacts,
-    Spent,
-    SymphonyError,
-    VerificationStatus,
-)
+from symphony import domain, sqlite
 from symphony.journal.jobs import Job, JobDone
 from symphony.processes.base import Identity
 from symphony.scheduler import IssueResult, NeedsYouCode, PullLedger, StoredClaim
@@ -220,7 +207,7 @@ class RunRecord:
     outcome: str | None = None
     reason: str | None = None
     progress: bool | None = None
-    facts: RunFacts = NO_FACTS
+    facts: domain.RunFacts = domain.NO_FACTS
     issue_state: str | None = None
     issue_title: str | None = None
     agent: Identity | None = None
@@ -230,7 +217,7 @@ class RunRecord:
     attempt_limit: int | None = None
     delivered: bool = False
     head: str | None = None
-    verified: VerificationStatus | None = None
+    verified: domain.VerificationStatus | None = None
     blocked: bool = False
     ready: bool = False
     merged: bool = False
@@ -339,7 +326,7 @@ class PullRequestRecord:
         failure: why the last step did not succeed.
     """
 
-    issue: Issue
+    issue: domain.Issue
     forge: str
     branch: str
     head: str
@@ -348,17 +335,19 @@ class PullRequestRecord:
     equipped: bool = False
     described: str | None = None
     text: str | None = None
-    pull: PullRequest | None = None
+    pull: domain.PullRequest | None = None
     ledger: PullLedger | None = None
     code: str = "opening"
     message: str = "it is about to be opened"
-    failure: Failure | None = None
+    failure: domain.Failure | None = None
     at_wall_ms: int = 0
 
     @property
     def is_open(self) -> bool:
         """Whether there is a pull request that is not known to be merged, closed or deleted."""
-        is_over = self.code == "gone" or (self.pull is not None and self.pull.state is not PullState.OPEN)
+        is_over = self.code == "gone" or (
+            self.pull is not None and self.pull.state is not domain.PullState.OPEN
+        )
         return self.number is not None and not is_over
 
     @property
@@ -424,7 +413,7 @@ class IssueSpent:
     """What an issue used of its budget; zero deletes the row. Key: the issue's id."""
 
     issue_id: str
-    spent: Spent
+    spent: domain.Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,7 +468,7 @@ class JournalStatus:
     """The state of the journal; `failure` says what is wrong and what to do."""
 
     state: HealthState
-    failure: Failure | None = None
+    failure: domain.Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,7 +482,7 @@ class RecoveredState:
     claims: tuple[ClaimRecord, ...] = ()
     results: tuple[ResultRecord, ...] = ()
     live_runs: tuple[RunRecord, ...] = ()
-    spent: Mapping[str, Spent] = field(default_factory=dict)
+    spent: Mapping[str, domain.Spent] = field(default_factory=dict)
     days: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     worked_on: frozenset[str] = frozenset()
@@ -539,41 +528,43 @@ class TrimResult:
 DAMAGED_HINT = "the next start of the daemon sets the damaged file aside and begins a new one"
 
 
-class UnusableError(SymphonyError):
+class UnusableError(domain.SymphonyError):
     """The file cannot be used, and was not changed."""
 
 
-def unusable(path: Path, why: str, *, hint: str) -> Failure:
+def unusable(path: Path, why: str, *, hint: str) -> domain.Failure:
     """The failure of a journal that cannot be written."""
-    return Failure(
-        category=Category.JOURNAL,
-        blame=Blame.HOST,
+    return domain.Failure(
+        category=domain.Category.JOURNAL,
+        blame=domain.Blame.HOST,
         message=f"the journal {path} cannot be used: {why}; what happens now is forgotten at a restart",
         hint=hint,
     )
 
 
-def unreadable(path: Path, why: str, *, hint: str) -> Failure:
+def unreadable(path: Path, why: str, *, hint: str) -> domain.Failure:
     """The failure of a journal that cannot be read."""
     return notice(f"the journal {path} cannot be read: {why}", hint=hint)
 
 
-def notice(message: str, *, hint: str | None = None) -> Failure:
+def notice(message: str, *, hint: str | None = None) -> domain.Failure:
     """A failure to report once, for example about a file that was replaced."""
-    return Failure(category=Category.JOURNAL, blame=Blame.HOST, message=message, hint=hint)
+    return domain.Failure(
+        category=domain.Category.JOURNAL, blame=domain.Blame.HOST, message=message, hint=hint
+    )
 
 
-def taken_away(path: Path) -> Failure:
+def taken_away(path: Path) -> domain.Failure:
     """The failure of a journal whose file was removed or replaced while it was open."""
-    return Failure(
-        category=Category.JOURNAL,
-        blame=Blame.HOST,
+    return domain.Failure(
+        category=domain.Category.JOURNAL,
+        blame=domain.Blame.HOST,
         message=f"the journal {path} was removed while the daemon was running",
         hint="start the daemon again: it begins a new journal; stop it before you remove or replace the file",
     )
 
 
-def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:
+def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> domain.Failure:
     """The failure for an error of SQLite or of the file system."""
     make_failure = unreadable if reading else unusable
     if isinstance(error, UnusableError):

@@ -18,18 +18,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import structs
 
-from symphony.domain import (
-    GIVEN_UP_STATES,
-    NO_COST,
-    AgentChoice,
-    Cost,
-    DeliveredBranch,
-    Issue,
-    Spent,
-    add_counts,
-    normalise_state,
-    one_line,
-)
+from symphony import domain
 from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -166,7 +155,7 @@ class StepRecorder:
             budget_waivers=frozenset(),
             remote_workspaces={},
             totals=Totals(),
-            day_cost=NO_COST,
+            day_cost=domain.NO_COST,
         )
         claims: tuple[ClaimEntry, ...] = (
             *state.running.values(),
@@ -391,7 +380,7 @@ def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: i
         attempt=run.attempt,
         facts=structs.replace(run.report.facts, model=run.agent.model),
         issue_state=run.issue.state,
-        issue_title=one_line(run.issue.title, _MAX_TITLE_CHARS),
+        issue_title=domain.one_line(run.issue.title, _MAX_TITLE_CHARS),
         agent_name=run.agent.name,
         agent_reason=run.agent.reason,
         attempt_number=number,
@@ -436,16 +425,16 @@ def _result_records(
 
 def _milestone_records(result: IssueResult) -> Iterator[model.MilestoneRecord]:
     """The milestones of delivered work by the tracker's state; abandoned work is not ready."""
-    state = normalise_state(result.issue.state)
+    state = domain.normalise_state(result.issue.state)
     left = result.status in {ResultStatus.READY, ResultStatus.ENDED}
-    if result.delivered is None or not left or state in GIVEN_UP_STATES:
+    if result.delivered is None or not left or state in domain.GIVEN_UP_STATES:
         return
     yield milestone_record(result.issue, model.Milestone.READY)
     if state == _MERGED:
         yield milestone_record(result.issue, model.Milestone.MERGED)
 
 
-def milestone_record(issue: Issue, milestone: model.Milestone) -> model.MilestoneRecord:
+def milestone_record(issue: domain.Issue, milestone: model.Milestone) -> model.MilestoneRecord:
     """The record of a milestone; also for milestones from another source than the tracker."""
     return model.MilestoneRecord(issue_id=issue.id, issue_identifier=issue.identifier, milestone=milestone)
 
@@ -455,8 +444,8 @@ def _spent_records(before: State, after: State, reported: Running | None) -> Ite
     if after.spent is before.spent:
         return
     for issue_id in [reported.issue.id] if reported else sorted(_changed_keys(before.spent, after.spent)):
-        spent = after.spent.get(issue_id, Spent())
-        if spent != before.spent.get(issue_id, Spent()):
+        spent = after.spent.get(issue_id, domain.Spent())
+        if spent != before.spent.get(issue_id, domain.Spent()):
             yield model.IssueSpent(issue_id=issue_id, spent=spent)
 
 
@@ -490,7 +479,7 @@ class StoredUsage:
 
     totals: Totals = field(default_factory=Totals)
     day: str | None = None
-    day_cost: Cost = NO_COST
+    day_cost: domain.Cost = domain.NO_COST
 
 
 # --- recovery --------------------------------------------------------------------------------------------
@@ -515,7 +504,7 @@ def recovered_event(
     start: DaemonStart,
     *,
     workspaces: tuple[WorkspaceRef, ...] = (),
-    delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
+    delivered: Mapping[str, domain.DeliveredBranch] = MappingProxyType({}),
 ) -> Recovered:
     """The first event of a daemon that starts now.
 
@@ -531,7 +520,7 @@ def recovered_event(
         spent=remembered.spent,
         day=start.today,
         day_tokens=remembered.days.get(start.today, 0),
-        day_cost=usage.day_cost if usage.day == start.today else NO_COST,
+        day_cost=usage.day_cost if usage.day == start.today else domain.NO_COST,
         totals=usage.totals,
         known_issues=known_issues,
         budget_waivers=_waivers_of_today(remembered.settings.get(BUDGET_WAIVERS), start.today),
@@ -548,7 +537,7 @@ def _recorded_remote_workspaces(remembered: model.RecoveredState) -> Mapping[str
 
 
 def _recovered_results(
-    remembered: model.RecoveredState, start: DaemonStart, delivered: Mapping[str, DeliveredBranch]
+    remembered: model.RecoveredState, start: DaemonStart, delivered: Mapping[str, domain.DeliveredBranch]
 ) -> tuple[IssueResult, ...]:
     """The results, oldest first, including the usage and deliveries of interrupted runs."""
     records = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
@@ -564,7 +553,7 @@ def _recovered_results(
         if result is not None:
             found[run.issue_id] = replace(
                 result,
-                turns=add_counts(result.turns, run.facts.turn_count),
+                turns=domain.add_counts(result.turns, run.facts.turn_count),
                 usage=result.usage.plus(run.facts),
             )
     for issue_id, branch in delivered.items():
@@ -638,7 +627,7 @@ def _resume_of_run(claim: StoredClaim, run: model.RunRecord | None) -> Resume:
             attempts_without_progress=claim.attempts_without_progress,
             report=report,
             resume=claim.resume,
-            agent=AgentChoice(name=run.agent_name) if run and run.agent_name else AgentChoice(),
+            agent=domain.AgentChoice(name=run.agent_name) if run and run.agent_name else domain.AgentChoice(),
         )
     )
 

@@ -18,17 +18,7 @@ from typing import Final
 
 from msgspec import structs
 
-from symphony.domain import (
-    Category,
-    DeliveredBranch,
-    Failure,
-    Issue,
-    Verification,
-    add_counts,
-    fence,
-    one_line,
-    plain_text,
-)
+from symphony import domain
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     BranchDelivered,
@@ -106,7 +96,7 @@ def reactivated_issues(state: State) -> frozenset[str]:
 def on_restarted(step: Step, issue_id: str) -> None:
     """Count a restart: a person wants more work on an issue with a result."""
     if (result := step.state.results.get(issue_id)) is not None:
-        store(step, replace(result, restarts=add_counts(result.restarts, 1), verify_rounds=0))
+        store(step, replace(result, restarts=domain.add_counts(result.restarts, 1), verify_rounds=0))
 
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
@@ -124,7 +114,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         verify_rounds=0 if verification is not None and verification.passed else before.verify_rounds,
         not_reviewed=0 if outcome.verification is not None else before.not_reviewed,
         thread=thread_of(run) or before.thread,
-        turns=add_counts(before.turns, facts.turn_count),
+        turns=domain.add_counts(before.turns, facts.turn_count),
         usage=before.usage.plus(facts),
     )
     if (delivered := outcome.delivered) is not None:
@@ -141,13 +131,13 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     if result.pushing_since_ms is None and result.delivered is not None and result.delivered.is_pending:
         _push(step, result, result.delivered)
     failure = outcome.failure
-    if failure is not None and failure.category is Category.DELIVERY_FAILED:
-        reason = fence(one_line(failure.message))
+    if failure is not None and failure.category is domain.Category.DELIVERY_FAILED:
+        reason = domain.fence(domain.one_line(failure.message))
         body = f"A run on this issue has ended, but its work could not be delivered:\n\n{reason}"
         _post_comment(step, issue, body)
 
 
-def _verification(before: IssueResult, outcome: Outcome, run_id: str) -> Verification | None:
+def _verification(before: IssueResult, outcome: Outcome, run_id: str) -> domain.Verification | None:
     """The verification of the delivered head; a new commit makes an older one stale."""
     known, made = before.verification, outcome.verification
     if made is None:
@@ -157,7 +147,7 @@ def _verification(before: IssueResult, outcome: Outcome, run_id: str) -> Verific
     return replace(made.kept(), run_id=run_id, passed_after_failure=made.passed and failed_before)
 
 
-def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
+def on_refreshed(step: Step, issue_id: str, issue: domain.Issue | None) -> None:
     """Apply a snapshot to the result of an unclaimed issue; `None` is an issue that no longer exists."""
     before = step.state.results.get(issue_id)
     if before is None or claim_of(step.state, issue_id) is not Claim.UNCLAIMED:
@@ -198,7 +188,7 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
 
 def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
     """Take over a branch that the removal of a workspace delivered. Its issue may be on no list any more."""
-    unknown = Issue(
+    unknown = domain.Issue(
         id=event.issue_id, identifier=event.identifier, title=event.identifier, state="", dispatchable=False
     )
     before = step.state.results.get(event.issue_id) or IssueResult(
@@ -258,7 +248,7 @@ def _drop(step: Step, issue_id: str) -> None:
 # --- pushes ----------------------------------------------------------------------------------------------
 
 
-def _push(step: Step, result: IssueResult, delivered: DeliveredBranch) -> None:
+def _push(step: Step, result: IssueResult, delivered: domain.DeliveredBranch) -> None:
     """Start to push a delivered branch to its repositories."""
     store(step, replace(result, pushing_since_ms=step.now_ms))
     step.emit(PushBranch(issue=result.issue, branch=delivered.branch, head=delivered.head))
@@ -287,7 +277,7 @@ def on_pushed(step: Step, event: Pushed) -> None:
         _announce(step, result, failed_before=bool(before.delivered.failures))
 
 
-def _log_push(step: Step, issue: Issue, delivered: DeliveredBranch) -> None:
+def _log_push(step: Step, issue: domain.Issue, delivered: domain.DeliveredBranch) -> None:
     branch = delivered.branch
     if failure := delivered.branch_failure:
         reason, hint = failure.message, failure.hint
@@ -308,7 +298,7 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
     If the agent commented already, add only what it cannot know.
     """
     delivered, left = result.delivered, result.left
-    rest = None if left is None else f"Work that no branch has is in the workspace:\n\n{fence(left)}"
+    rest = None if left is None else f"Work that no branch has is in the workspace:\n\n{domain.fence(left)}"
     checked = result.verification is not None
     if delivered is None or (result.commented and not (checked or delivered.failures or failed_before)):
         if rest is not None:
@@ -329,35 +319,34 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
         parts.append("The daemon tries again.")
     if result.verification is not None:
         parts.append(_verified(result.verification))
-    command = fence(f"symphony diff {shlex.quote(result.issue.identifier)}")
+    command = domain.fence(f"symphony diff {shlex.quote(result.issue.identifier)}")
     parts.append(f"To look at it on the daemon's machine:\n\n{command}")
     if rest is not None:
         parts.append(rest)
     _post_comment(step, result.issue, "\n\n".join(parts))
 
 
-def _verified(verification: Verification) -> str:
+def _verified(verification: domain.Verification) -> str:
     """The results of the checks, for people. Names of files and tests are text by the agent."""
     kind = "Verified" if verification.passed else "Not verified"
-    parts = [f"{kind} at `{verification.head[:12]}`:\n\n{fence(plain_text(verification.line))}"]
+    parts = [f"{kind} at `{verification.head[:12]}`:\n\n{domain.fence(domain.plain_text(verification.line))}"]
     if verification.protected_changes:
-        changed = "\n".join(map(one_line, verification.protected_changes))
-        parts.append(f"The change touches protected files:\n\n{fence(changed)}")
+        changed = "\n".join(map(domain.one_line, verification.protected_changes))
+        parts.append(f"The change touches protected files:\n\n{domain.fence(changed)}")
     if verification.weakened:
-        parts.append(
-            f"Tests that it deletes or skips:\n\n{fence(plain_text(chr(10).join(verification.weakened)))}"
-        )
+        weakened = domain.plain_text("\n".join(verification.weakened))
+        parts.append(f"Tests that it deletes or skips:\n\n{domain.fence(weakened)}")
     if verification.reviewer is not None and verification.reviewer.remarks:
         parts.append(f"Remarks of the reviewer:\n\n{verification.reviewer.shown_remarks()}")
     return "\n\n".join(parts)
 
 
-def _what_to_do(failure: Failure) -> str:
+def _what_to_do(failure: domain.Failure) -> str:
     """The failure and the way out of it, as a quotation."""
-    return fence("\n".join(one_line(text) for text in (failure.message, failure.hint) if text))
+    return domain.fence("\n".join(domain.one_line(text) for text in (failure.message, failure.hint) if text))
 
 
-def _post_comment(step: Step, issue: Issue, body: str) -> None:
+def _post_comment(step: Step, issue: domain.Issue, body: str) -> None:
     """Post the comment about the delivery; a later one replaces it."""
     if step.state.settings.comment_on_delivery:
         step.emit(PostComment(issue=issue, kind="delivery", body=body))

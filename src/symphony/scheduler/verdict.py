@@ -14,18 +14,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
-from symphony.domain import (
-    Author,
-    Check,
-    CheckState,
-    PullComment,
-    PullRequest,
-    PullRequestReview,
-    PullState,
-    ReviewState,
-    one_line,
-    plural,
-)
+from symphony import domain
 
 PROTECTED_NAMES: Final = (
     # forges, and who reviews
@@ -264,7 +253,7 @@ class PullRequestRemark:
     """A comment or review that the agent gets; `thread_id`, `path` and `line` are those of its thread."""
 
     id: str
-    author: Author
+    author: domain.Author
     body: str
     at_ms: int | None = None
     thread_id: str | None = None
@@ -284,7 +273,7 @@ class FeedbackTurn:
 
     head: str
     conflict: str | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[domain.Check, ...] = ()
     remarks: tuple[PullRequestRemark, ...] = ()
 
     def told(self, now_ms: int) -> tuple[ToldFeedback, ...]:
@@ -350,7 +339,7 @@ Verdict = ReadyForPerson | Wait | FeedbackTurn | MergeHead | PullRequestEnded | 
 # --- the verdict -----------------------------------------------------------------------------------------
 
 
-_News = tuple[Check, ...] | tuple[PullRequestRemark, ...] | str
+_News = tuple[domain.Check, ...] | tuple[PullRequestRemark, ...] | str
 """New feedback of one kind; for a conflict, the base branch."""
 
 
@@ -366,13 +355,13 @@ _GOOD: Final = _Part()
 _ABOUT_CHECKS: Final = frozenset({NeedsYouCode.CHECKS_MISSING, NeedsYouCode.CHECKS_STUCK})
 
 
-def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> Verdict:
+def judge_pull(pull: domain.PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> Verdict:
     """What to do about the pull request now. Never raises.
 
     `ledger` must already include the snapshot: see `ledger_after_snapshot`.
     """
-    if pull.state is not PullState.OPEN:
-        return PullRequestEnded(merged=pull.state is PullState.MERGED)
+    if pull.state is not domain.PullState.OPEN:
+        return PullRequestEnded(merged=pull.state is domain.PullState.MERGED)
     if (trouble := _not_to_be_judged(pull, ledger, policy, now_ms)) is not None:
         return trouble
     parts = {
@@ -395,7 +384,7 @@ def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_m
 
 
 def _not_to_be_judged(
-    pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
+    pull: domain.PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
 ) -> Wait | NeedsYou | None:
     if ledger.working or ledger.offered is not None:
         return Wait(WaitCode.WORKING, "its issue is being worked on")
@@ -425,7 +414,7 @@ def _feedback(
         return FeedbackTurn(
             head=head,
             conflict=next((part for part in parts if isinstance(part, str)), None),
-            checks=tuple(each for each in listed if isinstance(each, Check)),
+            checks=tuple(each for each in listed if isinstance(each, domain.Check)),
             remarks=tuple(each for each in listed if isinstance(each, PullRequestRemark)),
         )
     used = [kind for kind in news if kind not in turns_left]
@@ -461,21 +450,21 @@ def left_to_people(made: FeedbackTurn) -> Wait:
 
 def _tried(kind: FeedbackKind, ledger: PullLedger) -> str:
     heads = [_short(each.head) for each in ledger.told if each.kind is kind]
-    turns = plural(len(heads), "turn")
+    turns = domain.plural(len(heads), "turn")
     return f"the agent had {turns} about {_WORDS[kind]} (at {_names(heads)}), and it is not over"
 
 
 # --- conflicts -------------------------------------------------------------------------------------------
 
 
-def _conflicts(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy) -> _Part:
+def _conflicts(pull: domain.PullRequest, ledger: PullLedger, policy: ForgePolicy) -> _Part:
     if pull.conflicts is None:
         message = "the forge does not tell whether it conflicts with its base"
         message += ": of a draft some never do" if pull.draft else " yet"
         return _Part(trouble=Wait(WaitCode.MERGEABILITY_UNKNOWN, message))
     if not pull.conflicts:
         return _GOOD
-    words = f"it conflicts with {one_line(pull.base_branch, 100)}"
+    words = f"it conflicts with {domain.one_line(pull.base_branch, 100)}"
     if FeedbackKind.CONFLICT not in policy.feedback:
         return _Part(trouble=Wait(WaitCode.CONFLICTS, f"{words}; forge.feedback.conflict is off"))
     if (FeedbackKind.CONFLICT, pull.head_sha, pull.base_branch) in _told_at_heads(ledger):
@@ -490,7 +479,7 @@ def _told_at_heads(ledger: PullLedger) -> frozenset[tuple[FeedbackKind, str, str
 # --- checks ----------------------------------------------------------------------------------------------
 
 
-def judged_checks(pull: PullRequest, policy: ForgePolicy) -> tuple[Check, ...]:
+def judged_checks(pull: domain.PullRequest, policy: ForgePolicy) -> tuple[domain.Check, ...]:
     """The checks of the head that count: the required ones, or all if none is known to be required."""
     at_head = [check for check in pull.checks if check.sha == pull.head_sha]
     required = tuple(check for check in at_head if _is_required(check, policy))
@@ -498,18 +487,18 @@ def judged_checks(pull: PullRequest, policy: ForgePolicy) -> tuple[Check, ...]:
     return required if is_any_required else tuple(at_head)
 
 
-def _is_required(check: Check, policy: ForgePolicy) -> bool:
+def _is_required(check: domain.Check, policy: ForgePolicy) -> bool:
     return check.required or check.name in policy.required_checks
 
 
-def _checks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> _Part:
+def _checks(pull: domain.PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> _Part:
     judged = judged_checks(pull, policy)
     waited_ms = now_ms - max(ledger.head_ms, ledger.pushed_ms)
     names = {check.name for check in judged}
     missing = [name for name in (*policy.required_checks, *pull.missing_checks) if name not in names]
-    pending = [check.name for check in judged if check.state is CheckState.PENDING]
+    pending = [check.name for check in judged if check.state is domain.CheckState.PENDING]
     trouble: Wait | NeedsYou | None
-    failed = tuple(check for check in judged if check.state is CheckState.FAILED)
+    failed = tuple(check for check in judged if check.state is domain.CheckState.FAILED)
     is_over = waited_ms > policy.checks_limit_ms
     earlier = ledger.has_checks or bool(pull.checks)  # so this repository has checks
     if is_over and failed:
@@ -538,7 +527,7 @@ def _checks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: 
 
 
 def _failed_checks(
-    pull: PullRequest, failed: tuple[Check, ...], ledger: PullLedger, policy: ForgePolicy
+    pull: domain.PullRequest, failed: tuple[domain.Check, ...], ledger: PullLedger, policy: ForgePolicy
 ) -> _Part:
     words = f"checks failed: {_names([check.name for check in failed])}"
     if FeedbackKind.CI not in policy.feedback:
@@ -553,14 +542,14 @@ def _failed_checks(
 # --- reviews and comments --------------------------------------------------------------------------------
 
 
-def counts(author: Author, policy: ForgePolicy) -> bool:
+def counts(author: domain.Author, policy: ForgePolicy) -> bool:
     """Whether the agent gets what the author writes: the author may write to the repository or is listed."""
     if author.is_me:
         return False
     return author.login in policy.reviewers or (author.can_write and not author.is_bot)
 
 
-def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> _Part:
+def _remarks(pull: domain.PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> _Part:
     told = {one for each in ledger.told if each.kind is FeedbackKind.REVIEW for one in each.ids}
     news = tuple(each for each in _all_remarks(pull, policy) if each.id not in told)
     if news and FeedbackKind.REVIEW not in policy.feedback:
@@ -578,12 +567,12 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
         return _Part(trouble=Wait(WaitCode.CHANGES_REQUESTED, message))
     open_threads = [thread for thread in pull.threads if not thread.resolved]
     if open_threads:
-        message = f"{plural(len(open_threads), 'thread')} not resolved"
+        message = f"{domain.plural(len(open_threads), 'thread')} not resolved"
         return _Part(trouble=Wait(WaitCode.THREADS_OPEN, message))
     return _GOOD
 
 
-def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[PullRequestRemark]:
+def _all_remarks(pull: domain.PullRequest, policy: ForgePolicy) -> Iterator[PullRequestRemark]:
     """All comments by authors that count, including those that the agent already got.
 
     A resolved thread is left out, unless one of its authors still requests changes: a push may have resolved
@@ -592,12 +581,12 @@ def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[PullRequest
     blockers = {
         login
         for login, review in _votes(pull.reviews, policy).items()
-        if review.state is ReviewState.CHANGES_REQUESTED
+        if review.state is domain.ReviewState.CHANGES_REQUESTED
     }
     approvers = _votes(pull.reviews, policy).keys() - blockers
     for review in pull.reviews:
-        withdrawn = review.state is ReviewState.APPROVED or (
-            review.state is ReviewState.CHANGES_REQUESTED and review.author.login in approvers
+        withdrawn = review.state is domain.ReviewState.APPROVED or (
+            review.state is domain.ReviewState.CHANGES_REQUESTED and review.author.login in approvers
         )
         if counts(review.author, policy) and not withdrawn and _says_something(review.body):
             at_ms = None if review.at is None else _ms(review.at)
@@ -612,7 +601,7 @@ def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[PullRequest
             yield _remark(comment)
 
 
-def _remark(comment: PullComment) -> PullRequestRemark:
+def _remark(comment: domain.PullComment) -> PullRequestRemark:
     return PullRequestRemark(id=comment.id, author=comment.author, body=comment.body, at_ms=_ms(comment.at))
 
 
@@ -621,16 +610,18 @@ def _says_something(body: str) -> bool:
     return text != "" and not text.startswith(COMMENT_MARKER)
 
 
-def _votes(reviews: Sequence[PullRequestReview], policy: ForgePolicy) -> Mapping[str, PullRequestReview]:
+def _votes(
+    reviews: Sequence[domain.PullRequestReview], policy: ForgePolicy
+) -> Mapping[str, domain.PullRequestReview]:
     """The latest approval or change request of each author that counts; a comment revokes neither."""
-    votes = dict[str, PullRequestReview]()
+    votes = dict[str, domain.PullRequestReview]()
     for review in sorted(reviews, key=lambda each: (each.at is None, 0 if each.at is None else _ms(each.at))):
-        if review.state is not ReviewState.COMMENTED and counts(review.author, policy):
+        if review.state is not domain.ReviewState.COMMENTED and counts(review.author, policy):
             votes[review.author.login] = review
     return votes
 
 
-def _who_requests_changes(reviews: Sequence[PullRequestReview], policy: ForgePolicy) -> list[str]:
+def _who_requests_changes(reviews: Sequence[domain.PullRequestReview], policy: ForgePolicy) -> list[str]:
     """The people who request changes.
 
     A bot does not count once its words were sent, as it may never return.
@@ -638,7 +629,7 @@ def _who_requests_changes(reviews: Sequence[PullRequestReview], policy: ForgePol
     return [
         login
         for login, review in _votes(reviews, policy).items()
-        if review.state is ReviewState.CHANGES_REQUESTED and not review.author.is_bot
+        if review.state is domain.ReviewState.CHANGES_REQUESTED and not review.author.is_bot
     ]
 
 
@@ -646,7 +637,7 @@ def _who_requests_changes(reviews: Sequence[PullRequestReview], policy: ForgePol
 
 
 def _landing(
-    pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
+    pull: domain.PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
 ) -> ReadyForPerson | Wait | MergeHead | NeedsYou:
     """The verdict on a pull request that has no problem left."""
     if not pull.complete:
@@ -671,13 +662,13 @@ def _landing(
     return NeedsYou(NeedsYouCode.LANDING_FAILED, message)
 
 
-def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
+def _hindrances(pull: domain.PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
     """Why a person has to merge a good change."""
     if pull.draft:
         yield Wait(WaitCode.DRAFT, "it is a draft, which only a person makes ready")
     if policy.base is None or pull.base_branch != policy.base:
         wanted = "which branch that is to be is not known" if policy.base is None else policy.base
-        message = f"it is to be merged into {one_line(pull.base_branch, 100)}, not into {wanted}"
+        message = f"it is to be merged into {domain.one_line(pull.base_branch, 100)}, not into {wanted}"
         yield Wait(WaitCode.OTHER_BASE, message)
     if not any(_is_required(check, policy) for check in judged_checks(pull, policy)):
         yield Wait(WaitCode.NO_REQUIRED_CHECK, "no check is required, and nothing is landed without one")
@@ -699,10 +690,10 @@ def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
         yield Wait(WaitCode.PATH_NOT_ALLOWED, message)
 
 
-def _is_approved(pull: PullRequest, policy: ForgePolicy) -> bool:
+def _is_approved(pull: domain.PullRequest, policy: ForgePolicy) -> bool:
     """Whether a person who may write approved this commit. A label is no approval: it outlives a push."""
     return any(
-        review.state is ReviewState.APPROVED
+        review.state is domain.ReviewState.APPROVED
         and review.author.can_write
         and not review.author.is_bot
         and review.sha == pull.head_sha
@@ -729,7 +720,7 @@ def _is_below(name: str, paths: Sequence[str]) -> bool:
     )
 
 
-def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
+def must_disarm(pull: domain.PullRequest, ledger: PullLedger, made: Verdict) -> bool:
     """Whether the forge may merge a change that is no longer good, because the daemon asked for it."""
     is_landing = isinstance(made, MergeHead) or (
         isinstance(made, Wait | NeedsYou) and made.code in {WaitCode.LANDING, NeedsYouCode.LANDING_FAILED}
@@ -742,13 +733,13 @@ def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
 
 
 def _names(names: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(one_line(name, 100) for name in names))
+    unique = list(dict.fromkeys(domain.one_line(name, 100) for name in names))
     more = f" and {len(unique) - _MAX_NAMED} more" if len(unique) > _MAX_NAMED else ""
     return ", ".join(unique[:_MAX_NAMED]) + more
 
 
 def _short(sha: str) -> str:
-    return one_line(sha, 100)[:8]
+    return domain.one_line(sha, 100)[:8]
 
 
 def _ms(at: datetime) -> int:

@@ -20,16 +20,7 @@ closes or moves an issue in the middle of a turn decides; nothing is verified th
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    Verification,
-    VerificationStatus,
-    normalise_state,
-    plural,
-)
+from symphony import domain
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     FinishReason,
@@ -44,9 +35,9 @@ from symphony.scheduler.messages import (
 from symphony.scheduler.resume import thread_of
 from symphony.scheduler.state import Retry, Running, State, Step, Trigger
 
-NOT_DONE: Final = Failure(
-    category=Category.VERIFY_NOT_DONE,
-    blame=Blame.HOST,
+NOT_DONE: Final = domain.Failure(
+    category=domain.Category.VERIFY_NOT_DONE,
+    blame=domain.Blame.HOST,
     message="its work could not be verified",
     hint="`symphony logs` shows the reason; it is tried again",
 )
@@ -75,7 +66,7 @@ def begun(run: Running) -> Running:
         question=None,
         answer=None,
         after_handoff=True,
-        handed_over_to=normalise_state(run.issue.state),
+        handed_over_to=domain.normalise_state(run.issue.state),
         back_to=run.worked_in or before.back_to,
     )
     return replace(run, verifies=True, resume=resume)
@@ -87,7 +78,7 @@ def is_verified(result: IssueResult | None, head: str) -> bool:
     return made is not None and made.head == head and made.passed
 
 
-def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
+def of_cut_off_run(state: State, retry: Retry, issue: domain.Issue | None) -> Retry:
     """The retry; it only verifies if its last run had moved the issue before it was interrupted."""
     settings, result = state.settings, state.results.get(retry.issue.id)
     unverified = result is not None and result.delivered is not None and result.verification is None
@@ -104,7 +95,7 @@ def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
         question=None,
         answer=None,
         after_handoff=True,
-        handed_over_to=normalise_state(issue.state),
+        handed_over_to=domain.normalise_state(issue.state),
         back_to=retry.issue.state if policy.in_active_state(retry.issue, settings) else None,
     )
     return replace(retry, resume=resume)
@@ -117,7 +108,7 @@ def order(step: Step, result: IssueResult) -> None:
         reason=ResumeReason.VERIFY,
         thread=result.thread,
         after_handoff=True,
-        handed_over_to=normalise_state(issue.state),
+        handed_over_to=domain.normalise_state(issue.state),
         by_hand=True,
     )
     retry = Retry(
@@ -142,10 +133,13 @@ def is_by_hand(entry: Running | Retry) -> bool:
 
 def is_over(outcome: Outcome) -> bool:
     """Whether a run that was verified ends like any other."""
-    return outcome.verification is not None and outcome.verification.status is not VerificationStatus.FAILED
+    return (
+        outcome.verification is not None
+        and outcome.verification.status is not domain.VerificationStatus.FAILED
+    )
 
 
-def send_back(step: Step, run: Running, verification: Verification) -> Resume | None:
+def send_back(step: Step, run: Running, verification: domain.Verification) -> Resume | None:
     """Send what failed to the agent or to a person; return how the next run continues, if one follows."""
     issue, settings = run.issue, step.state.settings
     before = run.resume or Resume(reason=ResumeReason.VERIFY)
@@ -167,7 +161,7 @@ def send_back(step: Step, run: Running, verification: Verification) -> Resume | 
     if rounds <= (settings.verify_rounds or 0):
         results.store(step, replace(result, verify_rounds=rounds))
         if back_to is not None:
-            state = frozenset({normalise_state(issue.state)})
+            state = frozenset({domain.normalise_state(issue.state)})
             step.emit(MoveIssue(issue=issue, state=back_to, reason=MoveReason.VERIFY_FAILED, only_from=state))
         return resume
     results.store(step, replace(result, verify_rounds=0))
@@ -175,27 +169,28 @@ def send_back(step: Step, run: Running, verification: Verification) -> Resume | 
     return None
 
 
-def is_given_up(step: Step, run: Running, failure: Failure) -> bool:
+def is_given_up(step: Step, run: Running, failure: domain.Failure) -> bool:
     """Block an issue whose reviewer gave no verdict too often; returns whether it did. Counts this time."""
     result = step.state.results.get(run.issue.id)
-    if failure.category is not Category.NOT_REVIEWED or result is None:
+    if failure.category is not domain.Category.NOT_REVIEWED or result is None:
         return False
     tries = result.not_reviewed + 1
     if tries < MAX_NOT_REVIEWED:
         results.store(step, replace(result, not_reviewed=tries))
         return False
     results.store(step, replace(result, not_reviewed=0))
-    message = f"the commands passed, but there was no review in {plural(tries, 'attempt')}: {failure.message}"
+    attempts = domain.plural(tries, "attempt")
+    message = f"the commands passed, but there was no review in {attempts}: {failure.message}"
     blocks.block(step, run.issue, replace(failure, message=message, retryable=False), held=run)
     return True
 
 
-def _failure(verification: Verification, rounds: int) -> Failure:
+def _failure(verification: domain.Verification, rounds: int) -> domain.Failure:
     """The failure that blocks an issue whose agent does not get its work through the checks."""
-    return Failure(
-        category=Category.VERIFY_FAILED,
-        blame=Blame.AGENT,
-        message=f"its work is not verified after {plural(rounds, 'round')}: {verification.line}",
+    return domain.Failure(
+        category=domain.Category.VERIFY_FAILED,
+        blame=domain.Blame.AGENT,
+        message=f"its work is not verified after {domain.plural(rounds, 'round')}: {verification.line}",
         retryable=False,
         hint="look at it with `symphony diff`, then answer the agent or run `symphony unblock`",
     )

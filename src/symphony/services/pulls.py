@@ -11,18 +11,7 @@ from urllib.parse import urljoin
 import anyio
 import msgspec
 
-from symphony import http
-from symphony.domain import (
-    Blame,
-    Category,
-    Check,
-    Failure,
-    PullRequest,
-    ServiceError,
-    mask_credentials,
-    one_line,
-    plain_text,
-)
+from symphony import domain, http
 from symphony.http.exchange import origin_of
 from symphony.http.fields import MalformedRecordError, dig
 from symphony.trackers.webhooks import WebhookScheme
@@ -58,7 +47,7 @@ class ForgeAccess:
 class Forge(Protocol):
     """One repository. Every method raises `ServiceError`; a read is repeated, a write never is."""
 
-    async def find(self, branch: str) -> Sequence[PullRequest]:
+    async def find(self, branch: str) -> Sequence[domain.PullRequest]:
         """All pull requests, open or not, newest first, whose head is this branch of this repository.
 
         They have no checks, reviews and comments (`complete` is false). Not every forge reports here whether
@@ -74,11 +63,13 @@ class Forge(Protocol):
         """Open a pull request and return its number. Look for an existing one with `find` first."""
         ...
 
-    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+    async def update(self, pull: domain.PullRequest, *, title: str, body: str) -> None:
         """Change title and text."""
         ...
 
-    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+    async def observe(
+        self, numbers: Sequence[int], *, fresh: bool = False
+    ) -> Mapping[int, domain.PullRequest]:
         """Snapshots by number, without those that do not exist.
 
         The forge does not send unchanged parts again, unless a snapshot must be `fresh`, as for a merge. A
@@ -87,34 +78,34 @@ class Forge(Protocol):
         """
         ...
 
-    async def log_tail(self, check: Check) -> str | None:
+    async def log_tail(self, check: domain.Check) -> str | None:
         """The last 100 lines of a check's log, as plain text without credentials; `None` if it has none."""
         ...
 
-    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+    async def reply(self, pull: domain.PullRequest, thread_id: str, body: str) -> None:
         """Answer in a thread."""
         ...
 
-    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+    async def resolve(self, pull: domain.PullRequest, thread_id: str) -> bool:
         """Mark a thread as resolved; false on a forge where only people can do that."""
         ...
 
-    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+    async def arm(self, pull: domain.PullRequest, landing: Landing) -> Landing:
         """Let the forge merge it when its rules allow, or at once if they allow it already.
 
         The forge refuses if the head is no longer `pull.head_sha`.
         """
         ...
 
-    async def disarm(self, pull: PullRequest) -> None:
+    async def disarm(self, pull: domain.PullRequest) -> None:
         """Take back `arm`."""
         ...
 
-    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+    async def add_labels(self, pull: domain.PullRequest, labels: Sequence[str]) -> None:
         """Add labels, which must exist."""
         ...
 
-    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+    async def request_reviews(self, pull: domain.PullRequest, logins: Sequence[str]) -> None:
         """Ask these accounts to review, in addition to earlier requests."""
         ...
 
@@ -166,7 +157,7 @@ class RemoteForge(ABC):
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.service = replace(
-            self.profile, credential_key="forge.token", scope_key="forge.repo", category=Category.FORGE
+            self.profile, credential_key="forge.token", scope_key="forge.repo", category=domain.Category.FORGE
         )
         self.repo, self.base = repo, url or self.service.address
         self.path = f"{self.root}/{repo}"
@@ -188,7 +179,7 @@ class RemoteForge(ABC):
 
     # --- reads -------------------------------------------------------------------------------------------
 
-    async def find(self, branch: str) -> Sequence[PullRequest]:
+    async def find(self, branch: str) -> Sequence[domain.PullRequest]:
         """As `Forge.find`."""
         return await self.run(self.find_flow(branch))
 
@@ -196,7 +187,9 @@ class RemoteForge(ABC):
         """As `Forge.find_onto`."""
         return await self.run(self.find_onto_flow(branch))
 
-    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+    async def observe(
+        self, numbers: Sequence[int], *, fresh: bool = False
+    ) -> Mapping[int, domain.PullRequest]:
         """As `Forge.observe`."""
         if not numbers:
             return {}
@@ -215,7 +208,7 @@ class RemoteForge(ABC):
         return await self.run(self.access_flow())
 
     @abstractmethod
-    def find_flow(self, branch: str) -> http.Flow[Sequence[PullRequest]]:
+    def find_flow(self, branch: str) -> http.Flow[Sequence[domain.PullRequest]]:
         """The requests of `find`."""
 
     @abstractmethod
@@ -223,7 +216,9 @@ class RemoteForge(ABC):
         """The requests of `find_onto`."""
 
     @abstractmethod
-    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> http.Flow[Mapping[int, PullRequest]]:
+    def observe_flow(
+        self, numbers: Sequence[int], *, fresh: bool
+    ) -> http.Flow[Mapping[int, domain.PullRequest]]:
         """The requests of `observe`; with `fresh`, unchanged parts are requested too."""
 
     @abstractmethod
@@ -304,23 +299,23 @@ class RemoteForge(ABC):
 
         return (yield from http.all_pages(self.service, self.base, first, read)), complete
 
-    def cannot(self, problem: str, *, hint: str) -> ServiceError:
+    def cannot(self, problem: str, *, hint: str) -> domain.ServiceError:
         """The error for something that this forge cannot do; `problem` follows its name."""
-        failure = Failure(
-            category=Category.FORGE,
-            blame=Blame.CONFIG,
+        failure = domain.Failure(
+            category=domain.Category.FORGE,
+            blame=domain.Blame.CONFIG,
             message=f"{self.service.name} {problem}",
             retryable=False,
             hint=hint,
         )
-        return ServiceError(failure)
+        return domain.ServiceError(failure)
 
     def check_repository(self, name: Any, *, archived: Any) -> None:
         """Raise `ServiceError` if the repository was renamed or archived."""
         if str(name).lower() != self.repo.lower():
             raise self.service.not_found(
                 f"repository {self.repo}",
-                hint=f"it was renamed: set forge.repo to {one_line(str(name), 200)}",
+                hint=f"it was renamed: set forge.repo to {domain.one_line(str(name), 200)}",
             )
         if archived is not False:
             raise self.service.not_found(f"repository {self.repo} that can be written to: it is archived")
@@ -347,7 +342,7 @@ class RemoteForge(ABC):
         """Send one request."""
         return await self.run(self._only(request))
 
-    async def log_tail(self, check: Check) -> str | None:
+    async def log_tail(self, check: domain.Check) -> str | None:
         """As `Forge.log_tail`."""
         if check.log is None:
             return None
@@ -369,16 +364,16 @@ class RepositoryForge(RemoteForge):
             content["draft"] = draft
         return await self.run(self.number_of_new(self.request("POST", "/pulls", body=content), "number"))
 
-    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+    async def update(self, pull: domain.PullRequest, *, title: str, body: str) -> None:
         """As `Forge.update`."""
         content = {"title": self.titled(title, draft=pull.draft), "body": body}
         await self.send(self.request("PATCH", "/pulls/{}", pull.number, body=content))
 
-    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+    async def add_labels(self, pull: domain.PullRequest, labels: Sequence[str]) -> None:
         """As `Forge.add_labels`; GitHub makes labels that do not exist."""
         await self.send(self.request("POST", "/issues/{}/labels", pull.number, body={"labels": list(labels)}))
 
-    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+    async def request_reviews(self, pull: domain.PullRequest, logins: Sequence[str]) -> None:
         """As `Forge.request_reviews`."""
         body = {"reviewers": list(logins)}
         await self.send(self.request("POST", "/pulls/{}/requested_reviewers", pull.number, body=body))
@@ -442,17 +437,17 @@ def _may_follow(target: str, base: str) -> bool:
 
 def last_lines(content: bytes) -> str:
     """The last lines as plain text, without escapes and credentials, each cut to a readable length."""
-    text = mask_credentials(plain_text(content[-MAX_BYTES:].decode("utf-8", "replace")))
+    text = domain.mask_credentials(domain.plain_text(content[-MAX_BYTES:].decode("utf-8", "replace")))
     return "\n".join(line.rstrip()[:_MAX_LINE] for line in text.splitlines()[-LINES:])
 
 
 def _error(
     service: http.ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
-) -> ServiceError:
-    return ServiceError(
-        Failure(
-            category=Category.FORGE,
-            blame=Blame.TRACKER,
+) -> domain.ServiceError:
+    return domain.ServiceError(
+        domain.Failure(
+            category=domain.Category.FORGE,
+            blame=domain.Blame.TRACKER,
             message=f"{service.name} {problem}",
             retryable=retryable,
             status=status,

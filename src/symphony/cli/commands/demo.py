@@ -24,7 +24,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from symphony import to_thread
+from symphony import scheduler, to_thread
 from symphony.agents.registry import SECTIONS
 from symphony.api.documents import waiting_issues
 from symphony.api.models import Feedback, Link, Stars
@@ -44,19 +44,6 @@ from symphony.daemon.core import StepObserver
 from symphony.domain import Issue, SymphonyError, natural_order, one_line, plural
 from symphony.library.model import Authorship, LibrarySkill, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
-from symphony.scheduler import (
-    Blocked,
-    Command,
-    ContinueRun,
-    Event,
-    OutcomeKind,
-    Polled,
-    RunEnded,
-    StartRun,
-    State,
-    retry_text,
-    run_once_finished,
-)
 from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
@@ -357,12 +344,18 @@ class DemoPage:
         self._serving = anyio.Event()
         self._finished = anyio.Event()
 
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        fact: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+    ) -> None:
         """See whether the daemon serves, and whether nothing is left to do."""
         del before, commands
-        if isinstance(fact, Polled):
+        if isinstance(fact, scheduler.Polled):
             self._serving.set()
-        if run_once_finished(after, monotonic_ms()):
+        if scheduler.run_once_finished(after, monotonic_ms()):
             self._finished.set()
 
     async def run(self) -> None:
@@ -453,10 +446,16 @@ class DemoLearning:
         """Put a skill into the library."""
         self._library.add(_SKILL, Authorship(author="symphony demo"))
 
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        fact: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+    ) -> None:
         """See whether the work is done."""
         del before, fact, commands
-        if run_once_finished(after, monotonic_ms()):
+        if scheduler.run_once_finished(after, monotonic_ms()):
             self._finished.set()
 
     async def run(self) -> None:
@@ -527,7 +526,13 @@ class ProgressTable:
         self._live = live
         self._rows: dict[str, IssueRow] = {}
 
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        fact: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+    ) -> None:
         """Redraw after a step."""
         del before, fact, commands
         active = {row.issue.id: row for row in issue_rows(after)}
@@ -558,19 +563,25 @@ class ProgressLines:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        fact: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+    ) -> None:
         """Print the milestone of a step, if there is one."""
         for command in commands:
             match command:
-                case StartRun(issue=issue):
+                case scheduler.StartRun(issue=issue):
                     self._print(issue.identifier, f"started: {issue.title}")
-                case ContinueRun(issue=issue, turn=turn):
+                case scheduler.ContinueRun(issue=issue, turn=turn):
                     self._print(issue.identifier, f"turn {turn}")
-        if isinstance(fact, RunEnded):
+        if isinstance(fact, scheduler.RunEnded):
             run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)
             if run is not None:
                 outcome = fact.outcome
-                result = "finished" if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind.value
+                result = "finished" if outcome.kind is scheduler.OutcomeKind.SUCCEEDED else outcome.kind.value
                 reason = f" ({outcome.failure.message})" if outcome.failure else ""
                 commits = plural(run.report.facts.work.commits, "commit")
                 self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
@@ -599,20 +610,20 @@ class IssueRow(NamedTuple):
     turn: int = 0
 
 
-def issue_rows(state: State) -> Iterator[IssueRow]:
+def issue_rows(state: scheduler.State) -> Iterator[IssueRow]:
     """All known issues."""
     for run in state.running.values():
         stage = run.report.stage.value.replace("_", " ")
         yield IssueRow(run.issue, "running", run.report.last_message or stage, run.turn)
     for retry in state.retrying.values():
-        yield IssueRow(retry.issue, "retrying", retry_text(retry, state.settings))
+        yield IssueRow(retry.issue, "retrying", scheduler.retry_text(retry, state.settings))
     for blocked in state.blocked.values():
         yield IssueRow(blocked.issue, "blocked", describe_blocked(blocked))
     for issue, reason in waiting_issues(state):
         yield IssueRow(issue, "waiting", reason.message)
 
 
-def describe_blocked(blocked: Blocked) -> str:
+def describe_blocked(blocked: scheduler.Blocked) -> str:
     """Why an issue is blocked, what its agent asks, and what to do, on one line."""
     failure, question = blocked.failure, blocked.question
     asks = "" if question is None or question in failure.message else f", which asks: {question}"

@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 
+from symphony import scheduler
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import Core
@@ -21,17 +22,6 @@ from symphony.daemon.forge.writes import KIND, ForgeStep, queue_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import (
-    Command,
-    Event,
-    IssueResult,
-    Recovered,
-    ResultStatus,
-    State,
-    ThreadReply,
-    WakeAsked,
-    hindrance_of,
-)
 from symphony.services.forges import connect_forge
 from symphony.services.pulls import Forge
 
@@ -82,12 +72,18 @@ class PullRequests:
         self._woken = anyio.Event()
         self._looking = anyio.Lock()
 
-    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(
+        self,
+        before: scheduler.State,
+        event: scheduler.Event,
+        after: scheduler.State,
+        commands: tuple[scheduler.Command, ...],
+    ) -> None:
         """Note the work that this step finished."""
         del commands
-        if isinstance(event, WakeAsked):
+        if isinstance(event, scheduler.WakeAsked):
             self.look_soon(by_person=event.by_operator)
-        if isinstance(event, Recovered):
+        if isinstance(event, scheduler.Recovered):
             self._is_recovered = True
             self.wake()
         if after.results is before.results:
@@ -95,8 +91,8 @@ class PullRequests:
         settings = self._core.in_force.settings.forge
         for issue_id, result in after.results.items():
             earlier = before.results.get(issue_id)
-            ended = result.status is ResultStatus.ENDED
-            was_open = earlier is not None and earlier.status is ResultStatus.OPEN
+            ended = result.status is scheduler.ResultStatus.ENDED
+            was_open = earlier is not None and earlier.status is scheduler.ResultStatus.OPEN
             given_up = normalise_state(result.issue.state) in GIVEN_UP_STATES
             wanted = result.delivered is not None and not given_up
             if settings.opens and ended and was_open and wanted:
@@ -134,7 +130,7 @@ class PullRequests:
         record = self._records.all().get(issue_id)
         return record is not None and record.is_open
 
-    def hindrance(self, result: IssueResult) -> str | None:
+    def hindrance(self, result: scheduler.IssueResult) -> str | None:
         """Why an approval of this work would have no effect on its pull request, by its last snapshot."""
         settings, delivered = self._core.in_force.settings.forge, result.delivered
         record = self._records.all().get(result.issue.id)
@@ -142,11 +138,11 @@ class PullRequests:
             return None
         if record.forge != forge_name(settings) or record.head != delivered.head:
             return None  # the record is about other work
-        return hindrance_of(
+        return scheduler.hindrance_of(
             record.code, record.message, is_open=record.is_open, lands=settings.land != "never"
         )
 
-    def approve(self, result: IssueResult) -> None:
+    def approve(self, result: scheduler.IssueResult) -> None:
         """A person approved this work: open its pull request, or let it be merged by the rules of `land`."""
         settings = self._core.in_force.settings.forge
         record = self._records.all().get(result.issue.id)
@@ -171,7 +167,7 @@ class PullRequests:
         """The threads that the agent of an issue got and may answer."""
         return self._monitor.threads(issue_id)
 
-    def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
+    def take_reply(self, issue_id: str, reply: scheduler.ThreadReply) -> None:
         """Record an answer of the agent in a thread; it is posted once the agent's work is pushed."""
         self._monitor.take_reply(issue_id, reply)
 
@@ -218,7 +214,9 @@ class PullRequests:
             due.append(self._monitor.due_ms)
         return max(min(due) - self._core.wall_ms(), 0) / 1000 if due else None
 
-    async def _open(self, state: State, settings: ForgeSettings, connect: Callable[[], Forge]) -> list[int]:
+    async def _open(
+        self, state: scheduler.State, settings: ForgeSettings, connect: Callable[[], Forge]
+    ) -> list[int]:
         """Queue wanted pull requests, and search for others; return when to check again, in Unix time."""
         due = list[int]()
         for result in state.results.values():

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from msgspec import Struct, structs
 
+from symphony import domain
 from symphony.agents.event_queue import MAX_FIELD_CHARS, EventBounds
 from symphony.agents.events import SHORT_MESSAGE_CHARS, RateLimits, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.json_fields import MAX_DEPTH, MAX_ID_CHARS
@@ -25,25 +26,6 @@ from symphony.daemon import frames
 from symphony.daemon.frames import CarriedSkills, FrameError, FrameProblem
 from symphony.daemon.runs.artifacts import MAX_FILE_BYTES, MAX_FILES
 from symphony.daemon.runs.transcript import MAX_TEXT_CHARS
-from symphony.domain import (
-    MAX_CHECK_OUTPUT_CHARS,
-    MAX_COUNT,
-    MAX_NAMED_CHANGES,
-    MAX_REMARK_CHARS,
-    MAX_REMARK_PATH_CHARS,
-    MAX_REVIEWER_REMARKS,
-    NO_TOKENS,
-    NO_WORK,
-    Blame,
-    Category,
-    DeliveredBranch,
-    Failure,
-    Redaction,
-    ReviewerVerdict,
-    SkillChanges,
-    Verification,
-    plain_text,
-)
 from symphony.journal.transcripts import MAX_LINE_BYTES, MessageEntry, TranscriptEntry
 from symphony.library.sync import CollectedSkills
 from symphony.library.workspace import WrittenSkills
@@ -75,17 +57,17 @@ _WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,59}")
 _OWN_FIELDS: Final = frozenset(
     {"event", "level", "logger", "timestamp", "self", "exc_info", "stack_info", "trace_id", "span_id"}
 )
-_QUESTIONS: Final = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
+_QUESTIONS: Final = frozenset({domain.Category.TURN_INPUT_REQUIRED, domain.Category.APPROVAL_REQUIRED})
 _OF_THE_DAEMON: Final = frozenset(
     {
-        Category.BUDGET_ISSUE,
-        Category.BUDGET_DAY,
-        Category.NO_PROGRESS,
-        Category.STALLED,
-        Category.STOPPED_BY_OPERATOR,
-        Category.PULL_REQUEST_CLOSED,
-        Category.PULL_REQUEST_NEEDS_YOU,
-        Category.VERIFY_FAILED,
+        domain.Category.BUDGET_ISSUE,
+        domain.Category.BUDGET_DAY,
+        domain.Category.NO_PROGRESS,
+        domain.Category.STALLED,
+        domain.Category.STOPPED_BY_OPERATOR,
+        domain.Category.PULL_REQUEST_CLOSED,
+        domain.Category.PULL_REQUEST_NEEDS_YOU,
+        domain.Category.VERIFY_FAILED,
     }
 )
 MAX_FRAMES: Final = {
@@ -130,8 +112,8 @@ class _Walk:
             case None | bool() | Enum():
                 return value
             case int() | float():
-                if not math.isfinite(value) or abs(value) > MAX_COUNT:
-                    raise refused(f"a number that is not within {MAX_COUNT}")
+                if not math.isfinite(value) or abs(value) > domain.MAX_COUNT:
+                    raise refused(f"a number that is not within {domain.MAX_COUNT}")
                 return value
             case str():
                 return self.text(value)
@@ -176,7 +158,7 @@ class HostReports:
         workspace: str,
         carried: CarriedSkills | None,
         directory: str,
-        redaction: Redaction,
+        redaction: domain.Redaction,
     ) -> None:
         self._branch = branch
         self._workspace = workspace
@@ -193,8 +175,8 @@ class HostReports:
         self._phase = None if command.phase is None else command.phase.name
         self._turn = 1
         self._turn_begun = False
-        self._finish: Failure | None = None
-        self._synced: SkillChanges | None = None
+        self._finish: domain.Failure | None = None
+        self._synced: domain.SkillChanges | None = None
         self._bounds = EventBounds()
         self._counts = dict.fromkeys(MAX_FRAMES, 0)
         self._seq = 0
@@ -299,13 +281,13 @@ class HostReports:
         if self._bounds.check(UsageUpdate(absolute=True, tokens=facts.tokens)) is None:
             raise refused("more tokens than a turn can use")
         used = facts.reviewer_tokens
-        if min(structs.astuple(used)) < 0 or used.above(facts.tokens) != NO_TOKENS:
+        if min(structs.astuple(used)) < 0 or used.above(facts.tokens) != domain.NO_TOKENS:
             raise refused("a reviewer with more tokens than the run")
         cost = self._bounds.check(TurnEnd(status=TurnStatus.COMPLETED, cost_usd=facts.cost_usd))
         self._turn_begun = self._turn_begun or facts.turn_count >= self._turn
         facts = structs.replace(
             facts,
-            work=NO_WORK,  # the daemon measures it once the branch is fetched
+            work=domain.NO_WORK,  # the daemon measures it once the branch is fetched
             workspace_path=None if facts.workspace_path is None else self._workspace,
             branch=None if facts.workspace_path is None else self._branch,
             session_id=self._id(facts.session_id, 2 * MAX_ID_CHARS),
@@ -395,10 +377,10 @@ class HostReports:
         return CollectedSkills(
             written=WrittenSkills(
                 directory=self._directory,
-                skills=checked(written, plain_text),
-                others=tuple(map(plain_text, collected.written.others)),
+                skills=checked(written, domain.plain_text),
+                others=tuple(map(domain.plain_text, collected.written.others)),
             ),
-            files={plain_text(name): data for name, data in collected.files.items()},
+            files={domain.plain_text(name): data for name, data in collected.files.items()},
             problems=_few(collected.problems, self._line),
         )
 
@@ -409,7 +391,7 @@ class HostReports:
         failure = None if outcome.failure is None else self.failure(outcome.failure)
         asks = outcome.kind is OutcomeKind.INPUT_REQUIRED
         if asks and failure is not None and failure.category not in _QUESTIONS:
-            failure = replace(failure, category=Category.TURN_INPUT_REQUIRED)
+            failure = replace(failure, category=domain.Category.TURN_INPUT_REQUIRED)
         return Outcome(
             kind=outcome.kind,
             failure=failure,
@@ -422,15 +404,15 @@ class HostReports:
             verification=self._verification(outcome),
         )
 
-    def _delivered(self, delivered: DeliveredBranch | None) -> DeliveredBranch | None:
+    def _delivered(self, delivered: domain.DeliveredBranch | None) -> domain.DeliveredBranch | None:
         """The reported commit of a delivery, which is compared with the fetched one."""
         if delivered is None or self._branch is None:
             return None
         if not _HEAD.fullmatch(delivered.head) or self._id(delivered.head) is None:
             raise refused("a commit that is none")
-        return DeliveredBranch(branch=self._branch, head=delivered.head)
+        return domain.DeliveredBranch(branch=self._branch, head=delivered.head)
 
-    def _verification(self, outcome: Outcome) -> Verification | None:
+    def _verification(self, outcome: Outcome) -> domain.Verification | None:
         """The verification, if it is about the commit that the host says it delivered."""
         made, delivered = outcome.verification, outcome.delivered
         if made is None or (delivered is not None and made.head != delivered.head):
@@ -446,14 +428,14 @@ class HostReports:
                 replace(
                     check,
                     name=self._name(check.name),
-                    output_tail=self._text(check.output_tail, MAX_CHECK_OUTPUT_CHARS),
+                    output_tail=self._text(check.output_tail, domain.MAX_CHECK_OUTPUT_CHARS),
                     problem=None if check.problem is None else self._line(check.problem),
                 )
                 for check in made.checks
             ),
             problem=None if made.problem is None else self._line(made.problem),
-            protected_changes=_few(made.protected_changes, self._line, MAX_NAMED_CHANGES),
-            weakened=_few(made.weakened, self._line, MAX_NAMED_CHANGES),
+            protected_changes=_few(made.protected_changes, self._line, domain.MAX_NAMED_CHANGES),
+            weakened=_few(made.weakened, self._line, domain.MAX_NAMED_CHANGES),
             artifacts=tuple(
                 replace(each, name=self._name(each.name)) for each in made.artifacts[:MAX_FILES] if each.name
             ),
@@ -462,7 +444,7 @@ class HostReports:
             reviewer=None if made.reviewer is None else self._reviewer(made.reviewer),
         )
 
-    def _reviewer(self, verdict: ReviewerVerdict) -> ReviewerVerdict:
+    def _reviewer(self, verdict: domain.ReviewerVerdict) -> domain.ReviewerVerdict:
         """The verdict, within the limits of a local worker."""
         if any(remark.line is not None and remark.line < 1 for remark in verdict.remarks):
             raise refused("a remark on a line that cannot be")
@@ -472,19 +454,21 @@ class HostReports:
             remarks=tuple(
                 structs.replace(
                     remark,
-                    file=self._redaction.line(remark.file, MAX_REMARK_PATH_CHARS),
-                    text=self._text(remark.text, MAX_REMARK_CHARS),
+                    file=self._redaction.line(remark.file, domain.MAX_REMARK_PATH_CHARS),
+                    text=self._text(remark.text, domain.MAX_REMARK_CHARS),
                 )
-                for remark in verdict.remarks[:MAX_REVIEWER_REMARKS]
+                for remark in verdict.remarks[: domain.MAX_REVIEWER_REMARKS]
             ),
         )
 
-    def failure(self, failure: Failure) -> Failure:
+    def failure(self, failure: domain.Failure) -> domain.Failure:
         """A failure that a host reports, masked and limited."""
         if self._finish is not None and failure.category is self._finish.category:
             return self._finish
         if failure.category in _OF_THE_DAEMON:
-            failure = replace(failure, category=Category.WORKER_LOST, blame=Blame.HOST, retryable=True)
+            failure = replace(
+                failure, category=domain.Category.WORKER_LOST, blame=domain.Blame.HOST, retryable=True
+            )
         wait_ms, status = failure.retry_after_ms, failure.status
         return replace(
             self._redaction.failure(failure),

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from symphony import to_thread
+from symphony import scheduler, to_thread
 from symphony.daemon.carriers import Carrier, PlaceRequest, RemoteHost, RemoteRun, host_failure
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
@@ -42,13 +42,6 @@ from symphony.daemon.runs.progress import with_work
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import DeliveredBranch, Failure, SymphonyError, is_disk_full, workspace_key
 from symphony.observability import bugs
-from symphony.scheduler import (
-    WAITING_FOR_SLOT,
-    Outcome,
-    OutcomeKind,
-    RunReport,
-    RunStage,
-)
 from symphony.workspaces import BranchBase, Courier, Delivery, GitError, RemoteSource
 
 _log = structlog.get_logger(__name__)
@@ -119,7 +112,7 @@ class HostSession:
         self._preparation = anyio.CancelScope()
         self._reports: HostReports | None = None
         self._worker: StdioWorker | None = None
-        self._ended: Outcome | None = None
+        self._ended: scheduler.Outcome | None = None
 
     def on_frame(self, frame: DaemonFrame) -> None:
         """Take a frame of the daemon."""
@@ -134,7 +127,7 @@ class HostSession:
 
     async def run(self) -> None:
         """Carry out the run; sends exactly one `RunOutcome`."""
-        outcome = Outcome(kind=OutcomeKind.CANCELED)
+        outcome = scheduler.Outcome(kind=scheduler.OutcomeKind.CANCELED)
         async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
             try:
                 carrier = await stack.enter_async_context(self._hosts.carrier(self._context.carrier))
@@ -149,10 +142,14 @@ class HostSession:
             outcome = replace(outcome, failure=self._context.redaction.failure(outcome.failure))
         self._send(RunOutcome(outcome=outcome))
 
-    def _failed(self, failure: Failure) -> Outcome:
-        return Outcome(kind=OutcomeKind.FAILED, failure=self._context.redaction.failure(failure))
+    def _failed(self, failure: Failure) -> scheduler.Outcome:
+        return scheduler.Outcome(
+            kind=scheduler.OutcomeKind.FAILED, failure=self._context.redaction.failure(failure)
+        )
 
-    async def _carry_out(self, carrier: Carrier[Any], stack: AsyncExitStack, tasks: TaskGroup) -> Outcome:
+    async def _carry_out(
+        self, carrier: Carrier[Any], stack: AsyncExitStack, tasks: TaskGroup
+    ) -> scheduler.Outcome:
         """Start the worker, send the repository while it loads, and start the run on it."""
         command, site, lease_ms = self._start.command, None, carrier.settings.lease_ms
         with self._preparation:
@@ -166,7 +163,7 @@ class HostSession:
                 site = await self._site(machine, lease_ms)
                 await worker.until_ready()
         if site is None or self._preparation.cancel_called:
-            return Outcome(kind=OutcomeKind.CANCELED)
+            return scheduler.Outcome(kind=scheduler.OutcomeKind.CANCELED)
         run = RemoteRun(
             run_id=command.run_id,
             issue_id=command.issue.id,
@@ -185,7 +182,7 @@ class HostSession:
             await self._hosts.finish(run.run_id)
         else:
             await self._hosts.fence(self._context, run, since_s=anyio.current_time())
-        outcome = _judged(host.name, self._ended or Outcome(kind=OutcomeKind.FAILED))
+        outcome = _judged(host.name, self._ended or scheduler.Outcome(kind=scheduler.OutcomeKind.FAILED))
         return await self._deliver(machine, outcome) if worker.started else outcome
 
     # --- the machine -------------------------------------------------------------------------------------
@@ -202,8 +199,8 @@ class HostSession:
 
     def _on_wait(self, reason: str) -> None:
         """Report why the run has no host yet."""
-        stage = RunStage.PREPARING_WORKSPACE
-        report = RunReport(stage=stage, last_event=WAITING_FOR_SLOT, last_message=reason)
+        stage = scheduler.RunStage.PREPARING_WORKSPACE
+        report = scheduler.RunReport(stage=stage, last_event=scheduler.WAITING_FOR_SLOT, last_message=reason)
         self._send(Report(report=report))
 
     async def _start_worker(self, host: RemoteHost, lease_ms: int) -> StdioWorker:
@@ -326,7 +323,7 @@ class HostSession:
 
     # --- the branch --------------------------------------------------------------------------------------
 
-    async def _deliver(self, machine: _Machine, outcome: Outcome) -> Outcome:
+    async def _deliver(self, machine: _Machine, outcome: scheduler.Outcome) -> scheduler.Outcome:
         """Fetch the branch that the worker delivered on its host, and deliver it here."""
         reported = outcome.delivered
         lost = self._worker is None or not self._worker.reported_end
@@ -365,7 +362,7 @@ class HostSession:
         return replace(delivery, warnings=(*delivery.warnings, warning)) if warning else delivery
 
 
-def _judged(host: str, outcome: Outcome) -> Outcome:
+def _judged(host: str, outcome: scheduler.Outcome) -> scheduler.Outcome:
     """The outcome of a worker; a full disk there is blamed on the host, not on the issue."""
     failure = outcome.failure
     if failure is None or not is_disk_full(failure.message):
@@ -374,7 +371,7 @@ def _judged(host: str, outcome: Outcome) -> Outcome:
     return replace(outcome, failure=full)
 
 
-def _undelivered(outcome: Outcome, failure: Failure) -> Outcome:
+def _undelivered(outcome: scheduler.Outcome, failure: Failure) -> scheduler.Outcome:
     _log.warning("delivery_failed", reason=failure.message, hint=failure.hint)
-    kind = OutcomeKind.FAILED if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind
+    kind = scheduler.OutcomeKind.FAILED if outcome.kind is scheduler.OutcomeKind.SUCCEEDED else outcome.kind
     return replace(outcome, kind=kind, failure=outcome.failure or failure, delivered=None)

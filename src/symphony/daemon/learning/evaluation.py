@@ -19,7 +19,7 @@ from typing import Final
 
 import anyio
 
-from symphony import to_thread
+from symphony import scheduler, to_thread
 from symphony.agents.backend import run_as_agent
 from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext, build_context, scheduler_settings
@@ -45,16 +45,6 @@ from symphony.library.model import (
 from symphony.library.store import LIBRARY_FILE, Library, library_path, wall_ms
 from symphony.processes.base import Completed
 from symphony.processes.local import LocalHost
-from symphony.scheduler import (
-    ContinueRun,
-    FinishReason,
-    FinishRun,
-    Outcome,
-    OutcomeKind,
-    RunStage,
-    StartRun,
-    phase_of,
-)
 from symphony.workspaces import (
     Git,
     GitError,
@@ -374,8 +364,8 @@ class _Session:
         self._agent = context.agent(past.agent)
         self._copy = place / "checked"
         self._run_id = f"evaluation-{secrets.token_hex(6)}"
-        self._phase = phase_of(past.issue, scheduler_settings(context))
-        command = StartRun(
+        self._phase = scheduler.phase_of(past.issue, scheduler_settings(context))
+        command = scheduler.StartRun(
             run_id=self._run_id, issue=past.issue, attempt=None, agent=past.agent, phase=self._phase
         )
         self._worker = Worker(
@@ -394,7 +384,7 @@ class _Session:
         self._turns = self._tokens = 0
         self._problem: str | None = "no turn came to its end"
         self._stopped: str | None = None
-        self._outcome = Outcome(kind=OutcomeKind.CANCELED)
+        self._outcome = scheduler.Outcome(kind=scheduler.OutcomeKind.CANCELED)
 
     async def run(self) -> Trial:
         """Carry out the session.
@@ -432,7 +422,7 @@ class _Session:
                     None if report.facts.workspace_path is None else Path(report.facts.workspace_path)
                 )
                 self._tokens = report.facts.tokens.total_tokens
-                if report.stage is RunStage.STREAMING_TURN and not self._launched:
+                if report.stage is scheduler.RunStage.STREAMING_TURN and not self._launched:
                     self._launched, self._since_s = True, anyio.current_time()
                 most = self._context.settings.agent.library.max_evaluation_tokens
                 if self._tokens > most:
@@ -471,11 +461,13 @@ class _Session:
             issue, run_id = self._past.issue, self._run_id
             if self._problem is None or turn >= most:
                 self._worker.on_frame(
-                    frames.Finish(command=FinishRun(run_id=run_id, reason=FinishReason.MAX_TURNS))
+                    frames.Finish(
+                        command=scheduler.FinishRun(run_id=run_id, reason=scheduler.FinishReason.MAX_TURNS)
+                    )
                 )
             else:
                 self._since_s = anyio.current_time()
-                go_on = ContinueRun(run_id=run_id, issue=issue, turn=turn + 1, phase=self._phase)
+                go_on = scheduler.ContinueRun(run_id=run_id, issue=issue, turn=turn + 1, phase=self._phase)
                 self._worker.on_frame(frames.Continue(command=go_on))
 
     async def _judge(self) -> str | None:

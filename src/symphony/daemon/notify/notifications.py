@@ -12,24 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, assert_never
 
+from symphony import scheduler
 from symphony.api.models import SkillProblem
 from symphony.config import NotifyEvent
 from symphony.domain import Category, Issue, Redaction, Verification, plural, without_codes
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import (
-    Blocked,
-    CircuitState,
-    Command,
-    Drain,
-    Event,
-    Notify,
-    Recovered,
-    ResultStatus,
-    State,
-    awaits_answer,
-    circuit_state,
-    is_by_pull_request,
-)
 
 NotificationEvent = NotifyEvent | Literal["test"]
 """The kinds of notifications; `test` is sent by `symphony notify test`."""
@@ -88,36 +75,41 @@ class Notification:
 
 
 def decide(
-    before: State, event: Event, after: State, commands: Sequence[Command], *, at_wall_ms: int
+    before: scheduler.State,
+    event: scheduler.Event,
+    after: scheduler.State,
+    commands: Sequence[scheduler.Command],
+    *,
+    at_wall_ms: int,
 ) -> Iterator[Notification]:
     """The notifications of one step.
 
     Recovered state causes none, because the previous daemon decided them.
     """
-    if isinstance(event, Recovered):
+    if isinstance(event, scheduler.Recovered):
         return
     if after.blocked is not before.blocked:
         for issue_id in after.blocked.keys() - before.blocked.keys():
-            if not is_by_pull_request(after.blocked[issue_id]):  # `of_pull_request` reports these
+            if not scheduler.is_by_pull_request(after.blocked[issue_id]):  # `of_pull_request` reports these
                 yield _of_block(after.blocked[issue_id], at_wall_ms)
-    if before.drain is Drain.NO and after.drain is not Drain.NO:
+    if before.drain is scheduler.Drain.NO and after.drain is not scheduler.Drain.NO:
         yield _new("daemon_down_soon", at_wall_ms, "the daemon shuts down")
     for command in commands:
-        if isinstance(command, Notify):
+        if isinstance(command, scheduler.Notify):
             yield from _of_log_line(command, after, at_wall_ms)
 
 
-def _of_block(blocked: Blocked, at_wall_ms: int) -> Notification:
+def _of_block(blocked: scheduler.Blocked, at_wall_ms: int) -> Notification:
     failure = blocked.failure
     name: NotifyEvent = "budget" if failure.category in _BUDGETS else "blocked"
     message = failure.message
-    if awaits_answer(blocked):
+    if scheduler.awaits_answer(blocked):
         name, message = "question", blocked.question or failure.message
     found = _new(name, at_wall_ms, message, blocked.issue)
     return replace(found, hint=failure.hint, code=failure.category.value)
 
 
-def _of_log_line(line: Notify, after: State, at_wall_ms: int) -> Iterator[Notification]:
+def _of_log_line(line: scheduler.Notify, after: scheduler.State, at_wall_ms: int) -> Iterator[Notification]:
     reason = without_codes(str(line.fields.get("reason")))
     match line.event:
         case "work_ready" if (result := after.results.get(line.issue_id or "")) and result.delivered:
@@ -173,7 +165,7 @@ def of_broken_base(verification: Verification, at_wall_ms: int) -> Notification 
 
 
 def due_reminders(
-    state: State, told: Mapping[str, int], *, remind_after_ms: int, now_ms: int, wall_ms: int
+    state: scheduler.State, told: Mapping[str, int], *, remind_after_ms: int, now_ms: int, wall_ms: int
 ) -> Iterator[Notification]:
     """A reminder of each question whose last notification is `remind_after_ms` old.
 
@@ -187,11 +179,11 @@ def due_reminders(
     for issue_id, blocked in state.blocked.items():
         asked_ms = wall_ms - now_ms + blocked.blocked_ms
         last_ms = max(told.get(issue_id, 0), asked_ms)
-        if awaits_answer(blocked) and wall_ms - last_ms >= remind_after_ms:
+        if scheduler.awaits_answer(blocked) and wall_ms - last_ms >= remind_after_ms:
             yield replace(_of_block(blocked, wall_ms), reminder=True)
 
 
-def is_current(notification: Notification, state: State, now_ms: int) -> bool:
+def is_current(notification: Notification, state: scheduler.State, now_ms: int) -> bool:
     """Whether a waiting notification is still true; a question with an answer needs none."""
     issue_id = None if notification.issue is None else notification.issue.issue_id
     match notification.event:
@@ -199,13 +191,13 @@ def is_current(notification: Notification, state: State, now_ms: int) -> bool:
             return issue_id is None or issue_id in state.blocked
         case "ready":
             result = state.results.get(issue_id or "")
-            return result is not None and result.status is ResultStatus.READY
+            return result is not None and result.status is scheduler.ResultStatus.READY
         case "tracker_down":
-            return circuit_state(state, now_ms) is not CircuitState.CLOSED
+            return scheduler.circuit_state(state, now_ms) is not scheduler.CircuitState.CLOSED
         case "agent_limited":
             return notification.subject in state.limited_agents
         case "daemon_down_soon":
-            return state.drain is not Drain.NO
+            return state.drain is not scheduler.Drain.NO
         case "skills" | "pull_request" | "base_broken" | "test":
             return True
         case _:

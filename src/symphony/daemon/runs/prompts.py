@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from symphony import config, to_thread
+from symphony import config, scheduler, to_thread
 from symphony.agents.base import Envelope
 from symphony.api.models import Prompt, PromptComment
 from symphony.daemon.context import RuntimeContext
@@ -16,16 +16,6 @@ from symphony.daemon.runs.instructions import instructions_document, preview_run
 from symphony.daemon.runs.skills import preview_run_skills
 from symphony.domain import NO_COMMENTS, AgentChoice, Issue, PeopleComments, Phase, Redaction, fence
 from symphony.observability.redaction import masked
-from symphony.scheduler import (
-    ContinueRun,
-    Resume,
-    ResumeReason,
-    SchedulerSettings,
-    TrackerStatus,
-    not_active_text,
-    phase_of,
-    tracker_status,
-)
 
 _RESUMES = (
     "the session continues its thread; if the agent has lost it, or the workspace is gone, it gets the whole "
@@ -36,7 +26,7 @@ _MAX_OVERLAPS: Final = 40
 _MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
 
 
-def next_prompt(command: ContinueRun, max_turns: int) -> str:
+def next_prompt(command: scheduler.ContinueRun, max_turns: int) -> str:
     """The prompt of a turn after the first one; it ends with a note on files that other issues change too."""
     prompt = config.continuation_prompt(command.turn, max_turns)
     if not command.overlaps:
@@ -54,7 +44,7 @@ async def first_prompt(
     context: RuntimeContext,
     issue: Issue,
     attempt: int | None,
-    resume: Resume | None = None,
+    resume: scheduler.Resume | None = None,
     comments: PeopleComments = NO_COMMENTS,
     *,
     phase: Phase | None = None,
@@ -73,15 +63,15 @@ async def first_prompt(
         prompt = f"{prompt.rstrip()}\n\n{config.comments_section(comments)}\n"
     if resume is None or resume.answer is None:
         return prompt
-    if resume.reason is ResumeReason.VERIFY_FAILED:
+    if resume.reason is scheduler.ResumeReason.VERIFY_FAILED:
         return f"{prompt.rstrip()}\n\n{config.verify_failed_prompt(resume.answer)}\n"
-    if resume.reason is ResumeReason.FEEDBACK:
+    if resume.reason is scheduler.ResumeReason.FEEDBACK:
         return f"{prompt.rstrip()}\n\n{resume.answer}\n"
     section = config.answer_section(resume.question, resume.answer, approves=resume.approves)
     return f"{prompt.rstrip()}\n\n{section}\n"
 
 
-def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_COMMENTS) -> str:
+def resumed_prompt(resume: scheduler.Resume, prompt: str, comments: PeopleComments = NO_COMMENTS) -> str:
     """The prompt of the first turn of a session that resumes its thread; it ends with new comments of people.
 
     The thread already contains the task, unless the run was interrupted before its first turn was known to
@@ -89,9 +79,9 @@ def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_CO
     """
     if resume.thread is not None and not resume.thread.begun:
         return f"{config.restarted_prompt()}\n\n{prompt}"
-    if resume.answer is not None and resume.reason is ResumeReason.FEEDBACK:
+    if resume.answer is not None and resume.reason is scheduler.ResumeReason.FEEDBACK:
         told = resume.answer
-    elif resume.answer is not None and resume.reason is ResumeReason.VERIFY_FAILED:
+    elif resume.answer is not None and resume.reason is scheduler.ResumeReason.VERIFY_FAILED:
         told = config.verify_failed_prompt(resume.answer)
     elif resume.answer is not None:
         told = config.answered_prompt(resume.question, resume.answer, approves=resume.approves)
@@ -100,16 +90,22 @@ def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_CO
     return f"{told}\n\n{config.comments_section(comments)}" if comments.new else told
 
 
-def phase_or_requested(issue: Issue, settings: SchedulerSettings, requested: str | None) -> Phase | None:
+def phase_or_requested(
+    issue: Issue, settings: scheduler.SchedulerSettings, requested: str | None
+) -> Phase | None:
     """The requested phase, else the present phase of the issue."""
-    return phase_of(issue, settings) if requested is None else Phase(name=requested, reason="as requested")
+    return (
+        scheduler.phase_of(issue, settings)
+        if requested is None
+        else Phase(name=requested, reason="as requested")
+    )
 
 
 async def preview_prompt(
     context: RuntimeContext,
     issue: Issue,
     attempt: int | None,
-    resume: Resume | None = None,
+    resume: scheduler.Resume | None = None,
     *,
     agent: AgentChoice,
     comments: PeopleComments = NO_COMMENTS,
@@ -164,13 +160,15 @@ async def preview_prompt(
     )
 
 
-def public_prompt(preview: Prompt, issue: Issue, settings: SchedulerSettings, redaction: Redaction) -> Prompt:
+def public_prompt(
+    preview: Prompt, issue: Issue, settings: scheduler.SchedulerSettings, redaction: Redaction
+) -> Prompt:
     """The preview without secrets; otherwise its texts are verbatim.
 
     Notes say why the issue would not start in its present state, and whether a secret was masked.
     """
-    is_active = tracker_status(issue, settings) is TrackerStatus.ACTIVE
-    idle = () if is_active else map(redaction.text, not_active_text(issue, settings))
+    is_active = scheduler.tracker_status(issue, settings) is scheduler.TrackerStatus.ACTIVE
+    idle = () if is_active else map(redaction.text, scheduler.not_active_text(issue, settings))
     envelope = None if preview.envelope is None else redaction.verbatim(preview.envelope)
     prompt = redaction.verbatim(preview.prompt)
     verbatim = (envelope, prompt) == (preview.envelope, preview.prompt)

@@ -11,21 +11,12 @@ import anyio
 import msgspec
 import structlog
 
+from symphony import scheduler
 from symphony.daemon import frames
 from symphony.daemon.comments import ReadComments
 from symphony.daemon.core import Core
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult
 from symphony.library.sync import CollectedSkills, Synced
-from symphony.scheduler import (
-    AgentReported,
-    ContinueRun,
-    FinishRun,
-    Outcome,
-    OutcomeKind,
-    RunEnded,
-    StartRun,
-    TurnEnded,
-)
 from symphony.skills import SkillSet
 from symphony.trackers.base import ToolProvider
 
@@ -39,7 +30,7 @@ _log = structlog.get_logger(__name__)
 class RunRequests(Protocol):
     """Answers a worker's requests other than tool calls."""
 
-    async def read_comments(self, command: StartRun) -> ReadComments:
+    async def read_comments(self, command: scheduler.StartRun) -> ReadComments:
         """People's comments on the issue."""
         ...
 
@@ -51,7 +42,7 @@ class RunRequests(Protocol):
         """Store a file that a check left. Raises `SymphonyError`: it cannot be written."""
         ...
 
-    async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
+    async def sync_skills(self, command: scheduler.StartRun, collected: CollectedSkills) -> Synced | None:
         """Turn the skills that a worker on a host collected into proposals."""
         ...
 
@@ -89,7 +80,7 @@ class SupervisedRun:
 
     def __init__(
         self,
-        command: StartRun,
+        command: scheduler.StartRun,
         core: Core,
         *,
         carrier: Carrier,
@@ -120,13 +111,13 @@ class SupervisedRun:
 
     # --- to the worker -----------------------------------------------------------------------------------
 
-    def direct(self, directive: ContinueRun | FinishRun) -> None:
+    def direct(self, directive: scheduler.ContinueRun | scheduler.FinishRun) -> None:
         """Tell the worker how to go on after a turn."""
         match directive:
-            case ContinueRun():
+            case scheduler.ContinueRun():
                 self._issue = directive.issue
                 self._send(frames.Continue(command=directive))
-            case FinishRun():
+            case scheduler.FinishRun():
                 self._send(frames.Finish(command=directive))
 
     def stop(self, *, verify: bool = False) -> None:
@@ -156,7 +147,11 @@ class SupervisedRun:
                     blame=Blame.HOST,
                     message="the worker ended without a result",
                 )
-                self.on_frame(frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure)))
+                self.on_frame(
+                    frames.RunOutcome(
+                        outcome=scheduler.Outcome(kind=scheduler.OutcomeKind.FAILED, failure=failure)
+                    )
+                )
 
     def on_frame(self, frame: frames.WorkerFrame) -> None:  # noqa: C901, PLR0912 - one case per frame
         """Handle a frame of the worker; frames after `RunOutcome` are dropped."""
@@ -169,15 +164,17 @@ class SupervisedRun:
                     told, self._read = self._read.told, None
                     if told:
                         publish(lambda observer: observer.comments_told(issue.id, told))
-                self._post(AgentReported(run_id=run_id, report=frame.report))
+                self._post(scheduler.AgentReported(run_id=run_id, report=frame.report))
             case frames.TurnFinished():
                 self._post(
-                    TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace, changed=frame.changed)
+                    scheduler.TurnEnded(
+                        run_id=run_id, turn=frame.turn, trace=frame.trace, changed=frame.changed
+                    )
                 )
             case frames.RunOutcome():
                 self._ended = True
                 outcome = replace(frame.outcome, commented=self._commented)
-                self._post(RunEnded(run_id=run_id, outcome=outcome))
+                self._post(scheduler.RunEnded(run_id=run_id, outcome=outcome))
             case frames.Spawned():
                 publish(lambda observer: observer.agent_spawned(run_id, frame.process))
             case frames.InstructionsComposed():

@@ -16,26 +16,17 @@ from typing import Final
 
 import structlog
 
-from symphony import to_thread
+from symphony import domain, to_thread
 from symphony.agents.base import RunsCommands
 from symphony.config import VerifyCommand
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.artifacts import find_artifacts
-from symphony.domain import (
-    MAX_CHECK_OUTPUT_CHARS,
-    MAX_NAMED_CHANGES,
-    CheckRun,
-    KeptFile,
-    SymphonyError,
-    Verification,
-    plain_text,
-)
 from symphony.files import read_regular, write_atomic
 from symphony.processes.base import Completed
 from symphony.workspaces import Delivery, GitError, Layout, Workspace, delete_old_entries
 
 _MAX_OUTPUT_BYTES: Final = (
-    4 * MAX_CHECK_OUTPUT_CHARS
+    4 * domain.MAX_CHECK_OUTPUT_CHARS
 )  # more than is kept, because secrets are masked before the cut
 _MAX_PATCH_BYTES: Final = 4 * 1024 * 1024
 _KEEP_BASELINES_S: Final = 30 * 24 * 3_600
@@ -61,11 +52,11 @@ class Verifier:
     context: RuntimeContext
     agent: str
     run_id: str
-    on_check: Callable[[CheckRun], None]
+    on_check: Callable[[domain.CheckRun], None]
     on_artifact: Callable[[str, bytes], Awaitable[None]] | None = None
     on_start: Callable[[str], None] = lambda _: None
 
-    async def verify(self, workspace: Workspace, delivery: Delivery, identifier: str) -> Verification:
+    async def verify(self, workspace: Workspace, delivery: Delivery, identifier: str) -> domain.Verification:
         """The result for the delivered head of an issue. Without a commit there is nothing to check.
 
         Raises:
@@ -74,14 +65,16 @@ class Verifier:
         settings, head = self.context.settings.verify, delivery.head
         if head is None or delivery.delivered is None:
             if delivery.left is None:
-                return Verification(head=head or "")
-            return Verification(head=head or "", problem=_uncommitted(delivery))
+                return domain.Verification(head=head or "")
+            return domain.Verification(head=head or "", problem=_uncommitted(delivery))
         changed = [file.path for file in delivery.files]
         patch = await self.context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
-        found = Verification(
+        found = domain.Verification(
             head=head,
-            protected_changes=tuple(matching(changed, settings.protect))[:MAX_NAMED_CHANGES],
-            weakened=tuple(weakened_tests(patch.content))[:MAX_NAMED_CHANGES] if patch is not None else (),
+            protected_changes=tuple(matching(changed, settings.protect))[: domain.MAX_NAMED_CHANGES],
+            weakened=tuple(weakened_tests(patch.content))[: domain.MAX_NAMED_CHANGES]
+            if patch is not None
+            else (),
         )
         if delivery.left is not None:
             return replace(found, problem=_uncommitted(delivery))
@@ -94,14 +87,14 @@ class Verifier:
 
     async def check(
         self,
-        found: Verification,
+        found: domain.Verification,
         tree: Path,
         changed: Sequence[str] | None,
         *,
         set_up: bool,
         only: Collection[str] | None = None,
         objects: Path | None = None,
-    ) -> Verification:
+    ) -> domain.Verification:
         """The result with the checks in a checkout of its head.
 
         Args:
@@ -125,25 +118,25 @@ class Verifier:
             problem=None if problem is None else f"the commands changed the files that they check: {problem}",
         )
 
-    async def _keep_artifacts(self, tree: Path) -> tuple[KeptFile, ...]:
+    async def _keep_artifacts(self, tree: Path) -> tuple[domain.KeptFile, ...]:
         """Store the files that `verify.artifacts` names; a file that cannot be stored fails no check."""
         globs, redaction = self.context.settings.verify.artifacts, self.context.redaction
         if not globs or self.on_artifact is None:
             return ()
         found = find_artifacts(tree, lambda path: any(matching([path], globs)), redaction)
-        kept = list[KeptFile]()
+        kept = list[domain.KeptFile]()
         while (one := await to_thread.run_sync(next, found, None)) is not None:
             file, data = one
             try:
                 if data is not None:
                     await self.on_artifact(file.name, data)
                 kept.append(file)
-            except SymphonyError as error:
+            except domain.SymphonyError as error:
                 _log.warning("artifact_not_kept", file=file.name, reason=error.failure.line)
         _log.info("artifacts_kept", files=len(kept), bytes=sum(each.size or 0 for each in kept))
         return tuple(kept)
 
-    async def check_base(self, tree: Path) -> Sequence[CheckRun]:
+    async def check_base(self, tree: Path) -> Sequence[domain.CheckRun]:
         """Run every command, regardless of its paths, in a checkout of the base without `verify.setup`."""
         return await self._checks(tree, None, set_up=True)
 
@@ -154,9 +147,9 @@ class Verifier:
         *,
         set_up: bool,
         only: Collection[str] | None = None,
-    ) -> Sequence[CheckRun]:
+    ) -> Sequence[domain.CheckRun]:
         """Run the commands as `check` says, after `setup`."""
-        settings, checks = self.context.settings.verify, list[CheckRun]()
+        settings, checks = self.context.settings.verify, list[domain.CheckRun]()
         if set_up and settings.setup is not None:
             setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
             checks.append(await self._run(setup, tree))
@@ -165,13 +158,13 @@ class Verifier:
                 if only is not None and command.title not in only:
                     continue
                 if command.paths and changed is not None and not any(matching(changed, command.paths)):
-                    checks.append(CheckRun(name=command.title, skipped=True))
+                    checks.append(domain.CheckRun(name=command.title, skipped=True))
                     self.on_check(checks[-1])
                 else:
                     checks.append(await self._run(command, tree))
         return checks
 
-    async def _run(self, command: VerifyCommand, tree: Path) -> CheckRun:
+    async def _run(self, command: VerifyCommand, tree: Path) -> domain.CheckRun:
         self.on_start(command.title)
         begun = time.monotonic()
         check = await self._ended(command, tree)
@@ -179,10 +172,12 @@ class Verifier:
         self.on_check(check)
         return check
 
-    async def _ended(self, command: VerifyCommand, tree: Path) -> CheckRun:
+    async def _ended(self, command: VerifyCommand, tree: Path) -> domain.CheckRun:
         backend, name = self.context.agent(self.agent), command.title
         if not isinstance(backend, RunsCommands):
-            return CheckRun(name=name, problem=f"could not be run: the agent {self.agent} runs no commands")
+            return domain.CheckRun(
+                name=name, problem=f"could not be run: the agent {self.agent} runs no commands"
+            )
         try:
             done = await backend.run_command(
                 _STRICT + command.run,
@@ -192,10 +187,10 @@ class Verifier:
                 max_output_bytes=_MAX_OUTPUT_BYTES,
                 keep_end=True,
             )
-        except (SymphonyError, OSError) as error:
-            return CheckRun(name=name, problem=f"could not be started: {error}")
+        except (domain.SymphonyError, OSError) as error:
+            return domain.CheckRun(name=name, problem=f"could not be started: {error}")
         problem = f"did not end within {command.timeout_ms} ms" if done.timed_out else None
-        return CheckRun(
+        return domain.CheckRun(
             name=name,
             exit_code=None if done.timed_out else done.exit_code,
             output_tail=self._tail(done),
@@ -203,12 +198,14 @@ class Verifier:
         )
 
     def _tail(self, done: Completed) -> str:
-        text = plain_text((done.stdout + done.stderr).decode("utf-8", "replace"))
-        return self.context.redaction.text(text)[-MAX_CHECK_OUTPUT_CHARS:]
+        text = domain.plain_text((done.stdout + done.stderr).decode("utf-8", "replace"))
+        return self.context.redaction.text(text)[-domain.MAX_CHECK_OUTPUT_CHARS :]
 
     # --- the base ----------------------------------------------------------------------------------------
 
-    async def _compare_with_base(self, found: Verification, workspace: Workspace) -> Verification:
+    async def _compare_with_base(
+        self, found: domain.Verification, workspace: Workspace
+    ) -> domain.Verification:
         """The result, with how the failed commands behave on the base commit.
 
         Commands that cannot run there tell nothing.
@@ -226,7 +223,7 @@ class Verifier:
                 try:
                     async with self.context.workspaces.checkout(workspace, base) as tree:
                         known = {**known, **await self._try_base(base, untried, tree, files)}
-                except SymphonyError as error:
+                except domain.SymphonyError as error:
                     _log.warning("base_not_checked", reason=error.failure.line)
         checks = tuple(replace(check, fails_on_base=known.get(check.name)) for check in found.checks)
         return replace(found, checks=checks, base=base)

@@ -21,17 +21,7 @@ from msgspec import structs
 from pydantic import BaseModel
 
 from symphony import __version__, scheduler
-from symphony.api import models
-from symphony.api.documents import (
-    PullRequests,
-    WaitingReason,
-    feedback_document,
-    issue_document,
-    outbox_counts,
-    outbox_document,
-    state_document,
-    waiting_issues,
-)
+from symphony.api import documents, models
 from symphony.api.history import MAX_EVENTS, History
 from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery, UnknownError
 from symphony.api.models import utc_text, wall_text
@@ -98,7 +88,7 @@ class Snapshot:
     moves_to: tuple[str, ...] = ()
     creates_in: tuple[str, ...] = ()
     journal_health: JournalStatus | None = None
-    pull_requests: PullRequests = field(default_factory=dict)
+    pull_requests: documents.PullRequests = field(default_factory=dict)
     jobs: tuple[Job, ...] = ()
     targets: tuple[models.NotifyTarget, ...] = ()
     trace_id: Callable[[str], str | None] = lambda _: None
@@ -111,7 +101,7 @@ class Snapshot:
 
 def state(of: Snapshot, only: Selection = ALL_ISSUES) -> models.State:
     """The state of the daemon, with rows for the selected issues."""
-    document = state_document(
+    document = documents.state_document(
         of.state,
         of.history,
         now_ms=of.now_ms,
@@ -120,13 +110,13 @@ def state(of: Snapshot, only: Selection = ALL_ISSUES) -> models.State:
         workspace=of.settings.workspace,
         pull_requests=of.pull_requests,
         only=only,
-        reasons=waiting_issues if of.live else _reasons_without_daemon,
+        reasons=documents.waiting_issues if of.live else _reasons_without_daemon,
     )
     document = with_stars(document, of)
     document = structs.replace(
         document,
         kept=_kept(of),
-        outbox=outbox_counts(of.jobs),
+        outbox=documents.outbox_counts(of.jobs),
         schedules=of.schedules,
         creates_in=of.creates_in,
         ready=with_rehearsal(document.ready, of.rehearsal),
@@ -158,7 +148,7 @@ def runs(of: Snapshot, query: RunQuery) -> models.Runs:
 
 def outbox(of: Snapshot) -> models.Outbox:
     """The jobs that wait or were given up."""
-    public: models.Outbox = masked(outbox_document(of.jobs), of.mask)
+    public: models.Outbox = masked(documents.outbox_document(of.jobs), of.mask)
     return public
 
 
@@ -215,7 +205,7 @@ def skills(of: Snapshot, found: SkillSet | None) -> models.SkillsOverview:
 def issue(of: Snapshot, identifier: str) -> models.Issue | None:
     """One issue by its present or a former identifier; `None` if it is unknown."""
     identifier, records = past(of, identifier)
-    document = issue_document(
+    document = documents.issue_document(
         of.state,
         of.history,
         identifier,
@@ -326,7 +316,7 @@ def feedback(of: Snapshot, identifier: str) -> tuple[models.Feedback, ...]:
     """The feedback on an issue; none if the library cannot be read."""
     with suppress(LibraryError):
         if of.library is not None and of.library.path.exists():
-            return tuple(map(feedback_document, of.library.feedback(of.key, identifier)))
+            return tuple(map(documents.feedback_document, of.library.feedback(of.key, identifier)))
     return ()
 
 
@@ -465,18 +455,20 @@ def _without_daemon(document: models.Issue, of: Snapshot) -> models.Issue:
     if document.waiting is None or found is None:
         return document
     given = document.waiting.reason
-    reason = _reason_without_daemon(found, WaitingReason(given.code, given.message), of.state)
+    reason = _reason_without_daemon(found, documents.WaitingReason(given.code, given.message), of.state)
     return structs.replace(
         document, waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message))
     )
 
 
-def _reasons_without_daemon(state: scheduler.State) -> Iterator[tuple[Issue, WaitingReason]]:
-    for issue, reason in waiting_issues(state):
+def _reasons_without_daemon(state: scheduler.State) -> Iterator[tuple[Issue, documents.WaitingReason]]:
+    for issue, reason in documents.waiting_issues(state):
         yield issue, _reason_without_daemon(issue, reason, state)
 
 
-def _reason_without_daemon(issue: Issue, reason: WaitingReason, state: scheduler.State) -> WaitingReason:
+def _reason_without_daemon(
+    issue: Issue, reason: documents.WaitingReason, state: scheduler.State
+) -> documents.WaitingReason:
     """The reason without the statement that the issue starts; names the slot for which it would wait."""
     if reason.code not in {"starting", "deferred"}:
         return reason
@@ -484,5 +476,5 @@ def _reason_without_daemon(issue: Issue, reason: WaitingReason, state: scheduler
         ahead = Counter(normalise_state(state.candidates[key].state) for key in state.pending_candidates)
         if shortage := scheduler.slot_shortage(issue, state, reserved=ahead):
             message = f"others would start before it, and then {shortage.message}"
-            return WaitingReason(shortage.code.value, message)
-    return WaitingReason("starting", "it would start now, and no daemon is running")
+            return documents.WaitingReason(shortage.code.value, message)
+    return documents.WaitingReason("starting", "it would start now, and no daemon is running")

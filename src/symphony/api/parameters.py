@@ -10,17 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
+from symphony.api import interface
 from symphony.api.http import RequestError
-from symphony.api.interface import (
-    AGE_PATTERN,
-    API_PREFIX,
-    MAX_RUNS,
-    REASON_CODES,
-    RUN_OUTCOMES,
-    RUN_SUMS,
-    RunQuery,
-    TranscriptQuery,
-)
 from symphony.api.library import MAX_PAGES, PROPOSAL_STATES
 from symphony.domain import MAX_COUNT, Selection, age_seconds
 from symphony.journal.transcripts import MAX_PAGE
@@ -63,8 +54,8 @@ def selection(request: Request) -> Selection:
     if limit is not None and not (limit.isascii() and limit.isdecimal() and len(limit) <= _MAX_DIGITS):
         raise RequestError(400, "bad_request", "waiting is how many waiting issues to list: 0, 1, 2, …")
     codes = frozenset(query.getlist("reason"))
-    if codes - {*REASON_CODES}:
-        raise RequestError(400, "bad_request", f"reason is one of {', '.join(REASON_CODES)}")
+    if codes - {*interface.REASON_CODES}:
+        raise RequestError(400, "bad_request", f"reason is one of {', '.join(interface.REASON_CODES)}")
     return Selection(
         limit=None if limit is None else int(limit),
         states=frozenset(query.getlist("state")),
@@ -85,7 +76,7 @@ def identifiers(request: Request) -> tuple[str, ...]:
     return named
 
 
-def run_query(request: Request) -> RunQuery:
+def run_query(request: Request) -> interface.RunQuery:
     """The runs that the query selects: `since`, `by` and `limit` once, the others any number of times.
 
     An empty value counts as none, because forms send it.
@@ -94,19 +85,22 @@ def run_query(request: Request) -> RunQuery:
         RequestError: 400: a value is invalid.
     """
     query = request.query_params
-    since, by, limit = query.get("since", ""), query.get("by"), query.get("limit", str(MAX_RUNS))
+    since, by, limit = query.get("since", ""), query.get("by"), query.get("limit", str(interface.MAX_RUNS))
     issues, agents, outcomes = (
         frozenset(filter(None, query.getlist(name))) for name in ("issue", "agent", "outcome")
     )
-    if not re.fullmatch(AGE_PATTERN, since):
+    if not re.fullmatch(interface.AGE_PATTERN, since):
         raise RequestError(400, "bad_request", "since is an age: 90m, 12h, 30d or 4w")
-    if by and by not in RUN_SUMS:
-        raise RequestError(400, "bad_request", f"by is one of {', '.join(RUN_SUMS)}")
-    if outcomes - {*RUN_OUTCOMES}:
-        raise RequestError(400, "bad_request", f"outcome is one of {', '.join(RUN_OUTCOMES)}")
-    if not (limit.isascii() and limit.isdecimal() and len(limit) <= _MAX_DIGITS) or int(limit) > MAX_RUNS:
-        raise RequestError(400, "bad_request", f"limit is how many runs to list: 0 to {MAX_RUNS}")
-    return RunQuery(
+    if by and by not in interface.RUN_SUMS:
+        raise RequestError(400, "bad_request", f"by is one of {', '.join(interface.RUN_SUMS)}")
+    if outcomes - {*interface.RUN_OUTCOMES}:
+        raise RequestError(400, "bad_request", f"outcome is one of {', '.join(interface.RUN_OUTCOMES)}")
+    if (
+        not (limit.isascii() and limit.isdecimal() and len(limit) <= _MAX_DIGITS)
+        or int(limit) > interface.MAX_RUNS
+    ):
+        raise RequestError(400, "bad_request", f"limit is how many runs to list: 0 to {interface.MAX_RUNS}")
+    return interface.RunQuery(
         since_s=age_seconds(since),
         by=by or None,
         issues=issues,
@@ -125,7 +119,7 @@ def reviewer(request: Request) -> str | None:
     name = request.query_params.get("reviewer") or None
     if name is not None and len(name) > _MAX_NAME:
         raise RequestError(400, "bad_request", f"reviewer has at most {_MAX_NAME} characters")
-    return name and f"{API_PREFIX}{name}"
+    return name and f"{interface.API_PREFIX}{name}"
 
 
 def commit(request: Request, name: str) -> str | None:
@@ -154,7 +148,7 @@ def number(request: Request, name: str, *, at_most: int) -> int | None:
     raise RequestError(400, "bad_request", f"{name} is a number from 0 to {at_most}")
 
 
-def transcript_part(request: Request) -> TranscriptQuery:
+def transcript_part(request: Request) -> interface.TranscriptQuery:
     """The part of a transcript that the query selects; each parameter once.
 
     Raises:
@@ -163,7 +157,7 @@ def transcript_part(request: Request) -> TranscriptQuery:
     after, before = (number(request, name, at_most=MAX_COUNT) for name in ("after", "before"))
     if after is not None and before is not None:
         raise RequestError(400, "bad_request", "after and before exclude each other")
-    return TranscriptQuery(
+    return interface.TranscriptQuery(
         run=request.query_params.get("run") or None,
         after=after,
         before=before,
@@ -306,7 +300,7 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
         _query(
             "reason",
             "List only issues with these codes.",
-            {"type": "array", "items": {"enum": list(REASON_CODES)}},
+            {"type": "array", "items": {"enum": list(interface.REASON_CODES)}},
         ),
     ),
     "identifiers": (
@@ -316,18 +310,20 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
         _query(
             "since",
             "Only runs that started within this age: 90m, 12h, 30d or 4w.",
-            {"type": "string", "pattern": AGE_PATTERN},
+            {"type": "string", "pattern": interface.AGE_PATTERN},
         ),
-        _query("by", "What to make sums by.", {"enum": [*RUN_SUMS, ""]}),
+        _query("by", "What to make sums by.", {"enum": [*interface.RUN_SUMS, ""]}),
         _query("issue", "Only runs of these issues, by identifier.", _TEXTS),
         _query("agent", "Only runs of these agents, by name.", _TEXTS),
         _query(
-            "outcome", "Only runs that ended so.", {"type": "array", "items": {"enum": [*RUN_OUTCOMES, ""]}}
+            "outcome",
+            "Only runs that ended so.",
+            {"type": "array", "items": {"enum": [*interface.RUN_OUTCOMES, ""]}},
         ),
         _query(
             "limit",
             "List at most this number of runs; sums are of all selected ones.",
-            {"type": "integer", "minimum": 0, "maximum": MAX_RUNS, "default": MAX_RUNS},
+            {"type": "integer", "minimum": 0, "maximum": interface.MAX_RUNS, "default": interface.MAX_RUNS},
         ),
     ),
     "transcript_part": (

@@ -17,14 +17,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from symphony import domain, to_thread
-from symphony.daemon.comments import (
-    AnswerReader,
-    PeopleCommentReader,
-    ReadComments,
-    SkillComments,
-    draft_of,
-    queue_comment,
-)
+from symphony.daemon import comments
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.core import Core
 from symphony.daemon.hosts.hosts import Hosts
@@ -121,8 +114,8 @@ class Effects:
         handled: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
         jobs: JobRunner,
-        skill_comments: SkillComments,
-        people_comments: PeopleCommentReader,
+        skill_comments: comments.SkillComments,
+        people_comments: comments.PeopleCommentReader,
         traces: Traces,
         hosts: Hosts,
         timeouts: Timeouts = Timeouts(),
@@ -140,7 +133,7 @@ class Effects:
         self._traces = traces
         self._hosts = hosts
         self._timeouts = timeouts
-        self._answers = AnswerReader(jobs, now_ms=core.now_ms)
+        self._answers = comments.AnswerReader(jobs, now_ms=core.now_ms)
         self._drained_by_ms: int | None = None
         self._runs: dict[str, SupervisedRun] = {}
         # A run and a removal never meet in the workspace of an issue.
@@ -172,7 +165,7 @@ class Effects:
             case CleanWorkspace():
                 self._in_background(self._clean, command)
             case PostComment():
-                queue_comment(self._jobs, self._core.in_force, draft_of(command))
+                comments.queue_comment(self._jobs, self._core.in_force, comments.draft_of(command))
             case PushBranch():
                 queue_push(self._jobs, command)
             case ReadAnswers():
@@ -338,7 +331,7 @@ class Effects:
                 )
             ) from error
 
-    async def read_comments(self, command: StartRun) -> ReadComments:
+    async def read_comments(self, command: StartRun) -> comments.ReadComments:
         """See `RunRequests`."""
         answer = None if command.resume is None else command.resume.answer
         return await self._people_comments.read(self._core.in_force, command.issue, answer)

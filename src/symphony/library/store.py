@@ -19,32 +19,8 @@ from msgspec import structs
 
 from symphony import sqlite
 from symphony.domain import SKILL_LABEL_PREFIX
+from symphony.library import model
 from symphony.library.evaluation import Evaluation
-from symphony.library.model import (
-    MAX_REASON_CHARS,
-    Assignment,
-    Authorship,
-    Evidence,
-    Learned,
-    LearningState,
-    LibraryError,
-    LibrarySkill,
-    NotInLibraryError,
-    Origin,
-    Proposal,
-    ProposalState,
-    Purged,
-    Rating,
-    Resolution,
-    Reverted,
-    SkillDraft,
-    SkillHead,
-    SkillText,
-    SkillVersion,
-    StaleVersionError,
-    StoredFeedback,
-    TargetKind,
-)
 from symphony.library.provenance import body_fingerprint, change_fingerprint, says_as_much
 
 APPLICATION_ID: Final = 0x53594C42
@@ -146,7 +122,7 @@ _MOVE_HINT: Final = "set agent.library.path to another file, or move this one aw
 _RETIRED_REASON: Final = "a person removed the skill {} from the library"
 _DAMAGED_HINT: Final = "restore a backup; the file is not changed"
 _REMOVED_REASON: Final = "a person removed a skill with the text of {} from the library"
-_LEARNED_LAST: Final = f"ORDER BY origin = '{Origin.LEARNED}', name"
+_LEARNED_LAST: Final = f"ORDER BY origin = '{model.Origin.LEARNED}', name"
 
 
 def wall_ms() -> int:
@@ -175,7 +151,7 @@ class Library:
 
     # --- skills ------------------------------------------------------------------------------------------
 
-    def skills(self, *, query: str = "", origin: Origin | None = None) -> tuple[SkillHead, ...]:
+    def skills(self, *, query: str = "", origin: model.Origin | None = None) -> tuple[model.SkillHead, ...]:
         """The skills whose name, description or `when_to_use` has all words of the query; learned ones last.
 
         Raises:
@@ -192,7 +168,7 @@ class Library:
             rows = connection.execute(f"{' AND '.join(where)} {_LEARNED_LAST}", values)
             return tuple(map(_head, rows))
 
-    def skill(self, name: str) -> LibrarySkill:
+    def skill(self, name: str) -> model.LibrarySkill:
         """The skill with this name.
 
         Raises:
@@ -201,7 +177,9 @@ class Library:
         with self._reading() as connection:
             return _present(connection, name)
 
-    def add(self, text: SkillText, change: Authorship, *, origin: Origin = Origin.WRITTEN) -> LibrarySkill:
+    def add(
+        self, text: model.SkillText, change: model.Authorship, *, origin: model.Origin = model.Origin.WRITTEN
+    ) -> model.LibrarySkill:
         """Add a skill.
 
         Raises:
@@ -213,10 +191,12 @@ class Library:
             _refuse(connection, text, change)
             if _find(connection, text.name) is not None:
                 hint = f"`symphony library edit {text.name}` changes it; or choose another name"
-                raise LibraryError(f"the library has a skill {text.name}", hint=hint)
+                raise model.LibraryError(f"the library has a skill {text.name}", hint=hint)
             return self._insert(connection, text, change, origin)
 
-    def edit(self, text: SkillText, change: Authorship, *, base_version: int) -> LibrarySkill:
+    def edit(
+        self, text: model.SkillText, change: model.Authorship, *, base_version: int
+    ) -> model.LibrarySkill:
         """Change a skill; return it unchanged if it already has this text.
 
         Raises:
@@ -229,11 +209,11 @@ class Library:
             _refuse(connection, text, change)
             present = _present(connection, text.name)
             if present.version != base_version:
-                raise StaleVersionError(base_version, present)
-            origin = Origin.LEARNED if change.by_agent else present.origin
+                raise model.StaleVersionError(base_version, present)
+            origin = model.Origin.LEARNED if change.by_agent else present.origin
             return self._new_version(connection, present, text, change, origin)
 
-    def remove(self, name: str, change: Authorship) -> LibrarySkill:
+    def remove(self, name: str, change: model.Authorship) -> model.LibrarySkill:
         """Remove a skill; its versions stay. Only a person may reuse its name: see `retired`.
 
         Raises:
@@ -244,7 +224,7 @@ class Library:
             self._remove(connection, present, change)
             return present
 
-    def named(self, names: Collection[str]) -> tuple[LibrarySkill, ...]:
+    def named(self, names: Collection[str]) -> tuple[model.LibrarySkill, ...]:
         """The existing skills with these names, in the order of the names."""
         with self._reading() as connection:
             found = (_find(connection, name) for name in names)
@@ -256,7 +236,7 @@ class Library:
             names = [str(row[0]) for row in connection.execute(_RETIRED)]
             return {name: _RETIRED_REASON.format(name) for name in names}
 
-    def purge(self, since_ms: int, change: Authorship, *, dry_run: bool = False) -> Purged:
+    def purge(self, since_ms: int, change: model.Authorship, *, dry_run: bool = False) -> model.Purged:
         """Remove all texts that agents wrote since then, in one transaction.
 
         A skill returns to its newest text without any part of them, as a new version. A version that a person
@@ -279,7 +259,7 @@ class Library:
                         self._remove(connection, present, change)
                 elif clean.text != present.text:
                     reverted.append(
-                        Reverted(
+                        model.Reverted(
                             name=name,
                             before=present.version,
                             version=present.version + 1,
@@ -292,10 +272,12 @@ class Library:
             for (number,) in connection.execute(sql, (since_ms,)).fetchall():
                 rejected.append(int(number))
                 if not dry_run:
-                    self._decide(connection, number, ProposalState.REJECTED, change.author, change.reason)
-        return Purged(removed=tuple(removed), reverted=tuple(reverted), rejected=tuple(rejected))
+                    self._decide(
+                        connection, number, model.ProposalState.REJECTED, change.author, change.reason
+                    )
+        return model.Purged(removed=tuple(removed), reverted=tuple(reverted), rejected=tuple(rejected))
 
-    def history(self, name: str) -> tuple[SkillVersion, ...]:
+    def history(self, name: str) -> tuple[model.SkillVersion, ...]:
         """The versions of a skill, the newest first.
 
         Raises:
@@ -306,7 +288,7 @@ class Library:
             rows = connection.execute(f"{_VERSION} ORDER BY versions.version DESC", (present.id,))
             return tuple(map(_version, rows))
 
-    def version(self, name: str, number: int) -> SkillVersion:
+    def version(self, name: str, number: int) -> model.SkillVersion:
         """One version of a skill.
 
         Raises:
@@ -315,7 +297,7 @@ class Library:
         with self._reading() as connection:
             return _version_of(connection, _present(connection, name), number)
 
-    def revert(self, name: str, number: int, change: Authorship) -> LibrarySkill:
+    def revert(self, name: str, number: int, change: model.Authorship) -> model.LibrarySkill:
         """Make the text of an earlier version the newest version.
 
         Raises:
@@ -328,7 +310,7 @@ class Library:
 
     # --- assignments -------------------------------------------------------------------------------------
 
-    def assign(self, kind: TargetKind, target: str, names: Sequence[str]) -> Assignment:
+    def assign(self, kind: model.TargetKind, target: str, names: Sequence[str]) -> model.Assignment:
         """Assign exactly these skills; no names mean no skills.
 
         Raises:
@@ -340,15 +322,15 @@ class Library:
             chosen, now_ms = tuple(sorted(set(names))), self._now_ms()
             row = (kind.value, target, json.dumps(chosen), now_ms)
             connection.execute("REPLACE INTO assignments VALUES (?, ?, ?, ?)", row)
-            return Assignment(kind=kind, target=target, names=chosen, at_ms=now_ms)
+            return model.Assignment(kind=kind, target=target, names=chosen, at_ms=now_ms)
 
-    def unassign(self, kind: TargetKind, target: str) -> bool:
+    def unassign(self, kind: model.TargetKind, target: str) -> bool:
         """Drop an assignment, so that the next rule decides; return whether there was one."""
         with self._writing() as connection:
             sql = "DELETE FROM assignments WHERE kind = ? AND target = ?"
             return connection.execute(sql, (kind.value, target)).rowcount > 0
 
-    def assignments(self) -> tuple[Assignment, ...]:
+    def assignments(self) -> tuple[model.Assignment, ...]:
         """All assignments, those of issues last."""
         with self._reading() as connection:
             rows = connection.execute(
@@ -358,7 +340,7 @@ class Library:
 
     def resolve(
         self, *, issue: str, labels: Iterable[str], agent: str, configured: Sequence[str] | None
-    ) -> Resolution:
+    ) -> model.Resolution:
         """The skills of a run: those of the issue, else those of the agent, else all.
 
         Args:
@@ -371,8 +353,8 @@ class Library:
         prefix = SKILL_LABEL_PREFIX
         labelled = [label.removeprefix(prefix) for label in labels if label.startswith(prefix)]
         with self._reading() as connection:
-            of_issue = _names(connection, TargetKind.ISSUE, issue)
-            of_agent = _names(connection, TargetKind.AGENT, agent)
+            of_issue = _names(connection, model.TargetKind.ISSUE, issue)
+            of_agent = _names(connection, model.TargetKind.AGENT, agent)
             if labelled or of_issue is not None:
                 names, reason = (*labelled, *(of_issue or ())), f"assigned to {issue}"
             elif of_agent is not None or configured is not None:
@@ -380,12 +362,12 @@ class Library:
                 reason = f"assigned to the agent {agent}"
             else:
                 rows = connection.execute(f"{_HEADS} {_LEARNED_LAST}")
-                return Resolution(skills=tuple(map(_head, rows)), reason="no assignment: all")
+                return model.Resolution(skills=tuple(map(_head, rows)), reason="no assignment: all")
             sql = f"{_HEADS} AND name = ?"
             found = {name: connection.execute(sql, (name,)).fetchone() for name in names}
         heads = [_head(row) for row in found.values() if row is not None]
-        return Resolution(
-            skills=tuple(sorted(heads, key=lambda one: (one.origin is Origin.LEARNED, one.name))),
+        return model.Resolution(
+            skills=tuple(sorted(heads, key=lambda one: (one.origin is model.Origin.LEARNED, one.name))),
             reason=reason,
             unknown=tuple(sorted(name for name, row in found.items() if row is None)),
         )
@@ -393,8 +375,13 @@ class Library:
     # --- proposals ---------------------------------------------------------------------------------------
 
     def propose(
-        self, text: SkillText, evidence: Evidence, *, base_version: int, skill_id: int | None = None
-    ) -> Proposal | None:
+        self,
+        text: model.SkillText,
+        evidence: model.Evidence,
+        *,
+        base_version: int,
+        skill_id: int | None = None,
+    ) -> model.Proposal | None:
         """Record a change that waits for a person; `None` if it was proposed before.
 
         Texts that people rejected, and skills and texts that people removed, are not proposed again.
@@ -408,13 +395,13 @@ class Library:
         Raises:
             LibraryError: the text is invalid.
         """
-        draft = SkillDraft(text=text, base_version=base_version, skill_id=skill_id)
+        draft = model.SkillDraft(text=text, base_version=base_version, skill_id=skill_id)
         with self._writing() as connection:
             return self._propose(connection, draft, evidence)
 
     def _propose(
-        self, connection: sqlite3.Connection, draft: SkillDraft, evidence: Evidence
-    ) -> Proposal | None:
+        self, connection: sqlite3.Connection, draft: model.SkillDraft, evidence: model.Evidence
+    ) -> model.Proposal | None:
         text = draft.text.checked()
         present = _find(connection, text.name) if draft.base_version else None
         skill_id = None if present is None else present.id
@@ -424,7 +411,7 @@ class Library:
             return None
         row = (
             text.name, draft.base_version, text.description, text.when_to_use, text.content,
-            json.dumps(text.extra), change_fingerprint(text, skill_id), ProposalState.OPEN.value,
+            json.dumps(text.extra), change_fingerprint(text, skill_id), model.ProposalState.OPEN.value,
             json.dumps(structs.asdict(evidence)), self._now_ms(), skill_id, body_fingerprint(text),
         )  # fmt: skip
         found = connection.execute(
@@ -435,7 +422,9 @@ class Library:
         ).fetchone()
         return None if found is None else _proposal(connection, int(found[0]))
 
-    def proposals(self, *, state: ProposalState | None = ProposalState.OPEN) -> tuple[Proposal, ...]:
+    def proposals(
+        self, *, state: model.ProposalState | None = model.ProposalState.OPEN
+    ) -> tuple[model.Proposal, ...]:
         """The proposals in that state, or all, the oldest first."""
         with self._reading() as connection:
             sql, values = (
@@ -448,9 +437,9 @@ class Library:
         """How many proposals wait for a person."""
         with self._reading() as connection:
             sql = "SELECT count(*) FROM proposals WHERE state = ?"
-            return int(connection.execute(sql, (ProposalState.OPEN.value,)).fetchone()[0])
+            return int(connection.execute(sql, (model.ProposalState.OPEN.value,)).fetchone()[0])
 
-    def proposal(self, number: int) -> Proposal:
+    def proposal(self, number: int) -> model.Proposal:
         """One proposal.
 
         Raises:
@@ -459,7 +448,7 @@ class Library:
         with self._reading() as connection:
             return _proposal(connection, number)
 
-    def accept(self, number: int, author: str) -> LibrarySkill:
+    def accept(self, number: int, author: str) -> model.LibrarySkill:
         """Turn a proposal into a version.
 
         Raises:
@@ -470,35 +459,37 @@ class Library:
             return self._accept(connection, number, author, None)
 
     def _accept(
-        self, connection: sqlite3.Connection, number: int, author: str, origin: Origin | None
-    ) -> LibrarySkill:
+        self, connection: sqlite3.Connection, number: int, author: str, origin: model.Origin | None
+    ) -> model.LibrarySkill:
         """Turn a proposal into a version; without an `origin` it keeps that of the skill."""
-        proposal = self._decide(connection, number, ProposalState.ACCEPTED, author, None)
+        proposal = self._decide(connection, number, model.ProposalState.ACCEPTED, author, None)
         run_id = proposal.evidence.run_id
-        change = Authorship(author=author, reason=f"proposal {number}", run_id=run_id, learned=run_id is None)
+        change = model.Authorship(
+            author=author, reason=f"proposal {number}", run_id=run_id, learned=run_id is None
+        )
         present = _find(connection, proposal.text.name)
         if present is None and proposal.base_version == 0:
-            return self._insert(connection, proposal.text, change, Origin.LEARNED)
+            return self._insert(connection, proposal.text, change, model.Origin.LEARNED)
         present = present or _present(connection, proposal.text.name)
         if present.version != proposal.base_version:
-            raise StaleVersionError(proposal.base_version, present)
+            raise model.StaleVersionError(proposal.base_version, present)
         if present.id != proposal.skill_id:
-            raise LibraryError(
+            raise model.LibraryError(
                 f"proposal {number} is of an earlier skill {present.name}, which was removed",
                 hint=f"`symphony library reject {number}`",
             )
         return self._new_version(connection, present, proposal.text, change, origin or present.origin)
 
-    def reject(self, number: int, author: str, reason: str = "") -> Proposal:
+    def reject(self, number: int, author: str, reason: str = "") -> model.Proposal:
         """Reject a proposal.
 
         Raises:
             LibraryError: there is no open proposal with that number.
         """
         with self._writing() as connection:
-            return self._decide(connection, number, ProposalState.REJECTED, author, reason)
+            return self._decide(connection, number, model.ProposalState.REJECTED, author, reason)
 
-    def record_evaluation(self, number: int, evaluation: Evaluation) -> Proposal:
+    def record_evaluation(self, number: int, evaluation: Evaluation) -> model.Proposal:
         """Store the evaluation of a proposal; it replaces an earlier one.
 
         Raises:
@@ -514,24 +505,24 @@ class Library:
         self,
         connection: sqlite3.Connection,
         number: int,
-        state: ProposalState,
+        state: model.ProposalState,
         author: str,
         reason: str | None,
-    ) -> Proposal:
+    ) -> model.Proposal:
         proposal = _proposal(connection, number)
-        if proposal.state is not ProposalState.OPEN:
-            raise LibraryError(f"proposal {number} is {proposal.state} already")
+        if proposal.state is not model.ProposalState.OPEN:
+            raise model.LibraryError(f"proposal {number} is {proposal.state} already")
         connection.execute(
             "UPDATE proposals SET state = ?, decided_at_ms = ?, decided_by = ?, reason = ? WHERE id = ?",
-            (state.value, self._now_ms(), author, reason and reason[:MAX_REASON_CHARS], number),
+            (state.value, self._now_ms(), author, reason and reason[: model.MAX_REASON_CHARS], number),
         )
         return _proposal(connection, number)
 
     # --- feedback ----------------------------------------------------------------------------------------
 
-    def rate(self, rating: Rating, *, off: str | None = None) -> StoredFeedback:
+    def rate(self, rating: model.Rating, *, off: str | None = None) -> model.StoredFeedback:
         """Store a rating permanently. It waits for a learning run, unless `off` says why there is none."""
-        state = LearningState.WAITING if off is None else LearningState.OFF
+        state = model.LearningState.WAITING if off is None else model.LearningState.OFF
         row = (
             rating.workflow, rating.issue_identifier, msgspec.json.encode(rating).decode(), state.value, off,
             self._now_ms(),
@@ -544,7 +535,7 @@ class Library:
             ).fetchone()
             return _feedback(connection, number)
 
-    def feedback(self, workflow: str, identifier: str) -> tuple[StoredFeedback, ...]:
+    def feedback(self, workflow: str, identifier: str) -> tuple[model.StoredFeedback, ...]:
         """All feedback on an issue, the newest first."""
         with self._reading() as connection:
             sql = f"{_FEEDBACK} WHERE workflow = ? AND issue_identifier = ? ORDER BY id DESC"
@@ -560,13 +551,13 @@ class Library:
         with self._reading() as connection:
             return dict(connection.execute(_ISSUE_STARS, (workflow,)))
 
-    def pending_feedback(self, workflow: str) -> tuple[StoredFeedback, ...]:
+    def pending_feedback(self, workflow: str) -> tuple[model.StoredFeedback, ...]:
         """The feedback to learn from, oldest first, including learning that a killed daemon left running."""
         with self._reading() as connection:
             sql = f"{_FEEDBACK} WHERE workflow = ? AND learning IN ('waiting', 'running') ORDER BY id"
             return tuple(map(_feedback_of, connection.execute(sql, (workflow,))))
 
-    def begin_learning(self, number: int) -> StoredFeedback:
+    def begin_learning(self, number: int) -> model.StoredFeedback:
         """Count another learning run from a feedback."""
         with self._writing() as connection:
             connection.execute(
@@ -574,7 +565,7 @@ class Library:
             )
             return _feedback(connection, number)
 
-    def note_learning(self, number: int, learned: Learned) -> None:
+    def note_learning(self, number: int, learned: model.Learned) -> None:
         """Store what a learning run has used so far."""
         with self._writing() as connection:
             connection.execute(
@@ -594,13 +585,13 @@ class Library:
     def end_learning(
         self,
         number: int,
-        learned: Learned,
-        drafts: Sequence[SkillDraft],
-        evidence: Evidence,
+        learned: model.Learned,
+        drafts: Sequence[model.SkillDraft],
+        evidence: model.Evidence,
         *,
         accept: Collection[str] = (),
         author: str = "",
-    ) -> StoredFeedback:
+    ) -> model.StoredFeedback:
         """Turn the drafts of a learning run into proposals, in one transaction: a crash makes none twice.
 
         Args:
@@ -616,7 +607,7 @@ class Library:
             LibraryError: a draft is invalid; nothing is proposed.
         """
         with self._writing() as connection:
-            if _feedback(connection, number).learning is not LearningState.RUNNING:
+            if _feedback(connection, number).learning is not model.LearningState.RUNNING:
                 return _feedback(connection, number)
             made = [self._propose(connection, one, evidence) for one in drafts]
             proposed = [one for one in made if one is not None]
@@ -624,7 +615,7 @@ class Library:
                 present = _find(connection, one.text.name)
                 is_present = one.base_version == (0 if present is None else present.version)
                 if is_present and one.text.name in accept and not _rejected(connection, one.text):
-                    self._accept(connection, one.id, author, Origin.LEARNED)
+                    self._accept(connection, one.id, author, model.Origin.LEARNED)
             learned = structs.replace(learned, proposals=tuple(one.id for one in proposed))
             connection.execute(
                 "UPDATE feedback SET learning = 'done', learned = ? WHERE id = ?",
@@ -641,21 +632,25 @@ class Library:
                 (number,),
             )
 
-    def stop_learning(self, number: int, reason: str, *, again: bool) -> StoredFeedback:
+    def stop_learning(self, number: int, reason: str, *, again: bool) -> model.StoredFeedback:
         """Record why a learning run failed; with `again` the feedback waits for another one."""
-        state = LearningState.WAITING if again else LearningState.DROPPED
+        state = model.LearningState.WAITING if again else model.LearningState.DROPPED
         with self._writing() as connection:
             connection.execute(
                 "UPDATE feedback SET learning = ?, reason = ? WHERE id = ?",
-                (state.value, reason[:MAX_REASON_CHARS], number),
+                (state.value, reason[: model.MAX_REASON_CHARS], number),
             )
             return _feedback(connection, number)
 
     # --- writing -----------------------------------------------------------------------------------------
 
     def _insert(
-        self, connection: sqlite3.Connection, text: SkillText, change: Authorship, origin: Origin
-    ) -> LibrarySkill:
+        self,
+        connection: sqlite3.Connection,
+        text: model.SkillText,
+        change: model.Authorship,
+        origin: model.Origin,
+    ) -> model.LibrarySkill:
         now_ms = self._now_ms()
         row = (text.name, text.description, text.when_to_use, 1, origin.value, now_ms, now_ms)
         (skill_id,) = connection.execute(
@@ -663,24 +658,26 @@ class Library:
             "updated_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
             row,
         ).fetchone()
-        if origin is Origin.LEARNED:
+        if origin is model.Origin.LEARNED:
             change = structs.replace(change, learned=True)
         _write_version(connection, skill_id, 1, text, change, now_ms, origin)
         return _present(connection, text.name)
 
-    def _remove(self, connection: sqlite3.Connection, present: LibrarySkill, change: Authorship) -> None:
+    def _remove(
+        self, connection: sqlite3.Connection, present: model.LibrarySkill, change: model.Authorship
+    ) -> None:
         sql = "UPDATE skills SET removed_at_ms = ?, removed_by = ?, removed_because = ? WHERE id = ?"
-        row = (self._now_ms(), change.author, change.reason[:MAX_REASON_CHARS], present.id)
+        row = (self._now_ms(), change.author, change.reason[: model.MAX_REASON_CHARS], present.id)
         connection.execute(sql, row)
 
     def _new_version(
         self,
         connection: sqlite3.Connection,
-        present: LibrarySkill,
-        text: SkillText,
-        change: Authorship,
-        origin: Origin,
-    ) -> LibrarySkill:
+        present: model.LibrarySkill,
+        text: model.SkillText,
+        change: model.Authorship,
+        origin: model.Origin,
+    ) -> model.LibrarySkill:
         if text == present.text:
             return present
         now_ms, version = self._now_ms(), present.version + 1
@@ -693,11 +690,15 @@ class Library:
         return _present(connection, present.name)
 
     def _back_to(
-        self, connection: sqlite3.Connection, present: LibrarySkill, earlier: SkillVersion, change: Authorship
-    ) -> LibrarySkill:
+        self,
+        connection: sqlite3.Connection,
+        present: model.LibrarySkill,
+        earlier: model.SkillVersion,
+        change: model.Authorship,
+    ) -> model.LibrarySkill:
         sql = "SELECT origin FROM versions WHERE skill_id = ? AND version = ?"
         (origin,) = connection.execute(sql, (present.id, earlier.version)).fetchone()
-        return self._new_version(connection, present, earlier.text, change, Origin(origin))
+        return self._new_version(connection, present, earlier.text, change, model.Origin(origin))
 
     # --- the file ----------------------------------------------------------------------------------------
 
@@ -735,7 +736,7 @@ def check(path: Path) -> None:
     with _file_errors(path), closing(_open(path, BUSY_S)) as connection:
         damage = sqlite.damage(connection)
     if damage is not None:
-        raise LibraryError(f"the library {path}: it is damaged ({damage})", hint=_DAMAGED_HINT)
+        raise model.LibraryError(f"the library {path}: it is damaged ({damage})", hint=_DAMAGED_HINT)
 
 
 def _open(path: Path, busy_s: float) -> sqlite3.Connection:
@@ -744,9 +745,9 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
         with suppress(FileExistsError):  # another process has just created it
             sqlite.create(path, _fill)
     if not sqlite.is_regular(path):
-        raise LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
+        raise model.LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
     if path.stat().st_size == 0:
-        raise LibraryError(
+        raise model.LibraryError(
             f"the library {path} is empty",
             hint="restore a backup, or remove it to start with an empty library",
         )
@@ -764,10 +765,10 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
 
 def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
     if sqlite.number(connection, "application_id") != APPLICATION_ID:
-        raise LibraryError(f"{path} is the database of another program", hint=_MOVE_HINT)
+        raise model.LibraryError(f"{path} is the database of another program", hint=_MOVE_HINT)
     version = sqlite.number(connection, "user_version")
     if version > VERSION:
-        raise LibraryError(
+        raise model.LibraryError(
             f"a newer symphony wrote the library {path} (schema {version}, this one knows {VERSION})",
             hint="upgrade symphony, or set agent.library.path to another file",
         )
@@ -786,12 +787,12 @@ def _file_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise LibraryError(f"{path} exists", hint="name a file that does not exist yet") from error
+        raise model.LibraryError(f"{path} exists", hint="name a file that does not exist yet") from error
     except (OSError, *sqlite.ERRORS, sqlite.DamagedError) as error:
         why, hint = sqlite.explain(error)
         if sqlite.is_damage(error):
             why, hint = f"it is damaged ({error})", _DAMAGED_HINT
-        raise LibraryError(
+        raise model.LibraryError(
             f"the library {path}: {why}", hint=hint, retryable=sqlite.is_temporary(error)
         ) from error
 
@@ -799,16 +800,16 @@ def _file_errors(path: Path) -> Iterator[None]:
 # --- rows ------------------------------------------------------------------------------------------------
 
 
-def _find(connection: sqlite3.Connection, name: str) -> LibrarySkill | None:
+def _find(connection: sqlite3.Connection, name: str) -> model.LibrarySkill | None:
     row = connection.execute(f"{_HEADS} AND name = ?", (name,)).fetchone()
     if row is None:
         return None
     head = _head(row)
     content, extra = connection.execute(_CONTENT, (head.id, head.version)).fetchone()
-    return LibrarySkill(**structs.asdict(head), content=content, extra=json.loads(extra))
+    return model.LibrarySkill(**structs.asdict(head), content=content, extra=json.loads(extra))
 
 
-def _present(connection: sqlite3.Connection, name: str) -> LibrarySkill:
+def _present(connection: sqlite3.Connection, name: str) -> model.LibrarySkill:
     found = _find(connection, name)
     if found is None:
         names = [
@@ -816,27 +817,27 @@ def _present(connection: sqlite3.Connection, name: str) -> LibrarySkill:
         ]
         close = get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}?" if close else "`symphony library list` names the skills"
-        raise NotInLibraryError(f"the library has no skill {name[:80]}", hint=hint)
+        raise model.NotInLibraryError(f"the library has no skill {name[:80]}", hint=hint)
     return found
 
 
-def _head(row: tuple[Any, ...]) -> SkillHead:
+def _head(row: tuple[Any, ...]) -> model.SkillHead:
     identifier, name, description, when_to_use, version, origin, created, updated = row
-    return SkillHead(
+    return model.SkillHead(
         id=identifier,
         name=name,
         description=description,
         when_to_use=when_to_use,
         version=version,
-        origin=Origin(origin),
+        origin=model.Origin(origin),
         created_at_ms=created,
         updated_at_ms=updated,
     )
 
 
-def _text(name: str, columns: Sequence[str]) -> SkillText:
+def _text(name: str, columns: Sequence[str]) -> model.SkillText:
     description, when_to_use, content, extra = columns
-    return SkillText(
+    return model.SkillText(
         name=name,
         description=description,
         when_to_use=when_to_use,
@@ -845,22 +846,22 @@ def _text(name: str, columns: Sequence[str]) -> SkillText:
     )
 
 
-def _version(row: tuple[Any, ...]) -> SkillVersion:
+def _version(row: tuple[Any, ...]) -> model.SkillVersion:
     number, name, description, when_to_use, content, extra, author, reason, run_id, at_ms, learned = row
-    return SkillVersion(
+    return model.SkillVersion(
         version=number,
         text=_text(name, (description, when_to_use, content, extra)),
-        change=Authorship(
+        change=model.Authorship(
             author=author, reason=reason, run_id=run_id, learned=bool(learned) and run_id is None
         ),
         at_ms=at_ms,
     )
 
 
-def _version_of(connection: sqlite3.Connection, skill: LibrarySkill, number: int) -> SkillVersion:
+def _version_of(connection: sqlite3.Connection, skill: model.LibrarySkill, number: int) -> model.SkillVersion:
     row = connection.execute(f"{_VERSION} AND versions.version = ?", (skill.id, number)).fetchone()
     if row is None:
-        raise NotInLibraryError(
+        raise model.NotInLibraryError(
             f"{skill.name} has no version {number}", hint=f"its versions are 1 to {skill.version}"
         )
     return _version(row)
@@ -870,23 +871,25 @@ def _write_version(
     connection: sqlite3.Connection,
     skill_id: int,
     version: int,
-    text: SkillText,
-    change: Authorship,
+    text: model.SkillText,
+    change: model.Authorship,
     at_ms: int,
-    origin: Origin,
+    origin: model.Origin,
 ) -> None:
     row = (
         skill_id, version, text.description, text.when_to_use, text.content, json.dumps(text.extra),
-        change.author, change.reason[:MAX_REASON_CHARS], change.run_id, at_ms,
+        change.author, change.reason[:model.MAX_REASON_CHARS], change.run_id, at_ms,
         change.by_agent, origin.value, body_fingerprint(text),
     )  # fmt: skip
     connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms: int) -> SkillVersion | None:
+def _clean_version(
+    connection: sqlite3.Connection, skill: model.LibrarySkill, since_ms: int
+) -> model.SkillVersion | None:
     """The newest version without any text that agents wrote since then; `None` if there is none."""
-    clean: list[SkillVersion] = []
-    learned: list[SkillText] = []
+    clean: list[model.SkillVersion] = []
+    learned: list[model.SkillText] = []
     is_learned = False
     for row in connection.execute(f"{_VERSION} ORDER BY versions.version", (skill.id,)):
         version = _version(row)
@@ -900,7 +903,7 @@ def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms
     return clean[-1] if clean else None
 
 
-def _removed(connection: sqlite3.Connection, text: SkillText) -> str | None:
+def _removed(connection: sqlite3.Connection, text: model.SkillText) -> str | None:
     """Why agents may not add this text: a person removed the skill or its text and did not restore it."""
     sql = "SELECT min(removed_at_ms IS NOT NULL) FROM skills WHERE name = ?"
     if connection.execute(sql, (text.name,)).fetchone()[0]:
@@ -910,13 +913,13 @@ def _removed(connection: sqlite3.Connection, text: SkillText) -> str | None:
     return None
 
 
-def _rejected(connection: sqlite3.Connection, text: SkillText) -> list[SkillText]:
+def _rejected(connection: sqlite3.Connection, text: model.SkillText) -> list[model.SkillText]:
     """The rejected texts with the same body."""
     rows = connection.execute(_REJECTED_BODY, (body_fingerprint(text),))
     return [_text(text.name, row) for row in rows]
 
 
-def _refuse(connection: sqlite3.Connection, text: SkillText, change: Authorship) -> None:
+def _refuse(connection: sqlite3.Connection, text: model.SkillText, change: model.Authorship) -> None:
     """Refuse a text of an agent that people have already refused.
 
     Raises:
@@ -925,32 +928,34 @@ def _refuse(connection: sqlite3.Connection, text: SkillText, change: Authorship)
     if not change.by_agent:
         return
     if (reason := _removed(connection, text)) is not None:
-        raise LibraryError(reason, hint="a person can add it again")
+        raise model.LibraryError(reason, hint="a person can add it again")
     if _rejected(connection, text):
-        raise LibraryError(f"a person rejected this text of {text.name}", hint="a person can add it")
+        raise model.LibraryError(f"a person rejected this text of {text.name}", hint="a person can add it")
 
 
-def _assignment(row: tuple[Any, ...]) -> Assignment:
+def _assignment(row: tuple[Any, ...]) -> model.Assignment:
     kind, target, names, at_ms = row
-    return Assignment(kind=TargetKind(kind), target=target, names=tuple(json.loads(names)), at_ms=at_ms)
+    return model.Assignment(
+        kind=model.TargetKind(kind), target=target, names=tuple(json.loads(names)), at_ms=at_ms
+    )
 
 
-def _names(connection: sqlite3.Connection, kind: TargetKind, target: str) -> tuple[str, ...] | None:
+def _names(connection: sqlite3.Connection, kind: model.TargetKind, target: str) -> tuple[str, ...] | None:
     sql = "SELECT names FROM assignments WHERE kind = ? AND target = ?"
     row = connection.execute(sql, (kind.value, target)).fetchone()
     return None if row is None else tuple(json.loads(row[0]))
 
 
-def _proposal(connection: sqlite3.Connection, number: int) -> Proposal:
+def _proposal(connection: sqlite3.Connection, number: int) -> model.Proposal:
     row = connection.execute(f"{_PROPOSAL} WHERE id = ?", (number,)).fetchone()
     if row is None:
-        raise NotInLibraryError(
+        raise model.NotInLibraryError(
             f"there is no proposal {number}", hint="`symphony library proposals` lists them"
         )
     return _proposal_of(connection, row)
 
 
-def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Proposal:
+def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> model.Proposal:
     number, name, skill_id, base_version, *texts, state, evidence, created, decided, by, reason, found = row
     before = None
     if skill_id is not None:
@@ -958,14 +963,14 @@ def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Propos
             f"{_VERSION} AND versions.version = ?", (skill_id, base_version)
         ).fetchone()
         before = None if earlier is None else _version(earlier).text
-    return Proposal(
+    return model.Proposal(
         id=number,
         text=_text(name, texts),
         skill_id=skill_id,
         base_version=base_version,
         before=before,
-        state=ProposalState(state),
-        evidence=Evidence(**json.loads(evidence)),
+        state=model.ProposalState(state),
+        evidence=model.Evidence(**json.loads(evidence)),
         created_at_ms=created,
         decided_at_ms=decided,
         decided_by=by,
@@ -974,18 +979,18 @@ def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Propos
     )
 
 
-def _feedback(connection: sqlite3.Connection, number: int) -> StoredFeedback:
+def _feedback(connection: sqlite3.Connection, number: int) -> model.StoredFeedback:
     return _feedback_of(connection.execute(f"{_FEEDBACK} WHERE id = ?", (number,)).fetchone())
 
 
-def _feedback_of(row: tuple[Any, ...]) -> StoredFeedback:
+def _feedback_of(row: tuple[Any, ...]) -> model.StoredFeedback:
     number, rating, learning, attempts, reason, learned, at_ms = row
-    return StoredFeedback(
+    return model.StoredFeedback(
         id=number,
-        rating=msgspec.json.decode(rating, type=Rating),
-        learning=LearningState(learning),
+        rating=msgspec.json.decode(rating, type=model.Rating),
+        learning=model.LearningState(learning),
         attempts=attempts,
         reason=reason,
-        learned=None if learned is None else msgspec.json.decode(learned, type=Learned),
+        learned=None if learned is None else msgspec.json.decode(learned, type=model.Learned),
         at_ms=at_ms,
     )

@@ -29,23 +29,7 @@ from dataclasses import replace
 from typing import Final
 
 from symphony.domain import Category, Failure, Issue, fence, normalise_state, one_line, plain_text
-from symphony.scheduler import breaker, budgets, hosts, policy
-from symphony.scheduler.messages import (
-    AnswersRead,
-    AnswersReadFailed,
-    CleanWorkspace,
-    IssueComment,
-    MoveIssue,
-    MoveReason,
-    PostComment,
-    ReadAnswers,
-    Resume,
-    ResumeReason,
-    SchedulerSettings,
-    Timer,
-    TimerKind,
-    WorkspaceRef,
-)
+from symphony.scheduler import breaker, budgets, hosts, messages, policy
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import resume_interrupted, resume_with_answer, resume_without_answer
 from symphony.scheduler.state import AnswerCheck, Blocked, Drain, Retry, Running, Step, Trigger
@@ -84,7 +68,7 @@ def block(
         has_baseline: the issue was refreshed just now. Otherwise a refresh follows, except during a shutdown.
     """
     path: str | None
-    resume: Resume | None
+    resume: messages.Resume | None
     run = held if isinstance(held, Running) else None
     if run is not None:
         path, resume = run.report.facts.workspace_path, resume_interrupted(run, request=request)
@@ -94,7 +78,9 @@ def block(
         idle = step.state.idle_workspaces.get(issue.id)
         path, resume = idle.path if idle else None, None
     if failure.category in _PULL_REQUESTS:  # its issue may be handed off, and stays in its state
-        resume = replace(resume or Resume(reason=ResumeReason.INTERRUPTED), after_handoff=True)
+        resume = replace(
+            resume or messages.Resume(reason=messages.ResumeReason.INTERRUPTED), after_handoff=True
+        )
     blocked = Blocked(
         issue=issue,
         failure=failure,
@@ -110,7 +96,7 @@ def block(
     )
     if not step.change_claim(issue, Trigger.BLOCK, blocked):
         return
-    step.clear_timer(Timer(TimerKind.RETRY, issue.id))
+    step.clear_timer(messages.Timer(messages.TimerKind.RETRY, issue.id))
     step.forget_idle_workspace(issue.id)
     if step.state.drain is Drain.NO:
         step.request_refresh(issue.id)
@@ -122,7 +108,7 @@ def block(
     if policy.is_handed_over(issue, resume):  # unverified work does not stay handed over
         only_from |= _state_of(issue)
         state = state or (resume.back_to if resume else None) or settings.on_return
-    _move(step, issue, state, MoveReason.BLOCK, only_from)
+    _move(step, issue, state, messages.MoveReason.BLOCK, only_from)
 
 
 def block_by_pull_request(step: Step, issue: Issue, *, held: Retry | None = None) -> bool:
@@ -160,7 +146,7 @@ def decision_in(text: str) -> bool | None:
     return True if word in _APPROVING else False if word in _DENYING else None
 
 
-def _joint_decision(comments: Sequence[IssueComment]) -> bool | None:
+def _joint_decision(comments: Sequence[messages.IssueComment]) -> bool | None:
     """The joint decision of the comments: one denial is enough, and an approval needs all people.
 
     The last decision of each person counts.
@@ -175,7 +161,7 @@ def _joint_decision(comments: Sequence[IssueComment]) -> bool | None:
     return True if decisions and all(decisions.values()) else None
 
 
-def block_comment(blocked: Blocked) -> PostComment:
+def block_comment(blocked: Blocked) -> messages.PostComment:
     """The comment that says why an issue is blocked; each question gets a comment of its own.
 
     Text by an agent, a service or a repository is fenced.
@@ -199,7 +185,7 @@ def block_comment(blocked: Blocked) -> PostComment:
         parts.append(f"To continue:\n\n{fence(one_line(failure.hint))}")
     if failure.category is Category.VERIFY_FAILED and blocked.resume is not None and blocked.resume.answer:
         parts.append(blocked.resume.answer)
-    return PostComment(
+    return messages.PostComment(
         issue=issue,
         kind="blocked",
         body="\n\n".join(parts),
@@ -210,37 +196,42 @@ def block_comment(blocked: Blocked) -> PostComment:
 # --- states ----------------------------------------------------------------------------------------------
 
 
-def move_on_start(step: Step, issue: Issue, resume: Resume | None) -> None:
+def move_on_start(step: Step, issue: Issue, resume: messages.Resume | None) -> None:
     """Move an issue to `on_start`, or to `on_feedback` after its work was handed off: a run of it starts."""
     settings = step.state.settings
-    if resume is not None and resume.reason in {ResumeReason.VERIFY, ResumeReason.VERIFY_FAILED}:
+    if resume is not None and resume.reason in {
+        messages.ResumeReason.VERIFY,
+        messages.ResumeReason.VERIFY_FAILED,
+    }:
         return  # the result of the verification moves it
     handed_off = resume is not None and resume.after_handoff
     state = settings.on_feedback if handed_off else settings.on_start
-    _move(step, issue, state, MoveReason.START, _state_of(issue))
+    _move(step, issue, state, messages.MoveReason.START, _state_of(issue))
 
 
-def _move(step: Step, issue: Issue, state: str | None, reason: MoveReason, only_from: frozenset[str]) -> None:
+def _move(
+    step: Step, issue: Issue, state: str | None, reason: messages.MoveReason, only_from: frozenset[str]
+) -> None:
     if state is not None and normalise_state(state) != normalise_state(issue.state):
-        step.emit(MoveIssue(issue=issue, state=state, reason=reason, only_from=only_from))
+        step.emit(messages.MoveIssue(issue=issue, state=state, reason=reason, only_from=only_from))
 
 
 def _state_of(issue: Issue) -> frozenset[str]:
     return frozenset({normalise_state(issue.state)})
 
 
-def _is_in_block_state(issue: Issue, settings: SchedulerSettings) -> bool:
+def _is_in_block_state(issue: Issue, settings: messages.SchedulerSettings) -> bool:
     state = settings.on_block
     return state is not None and normalise_state(issue.state) == normalise_state(state)
 
 
-def rests(issue: Issue, settings: SchedulerSettings) -> bool:
+def rests(issue: Issue, settings: messages.SchedulerSettings) -> bool:
     """Whether the issue is in `on_block`, and that is not an active state."""
     inactive = policy.tracker_status(issue, settings) is TrackerStatus.INACTIVE
     return inactive and _is_in_block_state(issue, settings)
 
 
-def _blocked_issues_rest(settings: SchedulerSettings) -> bool:
+def _blocked_issues_rest(settings: messages.SchedulerSettings) -> bool:
     state = normalise_state(settings.on_block or "")
     return state != "" and state not in settings.active_states - settings.terminal_states
 
@@ -260,7 +251,7 @@ def read_answers(step: Step) -> None:
             _read_comments(step, blocked)
 
 
-def on_answers_read(step: Step, event: AnswersRead) -> None:
+def on_answers_read(step: Step, event: messages.AnswersRead) -> None:
     """Give the answers to the agent, or remember the comments that do not count."""
     blocked = _blocked_by(step, event)
     if blocked is None:
@@ -284,7 +275,7 @@ def on_answers_read(step: Step, event: AnswersRead) -> None:
             _read_comments(step, blocked)
 
 
-def on_answers_read_failed(step: Step, event: AnswersReadFailed) -> None:
+def on_answers_read_failed(step: Step, event: messages.AnswersReadFailed) -> None:
     """Log a failure once, and respect a pause that the tracker asks for."""
     blocked = _blocked_by(step, event)
     if blocked is None:
@@ -299,7 +290,7 @@ def on_answers_read_failed(step: Step, event: AnswersReadFailed) -> None:
         breaker.on_failure(step, failure)
 
 
-def join_comments(comments: Sequence[IssueComment]) -> str:
+def join_comments(comments: Sequence[messages.IssueComment]) -> str:
     """The text of the comments in their order, with the authors if there are several; bounded."""
     if len(comments) == 1:
         text = comments[0].text
@@ -318,10 +309,10 @@ def takes_answer(blocked: Blocked) -> bool:
 def _read_comments(step: Step, blocked: Blocked) -> None:
     check = replace(blocked.answer_check, in_progress=True, requested_again=False)
     step.replace_entry(replace(blocked, answer_check=check))
-    step.emit(ReadAnswers(question=blocked.run_id or "", comment=block_comment(blocked)))
+    step.emit(messages.ReadAnswers(question=blocked.run_id or "", comment=block_comment(blocked)))
 
 
-def _blocked_by(step: Step, event: AnswersRead | AnswersReadFailed) -> Blocked | None:
+def _blocked_by(step: Step, event: messages.AnswersRead | messages.AnswersReadFailed) -> Blocked | None:
     """The block that a reply to `ReadAnswers` belongs to, if it still exists and waits for that reply."""
     blocked = step.state.blocked.get(event.issue_id)
     if blocked is None or not blocked.answer_check.in_progress or event.question != (blocked.run_id or ""):
@@ -332,7 +323,7 @@ def _blocked_by(step: Step, event: AnswersRead | AnswersReadFailed) -> Blocked |
 # --- unblocking ------------------------------------------------------------------------------------------
 
 
-def unblock(step: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+def unblock(step: Step, blocked: Blocked, resume: messages.Resume | None, *, reason: str) -> None:
     """Continue a blocked issue at once, as the attempt that it was.
 
     If blocked issues may rest outside the active states, the issue stays blocked until a refresh finds it in
@@ -345,7 +336,7 @@ def unblock(step: Step, blocked: Blocked, resume: Resume | None, *, reason: str)
         _retry(step, blocked, resume, reason=reason)
 
 
-def _retry(step: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+def _retry(step: Step, blocked: Blocked, resume: messages.Resume | None, *, reason: str) -> None:
     issue = blocked.issue
     retry = Retry(
         issue=issue,
@@ -386,7 +377,7 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
     if issue is not None and rests(issue, settings):
         step.replace_entry(replace(blocked, issue=issue, has_baseline=True))
         if blocked.unblock_reason is not None:
-            _move(step, issue, settings.on_return, MoveReason.BACK, _state_of(issue))
+            _move(step, issue, settings.on_return, messages.MoveReason.BACK, _state_of(issue))
         return
     changed = issue is not None and _is_changed(blocked, issue, settings)
     ended = blocked.over and policy.tracker_status(issue, settings) is TrackerStatus.TERMINAL
@@ -424,7 +415,7 @@ def _follow(step: Step, blocked: Blocked, issue: Issue | None, *, changed: bool)
             release(step, blocked.issue, path=blocked.workspace_path)
 
 
-def _is_changed(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
+def _is_changed(blocked: Blocked, after: Issue, settings: messages.SchedulerSettings) -> bool:
     """Whether the content has changed; a move to `on_block` or back after a verification is no change.
 
     If an operator stopped it or its pull request needs a person, only a move counts, because programs label
@@ -438,7 +429,7 @@ def _is_changed(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> 
     return not policy.same_content(before, after)
 
 
-def _is_moved_back(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
+def _is_moved_back(blocked: Blocked, after: Issue, settings: messages.SchedulerSettings) -> bool:
     """Whether the daemon moved the issue out of the state where its work was handed over."""
     return policy.is_handed_over(blocked.issue, blocked.resume) and policy.in_active_state(after, settings)
 
@@ -464,9 +455,9 @@ def release(step: Step, issue: Issue, *, path: str | None) -> None:
             lifted=result.lifted if result.pull_block is None else result.pull_block.key,
         )
         step.update(results={**step.state.results, issue.id: kept})
-    step.clear_timer(Timer(TimerKind.RETRY, issue.id))
+    step.clear_timer(messages.Timer(messages.TimerKind.RETRY, issue.id))
     if path is not None:
-        ref = WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=path)
+        ref = messages.WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=path)
         step.update(idle_workspaces={**step.state.idle_workspaces, issue.id: ref})
     step.notify("info", "claim_released", issue, state=issue.state)
 
@@ -476,7 +467,7 @@ def clean_and_release(step: Step, issue: Issue, path: str | None) -> None:
     release(step, issue, path=None)
     budgets.reset_usage(step, issue.id)
     host = hosts.forget_workspace(step, issue.id)
-    clean = CleanWorkspace(
+    clean = messages.CleanWorkspace(
         issue_id=issue.id, identifier=issue.identifier, path=None if host else path, host=host
     )
     step.emit(clean)

@@ -26,20 +26,12 @@ from symphony.scheduler import (
     blocks,
     budgets,
     hosts,
+    messages,
     policy,
     polling,
     pull_requests,
     runs,
     verification,
-)
-from symphony.scheduler.messages import (
-    OperatorAction,
-    OperatorAsked,
-    ResultStatus,
-    Resume,
-    ResumeReason,
-    SchedulerSettings,
-    StopReason,
 )
 from symphony.scheduler.policy import ReasonCode
 from symphony.scheduler.resume import resume_with_answer, resume_without_answer
@@ -47,13 +39,13 @@ from symphony.scheduler.state import Blocked, Drain, State, Step
 
 ISSUE_ACTIONS: Final = frozenset(
     {
-        OperatorAction.STOP,
-        OperatorAction.RETRY,
-        OperatorAction.UNBLOCK,
-        OperatorAction.ANSWER,
-        OperatorAction.APPROVE,
-        OperatorAction.DENY,
-        OperatorAction.VERIFY,
+        messages.OperatorAction.STOP,
+        messages.OperatorAction.RETRY,
+        messages.OperatorAction.UNBLOCK,
+        messages.OperatorAction.ANSWER,
+        messages.OperatorAction.APPROVE,
+        messages.OperatorAction.DENY,
+        messages.OperatorAction.VERIFY,
     }
 )
 """The actions on one issue; the others are on the daemon."""
@@ -73,33 +65,35 @@ class Refusal:
     hint: str | None = None
 
 
-def already_done(state: State, action: OperatorAction) -> bool:
+def already_done(state: State, action: messages.OperatorAction) -> bool:
     """Whether an action on the daemon is in effect already."""
-    if action is OperatorAction.PAUSE:
+    if action is messages.OperatorAction.PAUSE:
         return state.paused
-    if action is OperatorAction.RESUME:
+    if action is messages.OperatorAction.RESUME:
         return not state.paused
-    return action is OperatorAction.DRAIN and state.drain is not Drain.NO
+    return action is messages.OperatorAction.DRAIN and state.drain is not Drain.NO
 
 
 def refusal(  # noqa: PLR0911 - one case per action
-    state: State, action: OperatorAction, issue_id: str | None = None, text: str | None = None
+    state: State, action: messages.OperatorAction, issue_id: str | None = None, text: str | None = None
 ) -> Refusal | None:
     """Why an action is not possible now, or `None`."""
     issue_id = issue_id or ""
-    left = action in ISSUE_ACTIONS and action is not OperatorAction.VERIFY  # `verify` is for finished work
+    left = (
+        action in ISSUE_ACTIONS and action is not messages.OperatorAction.VERIFY
+    )  # `verify` is for finished work
     if left and (refused := _refusal_of_left_issue(state, issue_id)):
         return refused
     match action:
-        case OperatorAction.STOP:
+        case messages.OperatorAction.STOP:
             return _refusal_of_stop(state, issue_id)
-        case OperatorAction.RETRY:
+        case messages.OperatorAction.RETRY:
             return _refusal_of_retry(state, issue_id)
-        case OperatorAction.UNBLOCK if issue_id not in state.blocked:
+        case messages.OperatorAction.UNBLOCK if issue_id not in state.blocked:
             return Refusal(code="not_blocked", message="the issue is not blocked")
-        case OperatorAction.ANSWER | OperatorAction.APPROVE | OperatorAction.DENY:
+        case messages.OperatorAction.ANSWER | messages.OperatorAction.APPROVE | messages.OperatorAction.DENY:
             return _refusal_of_answer(state, action, issue_id, text)
-        case OperatorAction.VERIFY:
+        case messages.OperatorAction.VERIFY:
             return _refusal_of_verify(state, issue_id)
         case _:
             return None
@@ -108,16 +102,16 @@ def refusal(  # noqa: PLR0911 - one case per action
 def _refusal_of_left_issue(state: State, issue_id: str) -> Refusal | None:
     """Why nothing is possible for an issue that has left the active states."""
     result = state.results.get(issue_id)
-    if result is None or result.status is ResultStatus.OPEN:
+    if result is None or result.status is messages.ResultStatus.OPEN:
         return None
-    if result.status is ResultStatus.GONE:
+    if result.status is messages.ResultStatus.GONE:
         message, hint = f"the tracker does not find {result.issue.identifier} any more", None
     else:
         message, hint = not_active_text(result.issue, state.settings)
     return Refusal(code="not_active", message=message, hint=hint)
 
 
-def not_active_text(issue: Issue, settings: SchedulerSettings) -> tuple[str, str]:
+def not_active_text(issue: Issue, settings: messages.SchedulerSettings) -> tuple[str, str]:
     """Message and hint for an issue that is not worked on as the tracker shows it."""
     reason = policy.unsuitable(issue, settings)
     if reason is None or reason.code in {ReasonCode.INACTIVE, ReasonCode.TERMINAL}:
@@ -156,12 +150,12 @@ def _refusal_of_retry(state: State, issue_id: str) -> Refusal | None:
 
 
 def _refusal_of_answer(
-    state: State, action: OperatorAction, issue_id: str, text: str | None
+    state: State, action: messages.OperatorAction, issue_id: str, text: str | None
 ) -> Refusal | None:
     blocked = state.blocked.get(issue_id)
     if blocked is None or not blocks.takes_answer(blocked):
         return Refusal(code="no_question", message="the issue waits for no answer")
-    if action is not OperatorAction.ANSWER:
+    if action is not messages.OperatorAction.ANSWER:
         if blocks.awaits_approval(blocked):
             return None
         hint = "answer it with a text"
@@ -179,7 +173,7 @@ def _refusal_of_verify(state: State, issue_id: str) -> Refusal | None:
     if state.entry(issue_id) is not None:
         return Refusal(code="claimed", message="the issue is not finished: it is being worked on, or waits")
     result = state.results.get(issue_id)
-    if result is None or result.delivered is None or result.status is ResultStatus.GONE:
+    if result is None or result.delivered is None or result.status is messages.ResultStatus.GONE:
         return Refusal(code="nothing_delivered", message="no run has delivered work on this issue")
     if state.paused or state.drain is not Drain.NO:
         return Refusal(
@@ -193,7 +187,7 @@ def _refusal_of_verify(state: State, issue_id: str) -> Refusal | None:
 # --- what it does ----------------------------------------------------------------------------------------
 
 
-def on_operator_asked(step: Step, event: OperatorAsked) -> None:  # noqa: C901 - one case per action
+def on_operator_asked(step: Step, event: messages.OperatorAsked) -> None:  # noqa: C901 - one case per action
     """Carry out an action, or log why it is refused."""
     action, issue_id = event.action, event.issue_id or ""
     entry = step.state.entry(issue_id)
@@ -206,23 +200,23 @@ def on_operator_asked(step: Step, event: OperatorAsked) -> None:  # noqa: C901 -
     if already_done(step.state, action):
         return
     match action:
-        case OperatorAction.STOP:
+        case messages.OperatorAction.STOP:
             _stop(step, issue_id)
-        case OperatorAction.RETRY:
+        case messages.OperatorAction.RETRY:
             _retry(step, issue_id)
-        case OperatorAction.UNBLOCK:
+        case messages.OperatorAction.UNBLOCK:
             _unblock(step, issue_id)
-        case OperatorAction.ANSWER | OperatorAction.APPROVE | OperatorAction.DENY:
+        case messages.OperatorAction.ANSWER | messages.OperatorAction.APPROVE | messages.OperatorAction.DENY:
             _answer(step, issue_id, event)
-        case OperatorAction.VERIFY:
+        case messages.OperatorAction.VERIFY:
             verification.order(step, step.state.results[issue_id])
-        case OperatorAction.PAUSE:
+        case messages.OperatorAction.PAUSE:
             step.update(paused=True)
-        case OperatorAction.RESUME:
+        case messages.OperatorAction.RESUME:
             step.update(paused=False)
             runs.on_resumed(step)
             polling.wake(step)
-        case OperatorAction.DRAIN:
+        case messages.OperatorAction.DRAIN:
             runs.drain(step, without_timeout=True)
         case _:
             assert_never(action)
@@ -230,7 +224,7 @@ def on_operator_asked(step: Step, event: OperatorAsked) -> None:  # noqa: C901 -
 
 def _stop(step: Step, issue_id: str) -> None:
     if run := step.state.running.get(issue_id):
-        runs.stop(step, run, StopReason.OPERATOR)
+        runs.stop(step, run, messages.StopReason.OPERATOR)
     else:
         retry = step.state.retrying[issue_id]
         blocks.block(step, retry.issue, runs.stopped_by_operator(retry.issue), held=retry)
@@ -253,12 +247,12 @@ def _unblock(step: Step, issue_id: str) -> None:
     blocked = step.state.blocked[issue_id]
     blocks.waive_budget(step, blocked)
     resume = resume_without_answer(blocked)
-    if blocked.failure.category not in _INTERRUPTIONS and resume.reason is not ResumeReason.ANSWERED:
+    if blocked.failure.category not in _INTERRUPTIONS and resume.reason is not messages.ResumeReason.ANSWERED:
         resume = replace(resume, thread=None, decisions={})
     _continue(step, blocked, resume, reason="an operator unblocked it")
 
 
-def _answer(step: Step, issue_id: str, event: OperatorAsked) -> None:
+def _answer(step: Step, issue_id: str, event: messages.OperatorAsked) -> None:
     text = event.action.value if event.text is None else event.text
     blocked = step.state.blocked[issue_id]
     approves = blocks.decision_in(text) if blocks.awaits_approval(blocked) else None
@@ -266,7 +260,7 @@ def _answer(step: Step, issue_id: str, event: OperatorAsked) -> None:
     blocks.unblock(step, blocked, resume, reason="a person answered")
 
 
-def _continue(step: Step, blocked: Blocked, resume: Resume, *, reason: str) -> None:
+def _continue(step: Step, blocked: Blocked, resume: messages.Resume, *, reason: str) -> None:
     if blocks.is_by_pull_request(blocked):
         pull_requests.lift(step, blocked, resume, reason=reason)
     else:

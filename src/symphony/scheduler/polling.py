@@ -13,26 +13,14 @@ from dataclasses import replace
 from typing import Final
 
 from symphony.domain import Issue, normalise_state
-from symphony.scheduler import blocks, breaker, budgets, hosts, policy, results, runs
-from symphony.scheduler.messages import (
-    CleanWorkspace,
-    FetchCandidates,
-    FinishReason,
-    Polled,
-    PollFailed,
-    Refreshed,
-    RefreshFailed,
-    RefreshIssues,
-    Timer,
-    TimerKind,
-)
+from symphony.scheduler import blocks, breaker, budgets, hosts, messages, policy, results, runs
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.state import Cycle, Drain, RefreshInFlight, State, Step
 
 IDLE_WORKSPACE_CHECK_MS: Final = 600_000
 _WAKE_GAP_MS = 100
 _MAX_SKIPPED_RECORDS = 50
-_POLL_TIMER = Timer(TimerKind.POLL)
+_POLL_TIMER = messages.Timer(messages.TimerKind.POLL)
 
 # --- the cycle -------------------------------------------------------------------------------------------
 
@@ -95,10 +83,10 @@ def _poll(step: Step) -> None:
         return
     request = step.next_serial()
     step.update(cycle=Cycle.POLLING, cycle_request=request)
-    step.emit(FetchCandidates(request=request))
+    step.emit(messages.FetchCandidates(request=request))
 
 
-def on_polled(step: Step, event: Polled) -> None:
+def on_polled(step: Step, event: messages.Polled) -> None:
     """Take over the candidates."""
     if step.state.cycle_request != event.request:
         return
@@ -117,7 +105,7 @@ def on_polled(step: Step, event: Polled) -> None:
     _end_cycle(step)
 
 
-def on_poll_failed(step: Step, event: PollFailed) -> None:
+def on_poll_failed(step: Step, event: messages.PollFailed) -> None:
     """Keep everything that runs, and dispatch nothing."""
     if step.state.cycle_request != event.request:
         return
@@ -176,10 +164,10 @@ def send_refresh(step: Step) -> None:
     )
     if state.cycle is Cycle.RECONCILING and state.cycle_request is None:
         step.update(cycle_request=request)
-    step.emit(RefreshIssues(request=request, ids=state.ids_to_refresh))
+    step.emit(messages.RefreshIssues(request=request, ids=state.ids_to_refresh))
 
 
-def on_refreshed(step: Step, event: Refreshed) -> None:
+def on_refreshed(step: Step, event: messages.Refreshed) -> None:
     """Apply snapshots to runs, due retries, blocked issues, idle workspaces, candidates and results."""
     in_flight = _take_refresh(step, event.request)
     if in_flight is None:
@@ -231,14 +219,14 @@ def _clean_idle_workspaces(step: Step, issues: Iterable[Issue]) -> None:
         if ended and (ref := idle.pop(issue.id, None)):
             budgets.reset_usage(step, issue.id)
             host = hosts.forget_workspace(step, issue.id)
-            clean = CleanWorkspace(
+            clean = messages.CleanWorkspace(
                 issue_id=issue.id, identifier=ref.identifier, path=None if host else ref.path, host=host
             )
             step.emit(clean)
     step.update(idle_workspaces=idle)
 
 
-def on_refresh_failed(step: Step, event: RefreshFailed) -> None:
+def on_refresh_failed(step: Step, event: messages.RefreshFailed) -> None:
     """Keep what runs; finish runs between turns, delay due retries, and skip candidates until the next poll.
 
     If the adapter names the culprits, the other issues are refreshed again without them.
@@ -260,7 +248,7 @@ def on_refresh_failed(step: Step, event: RefreshFailed) -> None:
     for issue_id in sorted(failed):
         if (run := step.state.running.get(issue_id)) and run.awaiting_refresh:
             cause = replace(failure, message=f"issue state refresh error: {failure.message}")
-            runs.finish(step, run, FinishReason.REFRESH_FAILED, cause)
+            runs.finish(step, run, messages.FinishReason.REFRESH_FAILED, cause)
         elif (retry := step.state.retrying.get(issue_id)) and retry.refreshing:
             runs.requeue(step, retry, f"retry refresh failed: {failure.message}", failure=failure)
     _poll_after_reconciliation(step, event.request)

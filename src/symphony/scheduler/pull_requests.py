@@ -10,16 +10,7 @@ import shlex
 from dataclasses import replace
 
 from symphony.domain import Blame, Category, Failure, Issue, normalise_state
-from symphony.scheduler import blocks, policy, results
-from symphony.scheduler.messages import (
-    FeedbackGiven,
-    IssueResult,
-    PullBlock,
-    PullRequestJudged,
-    Resume,
-    ResumeReason,
-    SchedulerSettings,
-)
+from symphony.scheduler import blocks, messages, policy, results
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import resume_without_answer
 from symphony.scheduler.state import Blocked, Claim, Drain, Retry, Running, State, Step, Trigger, claim_of
@@ -46,14 +37,16 @@ def has_new_work(state: State, issue: Issue) -> bool:
     return entry is not None and not goes_on
 
 
-def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequestJudged | None:
+def block_of(
+    made: Verdict, ledger: PullLedger, result: messages.IssueResult
+) -> messages.PullRequestJudged | None:
     """The message to the scheduler about a verdict, or `None` if it knows it already.
 
     Nothing changes while a pull request that needs a person also waits for something else.
     """
     number, name = ledger.number, shlex.quote(result.issue.identifier)
     lift = f"move the issue to another state, or run `symphony unblock {name}`"
-    block: PullBlock | None = None
+    block: messages.PullBlock | None = None
     match made:
         case Wait() if ledger.needs_you is not None:
             return None
@@ -77,15 +70,15 @@ def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequ
     known = {None if result.pull_block is None else result.pull_block.key, result.lifted}
     if known == {None} if block is None else block.key in known:
         return None
-    return PullRequestJudged(issue_id=result.issue.id, block=block)
+    return messages.PullRequestJudged(issue_id=result.issue.id, block=block)
 
 
-def _block(key: str, category: Category, message: str, *, hint: str) -> PullBlock:
+def _block(key: str, category: Category, message: str, *, hint: str) -> messages.PullBlock:
     failure = Failure(category=category, blame=Blame.HOST, message=message, retryable=False, hint=hint)
-    return PullBlock(key=key, failure=failure)
+    return messages.PullBlock(key=key, failure=failure)
 
 
-def on_feedback_given(step: Step, event: FeedbackGiven) -> None:
+def on_feedback_given(step: Step, event: messages.FeedbackGiven) -> None:
     """Claim the issue of finished work for one more run, in the same workspace and conversation.
 
     Feedback that comes while the issue is claimed, or during a shutdown, is not taken.
@@ -107,8 +100,8 @@ def on_feedback_given(step: Step, event: FeedbackGiven) -> None:
         error=None,
         attempts_without_progress=0,
         workspace_path=idle.path if idle else None,
-        resume=Resume(
-            reason=ResumeReason.FEEDBACK, thread=result.thread, answer=event.text, after_handoff=True
+        resume=messages.Resume(
+            reason=messages.ResumeReason.FEEDBACK, thread=result.thread, answer=event.text, after_handoff=True
         ),
     )
     step.update(pending_candidates=step.state.pending_candidates - {issue.id})
@@ -119,7 +112,7 @@ def on_feedback_given(step: Step, event: FeedbackGiven) -> None:
     step.notify("info", "feedback_taken", issue, reason=event.summary)
 
 
-def on_pull_request_judged(step: Step, event: PullRequestJudged) -> None:
+def on_pull_request_judged(step: Step, event: messages.PullRequestJudged) -> None:
     """Block the issue or lift its block; a block that a person lifted stays lifted."""
     result = step.state.results.get(event.issue_id)
     if result is None or result.status not in results.MAY_CHANGE:
@@ -150,19 +143,19 @@ def _need_nobody(step: Step, issue_id: str) -> None:
         )
 
 
-def stays_handed_off(blocked: Blocked, settings: SchedulerSettings) -> bool:
+def stays_handed_off(blocked: Blocked, settings: messages.SchedulerSettings) -> bool:
     """Whether no run follows once the block of a pull request is lifted: the work waits for review again."""
     left = resume_without_answer(blocked)
     has_told_all = left.thread is None and left.answer is None
     return blocks.is_by_pull_request(blocked) and has_told_all and _is_handed_off(blocked.issue, settings)
 
 
-def _is_handed_off(issue: Issue, settings: SchedulerSettings) -> bool:
+def _is_handed_off(issue: Issue, settings: messages.SchedulerSettings) -> bool:
     inactive = policy.tracker_status(issue, settings) is TrackerStatus.INACTIVE
     return inactive and not blocks.rests(issue, settings)
 
 
-def lift(step: Step, blocked: Blocked, resume: Resume, *, reason: str) -> None:
+def lift(step: Step, blocked: Blocked, resume: messages.Resume, *, reason: str) -> None:
     """Continue an issue that its pull request blocked, or have its work wait for review again."""
     issue, settings = blocked.issue, step.state.settings
     result = step.state.results.get(issue.id)

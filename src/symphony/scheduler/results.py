@@ -19,47 +19,38 @@ from typing import Final
 from msgspec import structs
 
 from symphony import domain
-from symphony.scheduler import policy
-from symphony.scheduler.messages import (
-    BranchDelivered,
-    IssueResult,
-    Outcome,
-    PostComment,
-    PushBranch,
-    Pushed,
-    ResultStatus,
-)
+from symphony.scheduler import messages, policy
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import thread_of
 from symphony.scheduler.state import Claim, Running, State, Step, claim_of
 
 MAX_RESULTS: Final = 1_000
 _MAX_REFRESHED_AT_WAKE = 50
-MAY_CHANGE: Final = frozenset({ResultStatus.OPEN, ResultStatus.READY})
+MAY_CHANGE: Final = frozenset({messages.ResultStatus.OPEN, messages.ResultStatus.READY})
 """Results with these statuses may still change."""
 
 _STATUS = {
-    TrackerStatus.ACTIVE: ResultStatus.OPEN,
-    TrackerStatus.INACTIVE: ResultStatus.READY,
-    TrackerStatus.UNROUTABLE: ResultStatus.READY,
-    TrackerStatus.TERMINAL: ResultStatus.ENDED,
-    TrackerStatus.MISSING: ResultStatus.GONE,
+    TrackerStatus.ACTIVE: messages.ResultStatus.OPEN,
+    TrackerStatus.INACTIVE: messages.ResultStatus.READY,
+    TrackerStatus.UNROUTABLE: messages.ResultStatus.READY,
+    TrackerStatus.TERMINAL: messages.ResultStatus.ENDED,
+    TrackerStatus.MISSING: messages.ResultStatus.GONE,
 }
 
 # --- which results ---------------------------------------------------------------------------------------
 
 
-def results_with_status(state: State, *statuses: ResultStatus) -> tuple[IssueResult, ...]:
+def results_with_status(state: State, *statuses: messages.ResultStatus) -> tuple[messages.IssueResult, ...]:
     """The results with one of these statuses, the oldest first."""
     found = (result for result in state.results.values() if result.status in statuses)
     return tuple(sorted(found, key=lambda result: (result.ended_ms, result.issue.identifier)))
 
 
-def unpushed_results(state: State) -> tuple[IssueResult, ...]:
+def unpushed_results(state: State) -> tuple[messages.IssueResult, ...]:
     """The results whose branch has not reached its repositories, the oldest first."""
     return tuple(
         result
-        for result in results_with_status(state, *ResultStatus)
+        for result in results_with_status(state, *messages.ResultStatus)
         if result.delivered is not None and result.delivered.is_pending
     )
 
@@ -75,7 +66,9 @@ def unclaimed_issues(state: State) -> frozenset[str]:
 
 def ready_issues(state: State) -> frozenset[str]:
     """The issues that are ready for review, if they are few enough to be refreshed at every wake."""
-    ready = frozenset(key for key, result in state.results.items() if result.status is ResultStatus.READY)
+    ready = frozenset(
+        key for key, result in state.results.items() if result.status is messages.ResultStatus.READY
+    )
     return ready if len(ready) <= _MAX_REFRESHED_AT_WAKE else frozenset()
 
 
@@ -84,7 +77,7 @@ def reactivated_issues(state: State) -> frozenset[str]:
     return frozenset(
         key
         for key, result in state.results.items()
-        if result.status is not ResultStatus.OPEN
+        if result.status is not messages.ResultStatus.OPEN
         and key in state.candidates
         and policy.tracker_status(state.candidates[key], state.settings) is TrackerStatus.ACTIVE
     )
@@ -99,14 +92,14 @@ def on_restarted(step: Step, issue_id: str) -> None:
         store(step, replace(result, restarts=domain.add_counts(result.restarts, 1), verify_rounds=0))
 
 
-def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
+def on_run_ended(step: Step, run: Running, outcome: messages.Outcome) -> None:
     """Add a run to the result of its issue."""
     issue, facts = replace(run.issue, description=None), run.report.facts
-    before = step.state.results.get(issue.id) or IssueResult(issue=issue)
+    before = step.state.results.get(issue.id) or messages.IssueResult(issue=issue)
     result = replace(
         before,
         issue=issue,
-        status=ResultStatus.OPEN,
+        status=messages.ResultStatus.OPEN,
         ended_ms=step.now_ms,
         summary=outcome.summary or before.summary,
         left=outcome.left,
@@ -137,7 +130,9 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         _post_comment(step, issue, body)
 
 
-def _verification(before: IssueResult, outcome: Outcome, run_id: str) -> domain.Verification | None:
+def _verification(
+    before: messages.IssueResult, outcome: messages.Outcome, run_id: str
+) -> domain.Verification | None:
     """The verification of the delivered head; a new commit makes an older one stale."""
     known, made = before.verification, outcome.verification
     if made is None:
@@ -155,14 +150,17 @@ def on_refreshed(step: Step, issue_id: str, issue: domain.Issue | None) -> None:
     status = _STATUS[policy.tracker_status(issue, step.state.settings)]
     latest = before.issue if issue is None else replace(issue, description=None)
     after = replace(before, status=status, issue=latest)
-    if before.status is ResultStatus.READY and status is not ResultStatus.READY:
+    if before.status is messages.ResultStatus.READY and status is not messages.ResultStatus.READY:
         branch = before.delivered.branch if before.delivered else None
         if issue is None:
             reason = "the tracker does not find the issue any more; its branch stays"
             step.notify("warning", "review_ended", latest, reason=reason, branch=branch)
         else:
             step.notify("info", "review_ended", latest, reason=f"it is in {issue.state}", branch=branch)
-    finished = before.status is ResultStatus.OPEN and status in {ResultStatus.READY, ResultStatus.ENDED}
+    finished = before.status is messages.ResultStatus.OPEN and status in {
+        messages.ResultStatus.READY,
+        messages.ResultStatus.ENDED,
+    }
     if finished and after.left is not None:
         step.notify("warning", "work_left", latest, reason=after.left, state=latest.state)
         if after.delivered is None:
@@ -179,20 +177,20 @@ def on_refreshed(step: Step, issue_id: str, issue: domain.Issue | None) -> None:
             "commits": delivered.work.commits,
             "verified": after.verification.status.value if after.verification else None,
         }
-        if status is ResultStatus.READY:
+        if status is messages.ResultStatus.READY:
             step.notify("info", "work_ready", latest, **fields)
         else:
             step.notify("info", "work_ended", latest, **fields)
         _announce(step, after)
 
 
-def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
+def on_branch_delivered(step: Step, event: messages.BranchDelivered) -> None:
     """Take over a branch that the removal of a workspace delivered. Its issue may be on no list any more."""
     unknown = domain.Issue(
         id=event.issue_id, identifier=event.identifier, title=event.identifier, state="", dispatchable=False
     )
-    before = step.state.results.get(event.issue_id) or IssueResult(
-        issue=unknown, status=ResultStatus.GONE, ended_ms=step.now_ms
+    before = step.state.results.get(event.issue_id) or messages.IssueResult(
+        issue=unknown, status=messages.ResultStatus.GONE, ended_ms=step.now_ms
     )
     if before.delivered is not None and before.delivered.head == event.delivered.head:
         return
@@ -202,7 +200,7 @@ def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
     _push(step, result, event.delivered)
 
 
-def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
+def recover(step: Step, recovered: tuple[messages.IssueResult, ...]) -> None:
     """Take over the results of a previous daemon. Announce ready ones again, in case that daemon did not."""
     for known in recovered[-MAX_RESULTS:]:
         issue_id = known.issue.id
@@ -211,27 +209,27 @@ def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
         claimed = claim_of(step.state, issue_id) is not Claim.UNCLAIMED
         result = replace(
             known,
-            status=ResultStatus.OPEN if claimed else known.status,
+            status=messages.ResultStatus.OPEN if claimed else known.status,
             ended_ms=min(known.ended_ms, step.now_ms),
             pushing_since_ms=None,
         )
         store(step, result)
-        if result.status is ResultStatus.READY:
+        if result.status is messages.ResultStatus.READY:
             _announce(step, result)
         if result.delivered is not None and result.delivered.is_pending:
             _push(step, result, result.delivered)
 
 
-def _is_obsolete(result: IssueResult) -> bool:
+def _is_obsolete(result: messages.IssueResult) -> bool:
     """Whether there is nothing to review, and no push to retry."""
-    if result.status is ResultStatus.OPEN:
+    if result.status is messages.ResultStatus.OPEN:
         return False
     if result.delivered is None:
         return True
-    return result.status is ResultStatus.GONE and not result.delivered.is_pending
+    return result.status is messages.ResultStatus.GONE and not result.delivered.is_pending
 
 
-def store(step: Step, result: IssueResult) -> None:
+def store(step: Step, result: messages.IssueResult) -> None:
     """Keep a result; the oldest one makes way if there are too many."""
     results = {**step.state.results, result.issue.id: result}
     step.update(results=results)
@@ -248,14 +246,14 @@ def _drop(step: Step, issue_id: str) -> None:
 # --- pushes ----------------------------------------------------------------------------------------------
 
 
-def _push(step: Step, result: IssueResult, delivered: domain.DeliveredBranch) -> None:
+def _push(step: Step, result: messages.IssueResult, delivered: domain.DeliveredBranch) -> None:
     """Start to push a delivered branch to its repositories."""
     store(step, replace(result, pushing_since_ms=step.now_ms))
-    step.emit(PushBranch(issue=result.issue, branch=delivered.branch, head=delivered.head))
+    step.emit(messages.PushBranch(issue=result.issue, branch=delivered.branch, head=delivered.head))
     step.notify("info", "push_started", result.issue, branch=delivered.branch, commit=delivered.head)
 
 
-def on_pushed(step: Step, event: Pushed) -> None:
+def on_pushed(step: Step, event: messages.Pushed) -> None:
     """Take over the outcome of a push; the outcome for an older commit is ignored."""
     before = step.state.results.get(event.issue_id)
     if before is None or before.delivered is None or before.delivered.head != event.head:
@@ -273,7 +271,7 @@ def on_pushed(step: Step, event: Pushed) -> None:
         _drop(step, event.issue_id)
         return
     store(step, result)
-    if result.status in {ResultStatus.READY, ResultStatus.ENDED}:
+    if result.status in {messages.ResultStatus.READY, messages.ResultStatus.ENDED}:
         _announce(step, result, failed_before=bool(before.delivered.failures))
 
 
@@ -292,7 +290,7 @@ def _log_push(step: Step, issue: domain.Issue, delivered: domain.DeliveredBranch
 # --- comments --------------------------------------------------------------------------------------------
 
 
-def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -> None:
+def _announce(step: Step, result: messages.IssueResult, *, failed_before: bool = False) -> None:
     """Comment on the issue where its work is.
 
     If the agent commented already, add only what it cannot know.
@@ -349,4 +347,4 @@ def _what_to_do(failure: domain.Failure) -> str:
 def _post_comment(step: Step, issue: domain.Issue, body: str) -> None:
     """Post the comment about the delivery; a later one replaces it."""
     if step.state.settings.comment_on_delivery:
-        step.emit(PostComment(issue=issue, kind="delivery", body=body))
+        step.emit(messages.PostComment(issue=issue, kind="delivery", body=body))

@@ -10,26 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from symphony.domain import NO_TOKENS, Blame, Category, Failure, Issue, RunFacts, clamp_count, plural
-from symphony.scheduler import agents, blocks, budgets, hosts, policy, results, verification
-from symphony.scheduler.messages import (
-    ContinueRun,
-    Exit,
-    FinishReason,
-    FinishRun,
-    Outcome,
-    OutcomeKind,
-    Resume,
-    ResumeReason,
-    RunReport,
-    RunStage,
-    StartRun,
-    StopReason,
-    StopRun,
-    Timer,
-    TimerKind,
-    Totals,
-    TurnEnded,
-)
+from symphony.scheduler import agents, blocks, budgets, hosts, messages, policy, results, verification
 from symphony.scheduler.overlap import with_overlaps_told
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.resume import resume_after_failure, resume_interrupted
@@ -39,14 +20,14 @@ NO_SLOT_ERROR: Final = "no available orchestrator slots"
 
 _GRACE_MS = 30_000
 _SUSPENDED_AFTER_MS = 10_000
-_DRAIN_TIMER = Timer(TimerKind.DRAIN)
-_STAGES_WITH_AGENT = frozenset({RunStage.LAUNCHING_AGENT, RunStage.STREAMING_TURN})
-_ENDING = frozenset({RunStage.FINISHING, RunStage.VERIFYING})
+_DRAIN_TIMER = messages.Timer(messages.TimerKind.DRAIN)
+_STAGES_WITH_AGENT = frozenset({messages.RunStage.LAUNCHING_AGENT, messages.RunStage.STREAMING_TURN})
+_ENDING = frozenset({messages.RunStage.FINISHING, messages.RunStage.VERIFYING})
 _STOP_REASONS = {
-    TrackerStatus.TERMINAL: StopReason.TERMINAL,
-    TrackerStatus.INACTIVE: StopReason.INACTIVE,
-    TrackerStatus.UNROUTABLE: StopReason.UNROUTABLE,
-    TrackerStatus.MISSING: StopReason.MISSING,
+    TrackerStatus.TERMINAL: messages.StopReason.TERMINAL,
+    TrackerStatus.INACTIVE: messages.StopReason.INACTIVE,
+    TrackerStatus.UNROUTABLE: messages.StopReason.UNROUTABLE,
+    TrackerStatus.MISSING: messages.StopReason.MISSING,
 }
 
 # --- start and stop --------------------------------------------------------------------------------------
@@ -72,24 +53,26 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
         attempts_without_progress=retry.attempts_without_progress if retry else 0,
         failures=retry.failures if retry else 0,
         runs=(retry.runs if retry else 0) + 1,
-        report=RunReport(stage=RunStage.PREPARING_WORKSPACE, facts=RunFacts(workspace_path=path)),
+        report=messages.RunReport(
+            stage=messages.RunStage.PREPARING_WORKSPACE, facts=RunFacts(workspace_path=path)
+        ),
         resume=resume,
         agent=agent,
         phase=phase,
         host=host,
         worked_in=_active_state(step, issue),
-        verifies=resume is not None and resume.reason is ResumeReason.VERIFY,
+        verifies=resume is not None and resume.reason is messages.ResumeReason.VERIFY,
     )
     if not step.change_claim(issue, Trigger.START, run):
         return
     if retry is None:
         results.on_restarted(step, issue.id)
-    step.clear_timer(Timer(TimerKind.RETRY, issue.id))
+    step.clear_timer(messages.Timer(messages.TimerKind.RETRY, issue.id))
     step.forget_idle_workspace(issue.id)
     hosts.on_run_started(step, issue, host)
     agents.on_run_started(step, run)
     step.emit(
-        StartRun(
+        messages.StartRun(
             run_id=run.run_id,
             issue=issue,
             attempt=attempt,
@@ -119,30 +102,30 @@ def _active_state(step: Step, issue: Issue) -> str | None:
     return issue.state if policy.in_active_state(issue, step.state.settings) else None
 
 
-def stop(step: Step, run: Running, reason: StopReason) -> None:
+def stop(step: Step, run: Running, reason: messages.StopReason) -> None:
     """Stop a run in the middle of a turn. The end of the run decides what follows."""
     if run.stopping is not None:
         return
     verify = verification.is_due(step.state, run, reason)
     run = verification.begun(run) if verify else replace(run, verifies=False)
     if step.change_claim(run.issue, Trigger.STOP, replace(run, stopping=reason)):
-        step.emit(StopRun(run_id=run.run_id, reason=reason, verify=verify))
+        step.emit(messages.StopRun(run_id=run.run_id, reason=reason, verify=verify))
         step.notify("info", "run_stopping", run.issue, run_id=run.run_id, reason=reason.value)
 
 
-def finish(step: Step, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
+def finish(step: Step, run: Running, reason: messages.FinishReason, failure: Failure | None = None) -> None:
     """End a run that waits between turns, unless it is already being stopped."""
     if run.stopping is None:
         verify = failure is None and verification.is_due(step.state, run, reason)
         run = verification.begun(run) if verify else run
         step.replace_entry(replace(run, awaiting_refresh=False, finishing=reason))
-        step.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure, verify=verify))
+        step.emit(messages.FinishRun(run_id=run.run_id, reason=reason, failure=failure, verify=verify))
 
 
 # --- turns -----------------------------------------------------------------------------------------------
 
 
-def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
+def on_agent_report(step: Step, run: Running, report: messages.RunReport) -> None:
     """Take over a report, and stop an issue that used up its tokens in the middle of a turn."""
     facts = structs.replace(
         report.facts,
@@ -172,12 +155,12 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
     if agent_stage:
         _set_stall_timer(step, run, since_ms=step.now_ms)
     in_turn = not run.awaiting_refresh and not run.finishing and report.stage not in _ENDING
-    in_review = report.stage is RunStage.VERIFYING and facts.reviewer_tokens != NO_TOKENS
+    in_review = report.stage is messages.RunStage.VERIFYING and facts.reviewer_tokens != NO_TOKENS
     if (in_turn or in_review) and budgets.token_budget_failure(step.state, run.issue):
-        stop(step, run, StopReason.BUDGET)
+        stop(step, run, messages.StopReason.BUDGET)
 
 
-def on_turn_ended(step: Step, run: Running, event: TurnEnded) -> None:
+def on_turn_ended(step: Step, run: Running, event: messages.TurnEnded) -> None:
     """Refresh the issue before deciding on the next turn; the end of another turn is ignored."""
     if run.stopping or run.finishing or run.awaiting_refresh or event.turn != run.turn:
         return
@@ -192,7 +175,7 @@ def on_turn_ended(step: Step, run: Running, event: TurnEnded) -> None:
     )
     step.replace_entry(run)
     if step.state.drain is not Drain.NO:
-        finish(step, run, FinishReason.DRAINING)
+        finish(step, run, messages.FinishReason.DRAINING)
     else:
         step.request_refresh(run.issue.id)
 
@@ -213,7 +196,7 @@ def on_running_refreshed(step: Step, run: Running, issue: Issue | None) -> None:
     if status is TrackerStatus.ACTIVE:
         _continue(step, run)
     elif run.awaiting_refresh:
-        finish(step, run, FinishReason.INACTIVE)
+        finish(step, run, messages.FinishReason.INACTIVE)
     elif issue is not None and policy.may_work(issue, run.resume, step.state.settings):
         return  # the work was handed off before the run
     elif run.report.tool_calls == 0:
@@ -221,21 +204,21 @@ def on_running_refreshed(step: Step, run: Running, issue: Issue | None) -> None:
     elif not run.in_grace_period:
         # The session may have moved its own issue just now: let the turn end, but not wait forever.
         step.replace_entry(replace(run, in_grace_period=True))
-        step.set_timer(Timer(TimerKind.GRACE, run.run_id), step.now_ms + _GRACE_MS)
+        step.set_timer(messages.Timer(messages.TimerKind.GRACE, run.run_id), step.now_ms + _GRACE_MS)
 
 
 def _continue(step: Step, run: Running) -> None:
     run = replace(run, in_grace_period=False)
-    step.clear_timer(Timer(TimerKind.GRACE, run.run_id))
+    step.clear_timer(messages.Timer(messages.TimerKind.GRACE, run.run_id))
     max_idle_turns = step.state.settings.max_turns_without_progress
     if not run.awaiting_refresh:
         step.replace_entry(run)
     elif budgets.budget_failure(step.state, run.issue):
-        finish(step, run, FinishReason.BUDGET)
+        finish(step, run, messages.FinishReason.BUDGET)
     elif run.turn >= run.max_turns:
-        finish(step, run, FinishReason.MAX_TURNS)
+        finish(step, run, messages.FinishReason.MAX_TURNS)
     elif max_idle_turns is not None and run.turns_without_progress >= max_idle_turns:
-        finish(step, run, FinishReason.NO_PROGRESS)
+        finish(step, run, messages.FinishReason.NO_PROGRESS)
     else:
         run = replace(
             run,
@@ -248,7 +231,9 @@ def _continue(step: Step, run: Running) -> None:
         run, new = with_overlaps_told(step.state, run)
         step.replace_entry(run)
         step.emit(
-            ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn, phase=run.phase, overlaps=new)
+            messages.ContinueRun(
+                run_id=run.run_id, issue=run.issue, turn=run.turn, phase=run.phase, overlaps=new
+            )
         )
 
 
@@ -256,7 +241,7 @@ def on_grace_period_over(step: Step, run: Running) -> None:
     """Stop a session that moved its own issue but does not end its turn."""
     if run.in_grace_period and not run.awaiting_refresh and not run.finishing:
         status = policy.tracker_status(run.issue, step.state.settings)
-        stop(step, run, _STOP_REASONS.get(status, StopReason.MISSING))
+        stop(step, run, _STOP_REASONS.get(status, messages.StopReason.MISSING))
 
 
 # --- stalls ----------------------------------------------------------------------------------------------
@@ -265,7 +250,7 @@ def on_grace_period_over(step: Step, run: Running) -> None:
 def _set_stall_timer(step: Step, run: Running, *, since_ms: int) -> None:
     limit_ms = step.state.settings.agent_info(run.agent.name).stall_timeout_ms
     if limit_ms > 0:
-        step.set_timer(Timer(TimerKind.STALL, run.run_id), since_ms + limit_ms + 1)
+        step.set_timer(messages.Timer(messages.TimerKind.STALL, run.run_id), since_ms + limit_ms + 1)
 
 
 def check_stall(step: Step, run: Running) -> None:
@@ -277,7 +262,7 @@ def check_stall(step: Step, run: Running) -> None:
         return
     active_ms = step.now_ms if run.awaiting_refresh else (run.last_activity_ms or run.agent_started_ms)
     if step.now_ms - active_ms > limit_ms:
-        stop(step, run, StopReason.STALLED)
+        stop(step, run, messages.StopReason.STALLED)
     else:
         _set_stall_timer(step, run, since_ms=active_ms)
 
@@ -296,20 +281,20 @@ def on_overdue_timer(step: Step, overdue_ms: int) -> None:
         step.replace_entry(replace(run, last_activity_ms=step.now_ms))
         _set_stall_timer(step, run, since_ms=step.now_ms)
         if run.in_grace_period:
-            step.set_timer(Timer(TimerKind.GRACE, run.run_id), step.now_ms + _GRACE_MS)
+            step.set_timer(messages.Timer(messages.TimerKind.GRACE, run.run_id), step.now_ms + _GRACE_MS)
 
 
 # --- end -------------------------------------------------------------------------------------------------
 
 
-def totals_with(state: State, *runs: Running, now_ms: int) -> Totals:
+def totals_with(state: State, *runs: Running, now_ms: int) -> messages.Totals:
     """The totals with what these runs used so far."""
     totals, known = state.totals, set(state.known_issues)
     for run in runs:
         facts, issue_id = run.report.facts, run.issue.id
         has_session = facts.session_id is not None
         agent_ms = 0 if run.agent_started_ms is None else now_ms - run.agent_started_ms
-        totals = Totals(
+        totals = messages.Totals(
             usage=totals.usage.plus(facts),
             sessions=totals.sessions + has_session,
             issues=totals.issues + (has_session and issue_id not in known),
@@ -319,7 +304,7 @@ def totals_with(state: State, *runs: Running, now_ms: int) -> Totals:
     return totals
 
 
-def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
+def on_run_ended(step: Step, run: Running, outcome: messages.Outcome) -> None:
     """Account for a run, then decide on its claim."""
     facts = run.report.facts
     step.update(totals=totals_with(step.state, run, now_ms=step.now_ms))
@@ -328,10 +313,10 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     results.on_run_ended(step, run, outcome)
     agents.on_run_ended(step, run, outcome)
     hosts.on_run_ended(step, run, outcome)
-    step.clear_timer(Timer(TimerKind.STALL, run.run_id))
-    step.clear_timer(Timer(TimerKind.GRACE, run.run_id))
+    step.clear_timer(messages.Timer(messages.TimerKind.STALL, run.run_id))
+    step.clear_timer(messages.Timer(messages.TimerKind.GRACE, run.run_id))
     step.notify(
-        "info" if outcome.kind is OutcomeKind.SUCCEEDED else "warning",
+        "info" if outcome.kind is messages.OutcomeKind.SUCCEEDED else "warning",
         "run_ended",
         run.issue,
         run_id=run.run_id,
@@ -350,13 +335,19 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         _give_up(step, run.issue, facts.workspace_path)
     elif run.verifies and not verification.is_over(outcome):
         _after_failed_verification(step, run, outcome)
-    elif run.stopping is StopReason.TERMINAL:
+    elif run.stopping is messages.StopReason.TERMINAL:
         blocks.clean_and_release(step, run.issue, facts.workspace_path)
-    elif run.stopping in {StopReason.INACTIVE, StopReason.UNROUTABLE, StopReason.MISSING}:
+    elif run.stopping in {
+        messages.StopReason.INACTIVE,
+        messages.StopReason.UNROUTABLE,
+        messages.StopReason.MISSING,
+    }:
         blocks.release(step, run.issue, path=facts.workspace_path)
     else:
         _decide_next(step, run, outcome)
-    results.on_refreshed(step, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
+    results.on_refreshed(
+        step, run.issue.id, None if run.stopping is messages.StopReason.MISSING else run.issue
+    )
 
 
 def _give_up(step: Step, issue: Issue, path: str | None) -> None:
@@ -367,7 +358,7 @@ def _give_up(step: Step, issue: Issue, path: str | None) -> None:
         blocks.release(step, issue, path=path)
 
 
-def _after_failed_verification(step: Step, run: Running, outcome: Outcome) -> None:
+def _after_failed_verification(step: Step, run: Running, outcome: messages.Outcome) -> None:
     """Send the work back to its agent or to a person, or verify again after an interruption."""
     if outcome.verification is not None:
         resume = verification.send_back(step, run, outcome.verification)
@@ -385,23 +376,25 @@ def _after_failed_verification(step: Step, run: Running, outcome: Outcome) -> No
             _retry_after_failure(step, run, outcome, failure)
 
 
-def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:
+def _decide_next(step: Step, run: Running, outcome: messages.Outcome) -> None:
     """Block the issue, continue the run later, or retry."""
     failure = _failure_of(step, run, outcome)
-    out_of_budget = run.stopping is StopReason.BUDGET or run.finishing is FinishReason.BUDGET
-    drained = run.stopping is StopReason.DRAINING or (
-        run.finishing is FinishReason.DRAINING and outcome.clean
+    out_of_budget = (
+        run.stopping is messages.StopReason.BUDGET or run.finishing is messages.FinishReason.BUDGET
     )
-    if run.stopping is StopReason.OPERATOR:
+    drained = run.stopping is messages.StopReason.DRAINING or (
+        run.finishing is messages.FinishReason.DRAINING and outcome.clean
+    )
+    if run.stopping is messages.StopReason.OPERATOR:
         blocks.block(step, run.issue, stopped_by_operator(run.issue), held=run)
-    elif failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
+    elif failure is not None and outcome.kind is messages.OutcomeKind.INPUT_REQUIRED:
         blocks.block(step, run.issue, failure, held=run, question=outcome.question, request=outcome.request)
     elif out_of_budget and (used := budgets.budget_failure(step.state, run.issue)):
         blocks.block(step, run.issue, used, held=run)
     elif out_of_budget or drained:  # the budget may have been raised since
         _continue_later(step, run, outcome)
     elif failure is None:
-        if outcome.kind is OutcomeKind.SUCCEEDED:
+        if outcome.kind is messages.OutcomeKind.SUCCEEDED:
             step.update(completed=step.remember(step.state.completed, run.issue.id))
         without_progress = _attempts_without_progress(run, outcome, None)
         _queue_retry(
@@ -413,8 +406,11 @@ def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:
         _retry_after_failure(step, run, outcome, failure)
 
 
-def _failure_of(step: Step, run: Running, outcome: Outcome) -> Failure | None:
-    if run.stopping is StopReason.STALLED and outcome.kind is not OutcomeKind.INPUT_REQUIRED:
+def _failure_of(step: Step, run: Running, outcome: messages.Outcome) -> Failure | None:
+    if (
+        run.stopping is messages.StopReason.STALLED
+        and outcome.kind is not messages.OutcomeKind.INPUT_REQUIRED
+    ):
         section = step.state.settings.agent_info(run.agent.name).section
         return Failure(
             category=Category.STALLED,
@@ -428,7 +424,7 @@ def _failure_of(step: Step, run: Running, outcome: Outcome) -> Failure | None:
     )
 
 
-def _continue_later(step: Step, run: Running, outcome: Outcome) -> None:
+def _continue_later(step: Step, run: Running, outcome: messages.Outcome) -> None:
     """Continue the same attempt as soon as a daemon can; nothing counts against the issue."""
     retry = Retry(
         issue=run.issue,
@@ -448,7 +444,7 @@ def _continue_later(step: Step, run: Running, outcome: Outcome) -> None:
         step.notify("info", "run_interrupted", run.issue, run_id=run.run_id, **fields)
 
 
-def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Failure) -> None:
+def _retry_after_failure(step: Step, run: Running, outcome: messages.Outcome, failure: Failure) -> None:
     """Retry after a delay, or block the issue after too many attempts without progress."""
     settings = step.state.settings
     attempt, resume = (run.attempt or 0) + 1, resume_after_failure(run)
@@ -471,7 +467,7 @@ def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Fa
         return
     else:
         delay_ms = max(delay_ms, failure.retry_after_ms or 0)
-        if run.finishing is FinishReason.REFRESH_FAILED:  # the tracker failed, not the run
+        if run.finishing is messages.FinishReason.REFRESH_FAILED:  # the tracker failed, not the run
             resume = resume_interrupted(run)
     _queue_retry(
         step,
@@ -485,7 +481,7 @@ def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Fa
     )
 
 
-def _attempts_without_progress(run: Running, outcome: Outcome, failure: Failure | None) -> int:
+def _attempts_without_progress(run: Running, outcome: messages.Outcome, failure: Failure | None) -> int:
     """Consecutive attempts that left nothing behind.
 
     An attempt whose progress is unknown changes nothing, unless no agent was launched.
@@ -504,7 +500,7 @@ def _queue_retry(
     delay_ms: int,
     without_progress: int,
     failure: Failure | None = None,
-    resume: Resume | None = None,
+    resume: messages.Resume | None = None,
     counts_as_failure: bool = True,
 ) -> None:
     issue, error = run.issue, failure.line if failure else None
@@ -585,7 +581,7 @@ def refresh_due_retries(step: Step) -> None:
     """Refresh all due retries together, so that they start in dispatch order."""
     for retry in tuple(step.state.retrying.values()):
         if retry.due_ms <= step.now_ms and not retry.refreshing:
-            step.clear_timer(Timer(TimerKind.RETRY, retry.issue.id))
+            step.clear_timer(messages.Timer(messages.TimerKind.RETRY, retry.issue.id))
             on_retry_due(step, retry.issue.id)
 
 
@@ -667,9 +663,9 @@ def drain(step: Step, *, without_timeout: bool = False) -> None:
     if first:
         for run in tuple(step.state.running.values()):
             if run.awaiting_refresh:
-                finish(step, run, FinishReason.DRAINING)
-            elif run.report.stage not in {RunStage.STREAMING_TURN, *_ENDING}:
-                stop(step, run, StopReason.DRAINING)
+                finish(step, run, messages.FinishReason.DRAINING)
+            elif run.report.stage not in {messages.RunStage.STREAMING_TURN, *_ENDING}:
+                stop(step, run, messages.StopReason.DRAINING)
 
 
 def stop_all(step: Step) -> None:
@@ -677,7 +673,7 @@ def stop_all(step: Step) -> None:
     if step.state.drain is not Drain.EXITED:
         step.update(drain=Drain.STOPPING)
     for run in tuple(step.state.running.values()):
-        stop(step, run, StopReason.DRAINING)
+        stop(step, run, messages.StopReason.DRAINING)
 
 
 def exit_when_drained(step: Step) -> None:
@@ -685,4 +681,4 @@ def exit_when_drained(step: Step) -> None:
     draining = step.state.drain in {Drain.DRAINING, Drain.STOPPING}
     if draining and not step.state.running:
         step.update(drain=Drain.EXITED)
-        step.emit(Exit())
+        step.emit(messages.Exit())

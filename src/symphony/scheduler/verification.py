@@ -21,17 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from symphony import domain
-from symphony.scheduler import blocks, policy, results
-from symphony.scheduler.messages import (
-    FinishReason,
-    IssueResult,
-    MoveIssue,
-    MoveReason,
-    Outcome,
-    Resume,
-    ResumeReason,
-    StopReason,
-)
+from symphony.scheduler import blocks, messages, policy, results
 from symphony.scheduler.resume import thread_of
 from symphony.scheduler.state import Retry, Running, State, Step, Trigger
 
@@ -47,22 +37,27 @@ MAX_NOT_REVIEWED: Final = 3
 """How often a reviewer may give no verdict on the work of an issue before a person is asked."""
 
 _HANDED_OVER: Final = frozenset(
-    {StopReason.TERMINAL, StopReason.INACTIVE, FinishReason.INACTIVE, FinishReason.MAX_TURNS}
+    {
+        messages.StopReason.TERMINAL,
+        messages.StopReason.INACTIVE,
+        messages.FinishReason.INACTIVE,
+        messages.FinishReason.MAX_TURNS,
+    }
 )
 
 
-def is_due(state: State, run: Running, reason: FinishReason | StopReason) -> bool:
+def is_due(state: State, run: Running, reason: messages.FinishReason | messages.StopReason) -> bool:
     """Whether a run that ends itself for this reason must be verified."""
-    by_itself = isinstance(reason, FinishReason) or run.in_grace_period
+    by_itself = isinstance(reason, messages.FinishReason) or run.in_grace_period
     return state.settings.verify_rounds is not None and by_itself and reason in _HANDED_OVER
 
 
 def begun(run: Running) -> Running:
     """The run once its worker was asked to verify; if it is cut off, the next run only verifies."""
-    before = run.resume or Resume(reason=ResumeReason.VERIFY)
+    before = run.resume or messages.Resume(reason=messages.ResumeReason.VERIFY)
     resume = replace(
         before,
-        reason=ResumeReason.VERIFY,
+        reason=messages.ResumeReason.VERIFY,
         question=None,
         answer=None,
         after_handoff=True,
@@ -72,7 +67,7 @@ def begun(run: Running) -> Running:
     return replace(run, verifies=True, resume=resume)
 
 
-def is_verified(result: IssueResult | None, head: str) -> bool:
+def is_verified(result: messages.IssueResult | None, head: str) -> bool:
     """Whether this exact commit of an issue passed its verification."""
     made = None if result is None else result.verification
     return made is not None and made.head == head and made.passed
@@ -90,8 +85,8 @@ def of_cut_off_run(state: State, retry: Retry, issue: domain.Issue | None) -> Re
     if policy.tracker_status(issue, settings) not in left or policy.is_handed_over(issue, retry.resume):
         return retry
     resume = replace(
-        retry.resume or Resume(reason=ResumeReason.VERIFY),
-        reason=ResumeReason.VERIFY,
+        retry.resume or messages.Resume(reason=messages.ResumeReason.VERIFY),
+        reason=messages.ResumeReason.VERIFY,
         question=None,
         answer=None,
         after_handoff=True,
@@ -101,11 +96,11 @@ def of_cut_off_run(state: State, retry: Retry, issue: domain.Issue | None) -> Re
     return replace(retry, resume=resume)
 
 
-def order(step: Step, result: IssueResult) -> None:
+def order(step: Step, result: messages.IssueResult) -> None:
     """Claim the issue of finished work for a run that only verifies it, because a person asked for that."""
     issue, idle = result.issue, step.state.idle_workspaces.get(result.issue.id)
-    resume = Resume(
-        reason=ResumeReason.VERIFY,
+    resume = messages.Resume(
+        reason=messages.ResumeReason.VERIFY,
         thread=result.thread,
         after_handoff=True,
         handed_over_to=domain.normalise_state(issue.state),
@@ -131,7 +126,7 @@ def is_by_hand(entry: Running | Retry) -> bool:
     return entry.resume is not None and entry.resume.by_hand
 
 
-def is_over(outcome: Outcome) -> bool:
+def is_over(outcome: messages.Outcome) -> bool:
     """Whether a run that was verified ends like any other."""
     return (
         outcome.verification is not None
@@ -139,14 +134,14 @@ def is_over(outcome: Outcome) -> bool:
     )
 
 
-def send_back(step: Step, run: Running, verification: domain.Verification) -> Resume | None:
+def send_back(step: Step, run: Running, verification: domain.Verification) -> messages.Resume | None:
     """Send what failed to the agent or to a person; return how the next run continues, if one follows."""
     issue, settings = run.issue, step.state.settings
-    before = run.resume or Resume(reason=ResumeReason.VERIFY)
+    before = run.resume or messages.Resume(reason=messages.ResumeReason.VERIFY)
     handed_over = policy.tracker_status(issue, settings) is not policy.TrackerStatus.ACTIVE
     resume = replace(
         before,
-        reason=ResumeReason.VERIFY_FAILED,
+        reason=messages.ResumeReason.VERIFY_FAILED,
         thread=thread_of(run),
         answer=verification.evidence(),
         after_handoff=handed_over,
@@ -162,7 +157,11 @@ def send_back(step: Step, run: Running, verification: domain.Verification) -> Re
         results.store(step, replace(result, verify_rounds=rounds))
         if back_to is not None:
             state = frozenset({domain.normalise_state(issue.state)})
-            step.emit(MoveIssue(issue=issue, state=back_to, reason=MoveReason.VERIFY_FAILED, only_from=state))
+            step.emit(
+                messages.MoveIssue(
+                    issue=issue, state=back_to, reason=messages.MoveReason.VERIFY_FAILED, only_from=state
+                )
+            )
         return resume
     results.store(step, replace(result, verify_rounds=0))
     blocks.block(step, issue, _failure(verification, rounds - 1), held=replace(run, resume=resume))

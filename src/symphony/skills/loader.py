@@ -15,24 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from symphony.problem import Problem
-from symphony.skills import parser
-from symphony.skills.model import (
-    DEFAULT_PATH,
-    DEFAULT_USER_PATH,
-    FILE_NAME,
-    Code,
-    Incomplete,
-    Root,
-    Scope,
-    Shadowed,
-    Skill,
-    SkillOptions,
-    SkillSet,
-    escape,
-    is_plain,
-    one_line,
-    problem,
-)
+from symphony.skills import model, parser
 
 # --- Safe opening ---
 #
@@ -128,7 +111,7 @@ class RootReader:
         optional: whether it may be missing without a problem.
     """
 
-    scope: Scope
+    scope: model.Scope
     base: Path
     parts: tuple[str, ...]
     root: Path
@@ -150,18 +133,20 @@ def path_text(path: str) -> str:
     return path if path.isascii() else os.fsencode(path).decode(errors="replace")
 
 
-def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[RootReader | Problem]:
+def sources(
+    workspace: Path, options: model.SkillOptions, root: Path | None
+) -> Iterator[RootReader | Problem]:
     """The configured roots in the order of precedence, with a problem in place of an invalid one."""
     base = workspace.absolute()
     named = base if root is None else root.absolute()
-    yield _below(base, named, options.path, Scope.PROJECT, "path")
+    yield _below(base, named, options.path, model.Scope.PROJECT, "path")
     for path in options.user_paths:
         yield _user(path)
     for path in options.extra_paths:
-        yield _below(base, named, path, Scope.EXTRA, "extra_paths")
+        yield _below(base, named, path, model.Scope.EXTRA, "extra_paths")
     if (library := options.library) is not None:
         yield RootReader(
-            scope=Scope.LIBRARY,
+            scope=model.Scope.LIBRARY,
             base=library.base,
             parts=PurePosixPath(library.path).parts,
             root=(library.named or library.base) / library.path,
@@ -170,11 +155,11 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
         )
 
 
-def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> RootReader | Problem:
+def _below(base: Path, named: Path, path: str, scope: model.Scope, key: str) -> RootReader | Problem:
     parts = PurePosixPath(path).parts
     if not _is_sane(path) or path.startswith("/") or ".." in parts:
         message = f"`agent.skills.{key}` is not a relative path inside the workspace."
-        return problem(Code.OUTSIDE_WORKSPACE, ".", message=message, scope=scope)
+        return model.problem(model.Code.OUTSIDE_WORKSPACE, ".", message=message, scope=scope)
     shown = "/".join(parts)
     return RootReader(
         scope=scope,
@@ -182,26 +167,28 @@ def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> RootRe
         parts=parts,
         root=named / shown,
         shown=shown,
-        optional=scope is Scope.PROJECT and shown == DEFAULT_PATH,
+        optional=scope is model.Scope.PROJECT and shown == model.DEFAULT_PATH,
     )
 
 
 def _user(path: str) -> RootReader | Problem:
     if not _is_sane(path):
         message = "`agent.skills.user_path` is not a path."
-        return problem(Code.NOT_A_DIRECTORY, ".", message=message, scope=Scope.USER)
+        return model.problem(model.Code.NOT_A_DIRECTORY, ".", message=message, scope=model.Scope.USER)
     base = _user_root(path)
     return RootReader(
-        scope=Scope.USER,
+        scope=model.Scope.USER,
         base=base,
         parts=(),
         root=base,
         shown=path.rstrip("/"),
-        optional=path.rstrip("/") == DEFAULT_USER_PATH,
+        optional=path.rstrip("/") == model.DEFAULT_USER_PATH,
     )
 
 
-def resolve_anchor(scope: str | None, path: str, workspace: Path, options: SkillOptions) -> tuple[Path, str]:
+def resolve_anchor(
+    scope: str | None, path: str, workspace: Path, options: model.SkillOptions
+) -> tuple[Path, str]:
     """The directory that no link of a skill may lead out of, and the skill's path below it.
 
     Args:
@@ -210,9 +197,9 @@ def resolve_anchor(scope: str | None, path: str, workspace: Path, options: Skill
         workspace: the directory it was loaded from.
         options: the options it was loaded with.
     """
-    if scope == Scope.LIBRARY and options.library is not None:
+    if scope == model.Scope.LIBRARY and options.library is not None:
         return options.library.base, path
-    roots = [root.rstrip("/") for root in options.user_paths] if scope == Scope.USER else []
+    roots = [root.rstrip("/") for root in options.user_paths] if scope == model.Scope.USER else []
     within = [root for root in roots if f"{path}/".startswith(f"{path_text(root)}/")]
     if not within:
         return workspace, path
@@ -244,8 +231,8 @@ _MAX_NAMES: Final = 50_000
 _MAX_BYTES: Final = 24 * 1024 * 1024
 _MAX_EVENTS: Final = 100_000
 _LIMITS: Final = {
-    Incomplete.COUNT: "There are too many entries; the last ones were not read.",
-    Incomplete.SIZE: "The front matter of all skills together is too large; the last ones were not read.",
+    model.Incomplete.COUNT: "There are too many entries; the last ones were not read.",
+    model.Incomplete.SIZE: "The front matter of all skills together is too large; the last ones were not read.",
 }
 _OUTSIDE: Final = "A link leads out of the skills directory."
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -257,10 +244,10 @@ _UNCLEAR_POLICY: Final = "It does not say whether agents may use the skill. The 
 class RootListing:
     """The content of one root, in the order of its directories; `root` is `None` if it cannot be opened."""
 
-    root: Root | None = None
+    root: model.Root | None = None
     items: tuple[parser.Parsed, ...] = ()
     problems: tuple[Problem, ...] = ()
-    incomplete: Incomplete | None = None
+    incomplete: model.Incomplete | None = None
 
 
 def scan(
@@ -290,21 +277,21 @@ def _root_problem(error: Exception, source: RootReader) -> tuple[Problem, ...]:
         case OSError(errno=errno.ENOENT):
             if source.optional:
                 return ()
-            code = Code.DANGLING_LINK if source.is_dangling() else Code.MISSING_DIRECTORY
+            code = model.Code.DANGLING_LINK if source.is_dangling() else model.Code.MISSING_DIRECTORY
         case OSError(errno=errno.ENOTDIR):
-            code = Code.NOT_A_DIRECTORY
+            code = model.Code.NOT_A_DIRECTORY
         case _:
             code = _code(error)
-    return (problem(code, source.path(), scope=source.scope),)
+    return (model.problem(code, source.path(), scope=source.scope),)
 
 
-def _code(error: Exception) -> Code:
+def _code(error: Exception) -> model.Code:
     match error:
         case OSError(errno=errno.ENXIO):  # a socket
-            return Code.NOT_REGULAR_FILE
+            return model.Code.NOT_REGULAR_FILE
         case OSError():
-            return Code.UNREADABLE
-    return Code.OUTSIDE_WORKSPACE
+            return model.Code.UNREADABLE
+    return model.Code.OUTSIDE_WORKSPACE
 
 
 class _Scan:
@@ -320,37 +307,43 @@ class _Scan:
     def run(self, descriptor: int) -> RootListing:
         """The skills of the root, and the root itself if it is a skill."""
         source = self._source
-        root = Root(scope=source.scope, path=source.path(), directory=source.root)
+        root = model.Root(scope=source.scope, path=source.path(), directory=source.root)
         try:
             names, over, is_skill = _names(descriptor)
         except OSError as error:
             return RootListing(
-                root=root, problems=(problem(_code(error), source.path(), scope=source.scope),)
+                root=root, problems=(model.problem(_code(error), source.path(), scope=source.scope),)
             )
         items, incomplete = self._all(descriptor, names)
-        incomplete = incomplete or (Incomplete.COUNT if over else None)
+        incomplete = incomplete or (model.Incomplete.COUNT if over else None)
         problems = []
         if incomplete in _LIMITS:
             words = _LIMITS[incomplete]
-            problems.append(problem(Code.LIMIT_EXCEEDED, source.path(), message=words, scope=source.scope))
+            problems.append(
+                model.problem(model.Code.LIMIT_EXCEEDED, source.path(), message=words, scope=source.scope)
+            )
         if is_skill:
-            own = self._file(descriptor, source.parts, source.root.name, FILE_NAME)
+            own = self._file(descriptor, source.parts, source.root.name, model.FILE_NAME)
             others = any(item.skill for item in items)
             if own is None or (others and not own.has_directory_name):
-                problems.append(problem(Code.STRAY_FILE, source.path(FILE_NAME), scope=source.scope))
+                problems.append(
+                    model.problem(model.Code.STRAY_FILE, source.path(model.FILE_NAME), scope=source.scope)
+                )
             else:
                 items = (own, *items)
                 root = root if others else replace(root, directory=source.root.parent)
         return RootListing(root=root, items=items, problems=tuple(problems), incomplete=incomplete)
 
-    def _all(self, descriptor: int, names: list[str]) -> tuple[tuple[parser.Parsed, ...], Incomplete | None]:
+    def _all(
+        self, descriptor: int, names: list[str]
+    ) -> tuple[tuple[parser.Parsed, ...], model.Incomplete | None]:
         """The files of the directories up to the limits, and the limit that was reached, if any."""
         items: list[parser.Parsed] = []
         for name in names:
             if time.monotonic() >= self._until:
-                return tuple(items), Incomplete.TIME
+                return tuple(items), model.Incomplete.TIME
             if self._bytes < 0 or self._events < 0:
-                return tuple(items), Incomplete.SIZE
+                return tuple(items), model.Incomplete.SIZE
             if (item := self._directory(descriptor, name)) is not None:
                 items.append(item)
                 self._events -= item.events
@@ -361,17 +354,17 @@ class _Scan:
         try:
             descriptor = open_child(self._source.base, root, parts)
         except (OSError, OutsideWorkspaceError) as error:
-            return self._failed(error, root, name, name, name, FILE_NAME)
+            return self._failed(error, root, name, name, name, model.FILE_NAME)
         try:
-            return self._file(descriptor, parts, name, name, FILE_NAME)
+            return self._file(descriptor, parts, name, name, model.FILE_NAME)
         finally:
             os.close(descriptor)
 
     def _file(self, directory: int, parts: tuple[str, ...], name: str, *names: str) -> parser.Parsed | None:
         try:
-            descriptor = open_file(self._source.base, directory, (*parts, FILE_NAME))
+            descriptor = open_file(self._source.base, directory, (*parts, model.FILE_NAME))
         except (OSError, OutsideWorkspaceError) as error:
-            return self._failed(error, directory, FILE_NAME, name, *names) or self._lower_case(
+            return self._failed(error, directory, model.FILE_NAME, name, *names) or self._lower_case(
                 directory, name, *names
             )
         try:
@@ -402,7 +395,9 @@ class _Scan:
         problems, source = item.problems, self._source
         if not found.clear:
             path = source.path(*names, parser.POLICY_PATH)
-            unclear = problem(Code.BAD_OPTIONAL_FIELD, path, message=_UNCLEAR_POLICY, scope=source.scope)
+            unclear = model.problem(
+                model.Code.BAD_OPTIONAL_FIELD, path, message=_UNCLEAR_POLICY, scope=source.scope
+            )
             problems = (*problems, unclear)
         reason = item.skill.for_people or f"{found.key} in {parser.POLICY_PATH}"
         return item._replace(skill=structs.replace(item.skill, for_people=reason), problems=problems)
@@ -439,32 +434,38 @@ class _Scan:
             is_link = stat.S_ISLNK(os.stat(entry, dir_fd=parent, follow_symlinks=False).st_mode)
         except OSError:
             return None
-        path = names if entry == FILE_NAME else names[:-1]
-        return self._broken(Code.DANGLING_LINK, name, *path) if is_link else None
+        path = names if entry == model.FILE_NAME else names[:-1]
+        return self._broken(model.Code.DANGLING_LINK, name, *path) if is_link else None
 
-    def _broken(self, code: Code, name: str, *names: str) -> parser.Parsed:
+    def _broken(self, code: model.Code, name: str, *names: str) -> parser.Parsed:
         source = self._source
-        message = _OUTSIDE if code is Code.OUTSIDE_WORKSPACE and source.scope is Scope.USER else None
-        one = problem(code, source.path(*names), message=message, scope=source.scope)
+        message = (
+            _OUTSIDE if code is model.Code.OUTSIDE_WORKSPACE and source.scope is model.Scope.USER else None
+        )
+        one = model.problem(code, source.path(*names), message=message, scope=source.scope)
         return parser.Parsed(skill=None, problems=(one,), directory=path_text(name))
 
     def _lower_case(self, directory: int, name: str, *names: str) -> parser.Parsed | None:
-        file = FILE_NAME.replace("SKILL", "skill")
+        file = model.FILE_NAME.replace("SKILL", "skill")
         try:
             os.stat(file, dir_fd=directory, follow_symlinks=False)
         except OSError:
             return None
-        return self._broken(Code.LOWERCASE_FILENAME, name, *names[:-1], file)
+        return self._broken(model.Code.LOWERCASE_FILENAME, name, *names[:-1], file)
 
     def _read(self, descriptor: int, name: str, *names: str) -> parser.Parsed:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return self._broken(Code.NOT_REGULAR_FILE, name, *names)
+            return self._broken(model.Code.NOT_REGULAR_FILE, name, *names)
         found = self._beginning(descriptor, status.st_size, name, *names)
         parsed = parser.parse(found, self._rules)
-        if parsed.skill is None or parser.is_clean_name(name) or (is_plain(name) and escape(name) == name):
+        if (
+            parsed.skill is None
+            or parser.is_clean_name(name)
+            or (model.is_plain(name) and model.escape(name) == name)
+        ):
             return parsed
-        return self._broken(Code.INVALID_DIRECTORY, name, *names)
+        return self._broken(model.Code.INVALID_DIRECTORY, name, *names)
 
     def _beginning(self, descriptor: int, size: int, name: str, *names: str) -> parser.SkillFile:
         """Read 4 KiB, and up to 64 KiB while the front matter is not closed."""
@@ -500,7 +501,7 @@ def _names(descriptor: int) -> tuple[list[str], bool, bool]:
     is_skill = False
     with os.scandir(descriptor) as entries:
         for entry in islice(entries, _MAX_NAMES):
-            if entry.name == FILE_NAME:
+            if entry.name == model.FILE_NAME:
                 is_skill = True
                 continue
             if not entry.name.startswith(".") and (entry.is_dir(follow_symlinks=False) or entry.is_symlink()):
@@ -511,8 +512,8 @@ def _names(descriptor: int) -> tuple[list[str], bool, bool]:
 
 
 def load(
-    workspace: Path, options: SkillOptions, *, root: Path | None = None, until: float = math.inf
-) -> SkillSet:
+    workspace: Path, options: model.SkillOptions, *, root: Path | None = None, until: float = math.inf
+) -> model.SkillSet:
     """Load the skills of a workspace and the problems with them; never raises.
 
     Blocks on the file system, so the caller uses a thread; concurrent calls are safe.
@@ -525,16 +526,18 @@ def load(
             `incomplete` says so.
     """
     if not options.enabled:
-        return SkillSet(root=(root or workspace) / options.path)
+        return model.SkillSet(root=(root or workspace) / options.path)
     collector = _Collector(options)
     rules, seen = parser.ParseOptions.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
         if isinstance(source, RootReader):
             # The repository may have skills in the directory of the library, which is then scanned twice.
-            listing = scan(source, rules, set() if source.scope is Scope.LIBRARY else seen, until)
+            listing = scan(source, rules, set() if source.scope is model.Scope.LIBRARY else seen, until)
             collector.add(source, listing)
             if listing.root is not None and not (source.optional or listing.items or listing.problems):
-                collector.problems.append(problem(Code.NO_SKILLS, source.path(), scope=source.scope))
+                collector.problems.append(
+                    model.problem(model.Code.NO_SKILLS, source.path(), scope=source.scope)
+                )
         else:
             collector.problems.append(source)
     return collector.finish((root or workspace).absolute())
@@ -543,23 +546,23 @@ def load(
 class _Collector:
     """Collects roots in the order of precedence; the first skill with a name wins."""
 
-    def __init__(self, options: SkillOptions) -> None:
+    def __init__(self, options: model.SkillOptions) -> None:
         self.problems: list[Problem] = []
         self._options = options
         self._disabled = frozenset(options.disabled_skills)
-        self._skills: dict[str, Skill] = {}
-        self._shadowed: list[Shadowed] = []
-        self._roots: list[Root] = []
+        self._skills: dict[str, model.Skill] = {}
+        self._shadowed: list[model.Shadowed] = []
+        self._roots: list[model.Root] = []
         self._directories: set[str] = set()
         self._project: Path | None = None
-        self._incomplete: Incomplete | None = None
+        self._incomplete: model.Incomplete | None = None
 
     def add(self, source: RootReader, listing: RootListing) -> None:
         """Add the content of one root."""
         listing = replace(listing, items=tuple(self._of_scope(source.scope, listing.items)))
-        if listing.root is not None and source.scope is not Scope.LIBRARY:
+        if listing.root is not None and source.scope is not model.Scope.LIBRARY:
             self._roots.append(listing.root)
-        if source.scope is Scope.PROJECT:
+        if source.scope is model.Scope.PROJECT:
             self._project = source.root if listing.root is None else listing.root.directory
         self._incomplete = self._incomplete or listing.incomplete
         self.problems += listing.problems
@@ -575,10 +578,10 @@ class _Collector:
         for key, skill in mine.items():
             first = self._skills.setdefault(key, skill)
             if first is not skill:
-                hidden = Shadowed(name=skill.name, path=skill.path, scope=skill.scope, by=first.path)
+                hidden = model.Shadowed(name=skill.name, path=skill.path, scope=skill.scope, by=first.path)
                 self._shadowed.append(hidden)
 
-    def _of_scope(self, scope: Scope, items: tuple[parser.Parsed, ...]) -> Iterator[parser.Parsed]:
+    def _of_scope(self, scope: model.Scope, items: tuple[parser.Parsed, ...]) -> Iterator[parser.Parsed]:
         """The items without those that are in the same directory, but of another scope."""
         library = self._options.library
         if library is None:
@@ -586,19 +589,22 @@ class _Collector:
             return
         for item in items:
             path = "" if item.skill is None else item.skill.path
-            mine = item.directory in library.names and path == f"{library.path}/{item.directory}/{FILE_NAME}"
-            if scope is Scope.LIBRARY and mine and item.skill is not None:
+            mine = (
+                item.directory in library.names
+                and path == f"{library.path}/{item.directory}/{model.FILE_NAME}"
+            )
+            if scope is model.Scope.LIBRARY and mine and item.skill is not None:
                 learned = item.directory in library.learned
                 yield item._replace(skill=structs.replace(item.skill, learned=learned))
-            elif scope is not Scope.LIBRARY and not mine:
+            elif scope is not model.Scope.LIBRARY and not mine:
                 yield item
 
-    def finish(self, workspace: Path) -> SkillSet:
+    def finish(self, workspace: Path) -> model.SkillSet:
         """The set, with a warning for every configured name that does not exist."""
         skills = tuple(
             sorted(self._skills.values(), key=attrgetter("learned", "priority", "name", "directory"))
         )
-        return SkillSet(
+        return model.SkillSet(
             root=self._project or workspace,
             skills=skills,
             problems=(*self.problems, *self._unknown(skills)),
@@ -607,17 +613,17 @@ class _Collector:
             incomplete=self._incomplete,
         )
 
-    def _unknown(self, skills: tuple[Skill, ...]) -> list[Problem]:
+    def _unknown(self, skills: tuple[model.Skill, ...]) -> list[Problem]:
         """Warnings for unknown names. A malformed file counts by its directory: it has an error already."""
         choices = {"disabled_skills": self._options.disabled_skills, "include": self._options.include}
         if not any(choices.values()):
             return []
         known = {skill.name for skill in skills} | self._directories
         return [
-            problem(
-                Code.UNKNOWN_SKILL,
+            model.problem(
+                model.Code.UNKNOWN_SKILL,
                 ".",
-                message=f"`agent.skills.{key}` names `{one_line(name)}`, which is not there.",
+                message=f"`agent.skills.{key}` names `{model.one_line(name)}`, which is not there.",
             )
             for key, names in choices.items()
             for name in names
@@ -625,7 +631,7 @@ class _Collector:
         ]
 
 
-def _kept(items: tuple[parser.Parsed, ...]) -> dict[str, Skill]:
+def _kept(items: tuple[parser.Parsed, ...]) -> dict[str, model.Skill]:
     """The skills of one root by key.
 
     If several have one name, the skill in the directory of that name wins.
@@ -639,7 +645,7 @@ def _kept(items: tuple[parser.Parsed, ...]) -> dict[str, Skill]:
     return {key: item.skill for key, item in kept.items() if item.skill is not None}
 
 
-def _duplicate_name(item: parser.Parsed, skill: Skill, first: Skill) -> Problem:
+def _duplicate_name(item: parser.Parsed, skill: model.Skill, first: model.Skill) -> Problem:
     message = f"`name` is already taken by {first.path}."
     place = parser.TOP if item.fields is None else item.fields.place("name")
-    return problem(Code.DUPLICATE_NAME, skill.path, place, message=message, scope=skill.scope)
+    return model.problem(model.Code.DUPLICATE_NAME, skill.path, place, message=message, scope=skill.scope)

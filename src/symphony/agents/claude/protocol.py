@@ -19,17 +19,8 @@ import msgspec
 from cachetools import FIFOCache
 from msgspec import structs
 
-from symphony.agents import events, wire
+from symphony.agents import events, json_fields, wire
 from symphony.agents.event_queue import fits_one_turn
-from symphony.agents.json_fields import (
-    MAX_ID_CHARS,
-    Json,
-    count_in,
-    decode_object,
-    object_in,
-    objects_in,
-    text_in,
-)
 from symphony.agents.mcp.server import SERVER_NAME
 from symphony.agents.outages import OUTAGE, is_outage
 from symphony.config import ClaudeSettings
@@ -197,7 +188,7 @@ class ClaudeCodec:
         return wire.encode_line({"type": "user", "message": message})
 
     @staticmethod
-    def answer(request_id: str, response: Json) -> bytes:
+    def answer(request_id: str, response: json_fields.Json) -> bytes:
         """Return the line that answers a control request."""
         body = {"subtype": "success", "request_id": request_id, "response": response}
         return wire.encode_line({"type": "control_response", "response": body})
@@ -285,7 +276,7 @@ def login_hint(home: Path | None = None) -> str:
     )
 
 
-def turn_failure(result: Json, error_name: str | None) -> Failure:
+def turn_failure(result: json_fields.Json, error_name: str | None) -> Failure:
     """Return the failure of a `result` event that is an error; `error_name` is that of its last message.
 
     A failed turn may report the HTTP status of the model, an error name, and a text for people. Each of them
@@ -310,7 +301,7 @@ def turn_failure(result: Json, error_name: str | None) -> Failure:
     )
 
 
-def _category(result: Json, name: str | None, status: int | None, text: str) -> Category:
+def _category(result: json_fields.Json, name: str | None, status: int | None, text: str) -> Category:
     if name == "billing_error" or _LIMIT_REACHED.search(text):
         return Category.AGENT_USAGE_LIMIT
     if status in {401, 403} or name == "authentication_failed" or _NOT_LOGGED_IN.search(text):
@@ -324,7 +315,7 @@ def _category(result: Json, name: str | None, status: int | None, text: str) -> 
     return Category.TURN_FAILED
 
 
-def describe_result(result: Json) -> str:
+def describe_result(result: json_fields.Json) -> str:
     """Return the text of a `result` event; never empty."""
     errors = result.get("errors")
     texts = [result.get("result"), *(errors if isinstance(errors, list) else [])]
@@ -355,43 +346,43 @@ class TokenCounter:
         self._reported = NO_TOKENS
         self._before_turn = NO_TOKENS
         self._messages: FIFOCache[str, Tokens] = FIFOCache(_MAX_MESSAGES)
-        self._streams: dict[str, Json] = {}
+        self._streams: dict[str, json_fields.Json] = {}
         self._cost_usd = 0.0
 
-    def message(self, message: Json) -> events.UsageUpdate | None:
+    def message(self, message: json_fields.Json) -> events.UsageUpdate | None:
         """Count a message of the model, which comes once for each block of its content."""
-        return self._count(message, object_in(message, "usage"))
+        return self._count(message, json_fields.object_in(message, "usage"))
 
-    def streamed(self, event: Json, caller: str) -> events.UsageUpdate | None:
+    def streamed(self, event: json_fields.Json, caller: str) -> events.UsageUpdate | None:
         """Count the tokens that the end of a message's stream adds to its estimate.
 
         `caller` is the tool call whose sub-agent wrote the message; empty for the agent itself.
         """
         kind = event.get("type")
         if kind == "message_start":
-            self._streams[caller] = object_in(event, "message")
+            self._streams[caller] = json_fields.object_in(event, "message")
         elif kind == "message_stop":
             self._streams.pop(caller, None)
         elif kind == "message_delta" and caller in self._streams:
-            return self._count(self._streams[caller], object_in(event, "usage"))
+            return self._count(self._streams[caller], json_fields.object_in(event, "usage"))
         return None
 
-    def _count(self, message: Json, usage: Json) -> events.UsageUpdate | None:
+    def _count(self, message: json_fields.Json, usage: json_fields.Json) -> events.UsageUpdate | None:
         """Count by how much the usage of a message exceeds what was counted of it."""
-        message_id = str(message.get("id"))[:MAX_ID_CHARS]
+        message_id = str(message.get("id"))[: json_fields.MAX_ID_CHARS]
         before = self._messages.pop(message_id, NO_TOKENS)
         new = _tokens(usage, _TURN_KEYS).above(before)
         self._messages[message_id] = before.plus(new)
-        model = text_in(message, "model")[:MAX_ID_CHARS]
+        model = json_fields.text_in(message, "model")[: json_fields.MAX_ID_CHARS]
         return self._report(new, model=None if model == _NO_MODEL else model or None)
 
-    def result(self, result: Json) -> events.UsageUpdate | None:
+    def result(self, result: json_fields.Json) -> events.UsageUpdate | None:
         """Count the tokens that the end of a turn adds."""
-        models, totals = object_in(result, "modelUsage"), NO_TOKENS
+        models, totals = json_fields.object_in(result, "modelUsage"), NO_TOKENS
         for name in models:
-            totals = totals.plus(_tokens(object_in(models, name), _MODEL_KEYS))
+            totals = totals.plus(_tokens(json_fields.object_in(models, name), _MODEL_KEYS))
         if totals == NO_TOKENS:
-            turn = _tokens(object_in(result, "usage"), _TURN_KEYS)
+            turn = _tokens(json_fields.object_in(result, "usage"), _TURN_KEYS)
             totals = self._before_turn.plus(turn)
         usage = self._report(totals.above(self._reported))
         self._before_turn = self._reported
@@ -399,7 +390,7 @@ class TokenCounter:
         self._streams.clear()
         return usage
 
-    def cost_usd(self, result: Json) -> float | None:
+    def cost_usd(self, result: json_fields.Json) -> float | None:
         """Return the cost of the turn by the agent's own count, None if it reports none.
 
         `total_cost_usd` is a total of the process. An impossible total gives infinity and is not remembered.
@@ -423,8 +414,8 @@ class TokenCounter:
         )
 
 
-def _tokens(usage: Json, keys: tuple[str, ...]) -> Tokens:
-    fresh, taken, read, written = (count_in(usage, (key,)) or 0 for key in keys)
+def _tokens(usage: json_fields.Json, keys: tuple[str, ...]) -> Tokens:
+    fresh, taken, read, written = (json_fields.count_in(usage, (key,)) or 0 for key in keys)
     given = fresh + read + written
     return Tokens(given, taken, given + taken, cache_read_tokens=read, cache_write_tokens=written)
 
@@ -452,15 +443,15 @@ _SUMMARY_KEYS: Final = (
 _EXIT_CODE: Final = re.compile(r"Exit code (\d{1,10})\b", re.ASCII)
 
 
-def item_started(block: Json) -> events.ItemStarted:
+def item_started(block: json_fields.Json) -> events.ItemStarted:
     """Return the event of a `tool_use` block."""
-    name, arguments = str(block.get("name") or "unknown"), object_in(block, "input")
+    name, arguments = str(block.get("name") or "unknown"), json_fields.object_in(block, "input")
     if name.startswith(_MCP_PREFIX):
         kind, summary = "mcpToolCall", name.removeprefix(_MCP_PREFIX).replace("__", ".", 1)
     else:
         kind = _KINDS.get(name, events.redact(name, 100))
         key = next((key for key in _SUMMARY_KEYS if isinstance(arguments.get(key), str)), "")
-        summary = text_in(arguments, key)
+        summary = json_fields.text_in(arguments, key)
         summary = summary.rsplit("/", 1)[-1] if key.endswith("_path") else summary
     if kind == "commandExecution":
         text = str(arguments.get("command", ""))
@@ -470,22 +461,23 @@ def item_started(block: Json) -> events.ItemStarted:
         kind=kind,
         summary=events.redact(summary, _SUMMARY_CHARS),
         arguments=text[:_ARGUMENT_CHARS],
-        item_id=text_in(block, "id")[:MAX_ID_CHARS],
+        item_id=json_fields.text_in(block, "id")[: json_fields.MAX_ID_CHARS],
         input=text,
         changes=_changes(name, arguments) if kind == "fileChange" else (),
     )
 
 
-def _changes(tool: str, arguments: Json) -> tuple[events.FileEdit, ...]:
+def _changes(tool: str, arguments: json_fields.Json) -> tuple[events.FileEdit, ...]:
     """Return the file that a tool writes; a written file counts as new."""
-    path = text_in(arguments, "file_path") or text_in(arguments, "notebook_path")
+    path = json_fields.text_in(arguments, "file_path") or json_fields.text_in(arguments, "notebook_path")
     if tool == "Write":
-        lines = len(text_in(arguments, "content").splitlines())
+        lines = len(json_fields.text_in(arguments, "content").splitlines())
         return (events.FileEdit(path=path, change="write", added=lines),)
-    edits: list[Json] = [*objects_in(arguments, "edits")] or [arguments]
+    edits: list[json_fields.Json] = [*json_fields.objects_in(arguments, "edits")] or [arguments]
     counts = [
         events.line_changes(
-            text_in(edit, "old_string"), text_in(edit, "new_string") or text_in(edit, "new_source")
+            json_fields.text_in(edit, "old_string"),
+            json_fields.text_in(edit, "new_string") or json_fields.text_in(edit, "new_source"),
         )
         for edit in edits
     ]
@@ -493,11 +485,11 @@ def _changes(tool: str, arguments: Json) -> tuple[events.FileEdit, ...]:
     return (events.FileEdit(path=path, change="update", added=added, removed=removed),)
 
 
-def item_finished(item: events.ItemStarted, block: Json) -> events.ItemFinished:
+def item_finished(item: events.ItemStarted, block: json_fields.Json) -> events.ItemFinished:
     """Return the event of the `tool_result` block of a call, whose content is text or a list of parts."""
     failed = block.get("is_error") is True
-    texts = [text_in(part, "text") for part in objects_in(block, "content")]
-    text = "\n".join(texts) if texts else text_in(block, "content")
+    texts = [json_fields.text_in(part, "text") for part in json_fields.objects_in(block, "content")]
+    text = "\n".join(texts) if texts else json_fields.text_in(block, "content")
     code = None
     if item.kind == "commandExecution":
         found = _EXIT_CODE.match(text)
@@ -512,12 +504,14 @@ def item_finished(item: events.ItemStarted, block: Json) -> events.ItemFinished:
     )
 
 
-def _plan(arguments: Json) -> events.PlanUpdated:
+def _plan(arguments: json_fields.Json) -> events.PlanUpdated:
     """Return the plan in the arguments of `TodoWrite`."""
     return events.PlanUpdated(
         steps=tuple(
-            events.PlanStep(text=text_in(todo, "content"), status=text_in(todo, "status"))
-            for todo in objects_in(arguments, "todos")[: events.MAX_PLAN_STEPS]
+            events.PlanStep(
+                text=json_fields.text_in(todo, "content"), status=json_fields.text_in(todo, "status")
+            )
+            for todo in json_fields.objects_in(arguments, "todos")[: events.MAX_PLAN_STEPS]
         )
     )
 
@@ -539,7 +533,9 @@ class Translator:
         self._open_calls: dict[str, events.ItemStarted] = {}
         self._error_name: str | None = None
         self._warned = False
-        self._handlers: Mapping[tuple[str, str], Callable[[Json], Iterator[events.AgentEvent]]] = {
+        self._handlers: Mapping[
+            tuple[str, str], Callable[[json_fields.Json], Iterator[events.AgentEvent]]
+        ] = {
             ("assistant", ""): self._assistant,
             ("user", ""): self._user,
             ("result", ""): self._result,
@@ -556,7 +552,7 @@ class Translator:
         if handler is None:
             return ()
         try:
-            body = decode_object(event.raw)
+            body = json_fields.decode_object(event.raw)
         except ValueError:
             return (
                 events.Malformed(
@@ -565,43 +561,45 @@ class Translator:
             )
         return tuple(handler(body))
 
-    def _assistant(self, body: Json) -> Iterator[events.AgentEvent]:
-        message = object_in(body, "message")
-        self._error_name = text_in(body, "error") or None
+    def _assistant(self, body: json_fields.Json) -> Iterator[events.AgentEvent]:
+        message = json_fields.object_in(body, "message")
+        self._error_name = json_fields.text_in(body, "error") or None
         usage = self._tokens.message(message)
         if usage is not None:
             yield usage
         shown = body.get("parent_tool_use_id") is None and self._error_name is None
-        for block in objects_in(message, "content"):
+        for block in json_fields.objects_in(message, "content"):
             match block.get("type"):
-                case "text" if shown and (text := text_in(block, "text")).strip():
+                case "text" if shown and (text := json_fields.text_in(block, "text")).strip():
                     yield events.Text(message=text)
-                case "thinking" if shown and (text := text_in(block, "thinking")).strip():
+                case "thinking" if shown and (text := json_fields.text_in(block, "thinking")).strip():
                     yield events.Reasoning(text=text)
                 case "tool_use":
                     item = item_started(block)
                     if block.get("name") == "TodoWrite" and shown:
-                        yield _plan(object_in(block, "input"))
+                        yield _plan(json_fields.object_in(block, "input"))
                     if len(self._open_calls) < _MAX_OPEN_CALLS:
-                        self._open_calls[str(block.get("id"))[:MAX_ID_CHARS]] = item
+                        self._open_calls[str(block.get("id"))[: json_fields.MAX_ID_CHARS]] = item
                     yield item
                 case _:
                     pass
 
-    def _streamed(self, body: Json) -> Iterator[events.AgentEvent]:
-        usage = self._tokens.streamed(object_in(body, "event"), text_in(body, "parent_tool_use_id"))
+    def _streamed(self, body: json_fields.Json) -> Iterator[events.AgentEvent]:
+        usage = self._tokens.streamed(
+            json_fields.object_in(body, "event"), json_fields.text_in(body, "parent_tool_use_id")
+        )
         if usage is not None:
             yield usage
 
-    def _user(self, body: Json) -> Iterator[events.AgentEvent]:
-        for block in objects_in(object_in(body, "message"), "content"):
-            item = self._open_calls.pop(str(block.get("tool_use_id"))[:MAX_ID_CHARS], None)
+    def _user(self, body: json_fields.Json) -> Iterator[events.AgentEvent]:
+        for block in json_fields.objects_in(json_fields.object_in(body, "message"), "content"):
+            item = self._open_calls.pop(str(block.get("tool_use_id"))[: json_fields.MAX_ID_CHARS], None)
             if block.get("type") == "tool_result" and item is not None:
                 yield item_finished(item, block)
 
-    def _init(self, body: Json) -> Iterator[events.AgentEvent]:
+    def _init(self, body: json_fields.Json) -> Iterator[events.AgentEvent]:
         """Warn once if the daemon's tools are not available; the event comes with every turn."""
-        for server in objects_in(body, "mcp_servers"):
+        for server in json_fields.objects_in(body, "mcp_servers"):
             status = server.get("status")
             if (
                 server.get("name") == SERVER_NAME
@@ -613,15 +611,15 @@ class Translator:
                     level="warning", message=f"the agent has no tools of Symphony: {status}"
                 )
 
-    def _result(self, body: Json) -> Iterator[events.AgentEvent]:
+    def _result(self, body: json_fields.Json) -> Iterator[events.AgentEvent]:
         usage, cost = self._tokens.result(body), self._tokens.cost_usd(body)
         self._open_calls.clear()
         if usage is not None:
             yield usage
         yield replace(self._turn_end(body), cost_usd=cost)
 
-    def _turn_end(self, body: Json) -> events.TurnEnd:
-        reason, error_name = text_in(body, "terminal_reason"), self._error_name
+    def _turn_end(self, body: json_fields.Json) -> events.TurnEnd:
+        reason, error_name = json_fields.text_in(body, "terminal_reason"), self._error_name
         self._error_name = None
         if reason.startswith("aborted"):
             message = f"the turn was interrupted ({events.redact(reason, 100)})"
@@ -632,15 +630,18 @@ class Translator:
         return events.TurnEnd(status=events.TurnStatus.FAILED, failure=turn_failure(body, error_name))
 
 
-def _rate_limits(body: Json) -> Iterator[events.AgentEvent]:
-    payload = object_in(body, "rate_limit_info")
+def _rate_limits(body: json_fields.Json) -> Iterator[events.AgentEvent]:
+    payload = json_fields.object_in(body, "rate_limit_info")
     if payload:
         yield events.RateLimits(payload=payload)
 
 
-def _api_retry(body: Json) -> Iterator[events.AgentEvent]:
+def _api_retry(body: json_fields.Json) -> Iterator[events.AgentEvent]:
     """A request to the model failed and is retried; `CLAUDE_CODE_MAX_RETRIES` limits the retries."""
-    status, error = body.get("error_status"), events.redact(text_in(body, "error") or "unknown", 100)
+    status, error = (
+        body.get("error_status"),
+        events.redact(json_fields.text_in(body, "error") or "unknown", 100),
+    )
     reason = error if status is None else f"{error} ({events.redact(str(status), 10)})"
     tries = (
         f"{events.redact(str(body.get('attempt')), 10)} of {events.redact(str(body.get('max_retries')), 10)}"
@@ -648,6 +649,6 @@ def _api_retry(body: Json) -> Iterator[events.AgentEvent]:
     yield events.LogNotice(level="warning", message=f"the model could not be asked: {reason}; retry {tries}")
 
 
-def _compacted(body: Json) -> Iterator[events.AgentEvent]:
+def _compacted(body: json_fields.Json) -> Iterator[events.AgentEvent]:
     del body
     yield events.ContextCompacted()

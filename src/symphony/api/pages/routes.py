@@ -13,16 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony import to_thread
+from symphony.api import interface
 from symphony.api.forms import MAX_SELECTED, feedback_skipped, local_path
 from symphony.api.http import RequestError
-from symphony.api.interface import (
-    MAX_RUNS,
-    RUN_OUTCOMES,
-    LibraryInUse,
-    Operator,
-    RunQuery,
-    UnavailableError,
-)
 from symphony.api.library import proposals
 from symphony.api.models import LibraryProposal, RunRow
 from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, UNKNOWN_ISSUE, Content
@@ -46,8 +39,8 @@ from symphony.api.parameters import identifier, run_query, selection, transcript
 from symphony.api.routes import SYSTEM_PATH
 from symphony.domain import Selection, SymphonyError, plural
 
-_ENDED: Final = RunQuery(
-    since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=ENDED_SHOWN
+_ENDED: Final = interface.RunQuery(
+    since_s=12 * 3_600.0, outcomes=frozenset(interface.RUN_OUTCOMES) - {"running"}, limit=ENDED_SHOWN
 )
 _WEEK_S: Final = 7 * 86_400.0
 _THEME_SECONDS: Final = 365 * 86_400
@@ -67,7 +60,7 @@ _FOREVER: Final = "private, max-age=31536000, immutable"
 class Pages:
     """The handlers of the pages."""
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: interface.Operator) -> None:
         self._operator = operator
 
     async def board(self, request: Request) -> Content:
@@ -91,15 +84,17 @@ class Pages:
     async def _ended(self, text: str) -> tuple[RunRow, ...]:
         """Runs that ended recently; none if the journal cannot be read, which the state reports."""
         try:
-            return (await self._operator.runs(replace(_ENDED, limit=MAX_RUNS) if text else _ENDED)).runs
-        except UnavailableError:
+            return (
+                await self._operator.runs(replace(_ENDED, limit=interface.MAX_RUNS) if text else _ENDED)
+            ).runs
+        except interface.UnavailableError:
             return ()
 
     async def _proposals(self) -> tuple[LibraryProposal, ...]:
         """The open proposals of the library; none if it cannot be read, which its own page reports."""
         try:
             return await to_thread.run_sync(_open_proposals, self._operator.library())
-        except (UnavailableError, SymphonyError):
+        except (interface.UnavailableError, SymphonyError):
             return ()
 
     async def confirm(self, request: Request) -> Content:
@@ -252,7 +247,7 @@ class Pages:
         return Response(content, media_type=kind, headers={"cache-control": _FOREVER})
 
 
-def _open_proposals(library: LibraryInUse) -> tuple[LibraryProposal, ...]:
+def _open_proposals(library: interface.LibraryInUse) -> tuple[LibraryProposal, ...]:
     if not library.store.path.exists():  # a query would create the library
         return ()
     return proposals(library, page=None).proposals

@@ -11,19 +11,11 @@ from urllib.parse import quote, urlencode
 
 from msgspec import json, structs
 
-from symphony.api import models
+from symphony.api import interface, models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.explain import explain
 from symphony.api.formatting import duration, outcome_words, run_words, seconds_between, tokens
 from symphony.api.forms import FormResult as FormNotice
-from symphony.api.interface import (
-    MAX_RUNS,
-    NEWEST_ENTRIES,
-    RUN_OUTCOMES,
-    RUN_SUMS,
-    RunQuery,
-    TranscriptQuery,
-)
 from symphony.domain import FileChange, Selection, Tokens, natural_order, one_line, plural
 from symphony.journal import transcripts
 
@@ -483,7 +475,7 @@ def issue_view(
     task: models.Task | None,
     transcript: models.Transcript | None,
     path: str,
-    part: TranscriptQuery = NEWEST_ENTRIES,
+    part: interface.TranscriptQuery = interface.NEWEST_ENTRIES,
     *,
     work: tuple[FileChange, ...] | None = None,
     asks_feedback: bool = True,
@@ -691,7 +683,7 @@ class HistoryView:
     more: str | None
 
 
-def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: str) -> HistoryView:
+def history_view(runs: models.Runs, days: models.Runs, query: interface.RunQuery, since: str) -> HistoryView:
     """The runs that the query selects; `days` has their sums by day, and `since` is an age or empty."""
     by = query.by or "day"
     priced, sums = runs.total.cost_usd is not None, _each_day(days)
@@ -700,8 +692,10 @@ def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: s
     kept = {"since": since, "outcome": outcome, "issue": issue, "agent": agent}
     return HistoryView(
         since=_options(_AGES, since),
-        by=_options({each: each for each in RUN_SUMS}, by),
-        outcomes=_options({"": "any"} | {each: outcome_words(each) for each in RUN_OUTCOMES}, outcome),
+        by=_options({each: each for each in interface.RUN_SUMS}, by),
+        outcomes=_options(
+            {"": "any"} | {each: outcome_words(each) for each in interface.RUN_OUTCOMES}, outcome
+        ),
         issue=issue,
         agent=agent,
         total=structs.replace(runs.total, seconds=round(runs.total.seconds, -1)),
@@ -719,8 +713,8 @@ def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: s
         priced=priced,
         runs=tuple(run if run.ended_at else structs.replace(run, seconds=0) for run in runs.runs),
         left_out=runs.left_out,
-        more=f"/history?{urlencode({**kept, 'by': by, 'limit': MAX_RUNS})}"
-        if runs.left_out and len(runs.runs) < MAX_RUNS
+        more=f"/history?{urlencode({**kept, 'by': by, 'limit': interface.MAX_RUNS})}"
+        if runs.left_out and len(runs.runs) < interface.MAX_RUNS
         else None,
     )
 

@@ -31,22 +31,9 @@ from symphony.cli.failures import CommandError, ExitCode, exit_code, printable
 from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
 from symphony.cli.repository import git_output
 from symphony.config import SecretFileError, WarningCode, read_secrets
+from symphony.daemon import diagnostics
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import RuntimeContext, build_context
-from symphony.daemon.diagnostics import (
-    Check,
-    CheckStatus,
-    Finding,
-    check_documents,
-    error,
-    failed,
-    in_thread,
-    machine_checks,
-    nearest_directory,
-    ok,
-    run_checks,
-    warning,
-)
 from symphony.daemon.preflight import preflight_agent
 from symphony.daemon.runs.tracing import open_tracing
 from symphony.daemon.runs.verification import Verifier
@@ -179,16 +166,18 @@ def diagnose(
     except SymphonyError as raised:
         invalid = raised
 
-    async def not_checked() -> list[Finding]:
+    async def not_checked() -> list[diagnostics.Finding]:
         text = "not looked at, because WORKFLOW.md cannot be used"
-        return [warning(text, "fix WORKFLOW.md first, then run this again")]
+        return [diagnostics.warning(text, "fix WORKFLOW.md first, then run this again")]
 
-    def with_context(check: Callable[[RuntimeContext], Awaitable[Sequence[Finding]]]) -> Check:
+    def with_context(
+        check: Callable[[RuntimeContext], Awaitable[Sequence[diagnostics.Finding]]],
+    ) -> diagnostics.Check:
         return not_checked if context is None else partial(check, context)
 
-    checks: dict[str, Check] = {
-        **machine_checks(host, environment, state_dir, context),
-        "workflow": in_thread(check_workflow_file, workflow, environment, invalid),
+    checks: dict[str, diagnostics.Check] = {
+        **diagnostics.machine_checks(host, environment, state_dir, context),
+        "workflow": diagnostics.in_thread(check_workflow_file, workflow, environment, invalid),
         "repository": with_context(check_repository),
         "push": with_context(check_push),
         "agent": with_context(check_agents),
@@ -197,24 +186,26 @@ def diagnose(
         "hosts": with_context(partial(check_hosts, environment=environment)),
         "forge": with_context(partial(check_forge, environment=environment)),
         "tracing": with_context(partial(check_tracing, environment=environment)),
-        "lock": in_thread(check_lock, workflow, environment),
-        "journal": in_thread(check_journal, journal_path(workflow, environment)),
-        "processes": in_thread(check_processes, workflow, environment, state_dir),
+        "lock": diagnostics.in_thread(check_lock, workflow, environment),
+        "journal": diagnostics.in_thread(check_journal, journal_path(workflow, environment)),
+        "processes": diagnostics.in_thread(check_processes, workflow, environment, state_dir),
         "workspaces": with_context(check_workspaces),
         "metrics": with_context(check_metrics),
-        "notifications": in_thread(check_notifications, workflow, environment, context)
+        "notifications": diagnostics.in_thread(check_notifications, workflow, environment, context)
         if context
         else not_checked,
     }
     checks = {name: checks[name] for name in CHECKS}
-    findings = anyio.run(partial(run_checks, checks, on_progress))
+    findings = anyio.run(partial(diagnostics.run_checks, checks, on_progress))
     if run_verify and context is not None:
         on_base = anyio.run(run_checks_on_base, context)
         findings = {**findings, "verify": on_base}
     return to_document(workflow, findings, Redaction() if context is None else context.redaction)
 
 
-def to_document(workflow: Path, findings: Mapping[str, Sequence[Finding]], redaction: Redaction) -> Doctor:
+def to_document(
+    workflow: Path, findings: Mapping[str, Sequence[diagnostics.Finding]], redaction: Redaction
+) -> Doctor:
     """The result; messages are masked."""
     codes = [exit_code_of(one) for several in findings.values() for one in several]
     code = max(codes, default=ExitCode.OK)
@@ -222,13 +213,13 @@ def to_document(workflow: Path, findings: Mapping[str, Sequence[Finding]], redac
         workflow=str(workflow),
         ok=code is ExitCode.OK,
         exit_code=int(code),
-        checks=check_documents(findings, redaction),
+        checks=diagnostics.check_documents(findings, redaction),
     )
 
 
-def exit_code_of(finding: Finding) -> ExitCode:
+def exit_code_of(finding: diagnostics.Finding) -> ExitCode:
     """What the command would exit with if this were the only finding."""
-    if finding.status is not CheckStatus.ERROR:
+    if finding.status is not diagnostics.CheckStatus.ERROR:
         return ExitCode.OK
     cause = finding.cause
     if cause is None:
@@ -240,68 +231,74 @@ def exit_code_of(finding: Finding) -> ExitCode:
 # --- the state of daemons --------------------------------------------------------------------------------
 
 
-def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
+def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[diagnostics.Finding]:
     """Whether a daemon serves the workflow, and whether it answers."""
     client = connect(workflow, environment)
     if client is None:
         notice = absence_notice(workflow, environment)
         if notice is None:
-            return [ok("no daemon has it")]
-        return [warning(notice, "`symphony status` shows more")]
+            return [diagnostics.ok("no daemon has it")]
+        return [diagnostics.warning(notice, "`symphony status` shows more")]
     return daemon_findings(client.state(Selection(limit=0)), client.endpoint.pid)
 
 
-def daemon_findings(state: State, pid: int) -> list[Finding]:
+def daemon_findings(state: State, pid: int) -> list[diagnostics.Finding]:
     """What a daemon reports about itself."""
     if state.health.status == "ok":
-        findings = [ok(f"a daemon (pid {pid}) has it, and answers")]
+        findings = [diagnostics.ok(f"a daemon (pid {pid}) has it, and answers")]
     else:
         text = f"a daemon (pid {pid}) has it, and reports: {state.health.status}"
-        findings = [warning(text, "`symphony status` shows why")]
+        findings = [diagnostics.warning(text, "`symphony status` shows why")]
     if (theirs := other_version(state.version, state.commit)) is not None:
         text = f"the daemon (pid {pid}) runs symphony {theirs}, and {version_text()} is installed"
-        findings.append(warning(text, "restart the daemon when its runs allow it"))
+        findings.append(diagnostics.warning(text, "restart the daemon when its runs allow it"))
     journal = state.journal
     if journal is not None and journal.state == "memory":
         text = f"the daemon (pid {pid}) keeps its journal only in memory: {journal.reason}"
-        findings.append(warning(text, journal.hint or "`symphony status` shows why"))
+        findings.append(diagnostics.warning(text, journal.hint or "`symphony status` shows why"))
     return findings
 
 
-def check_journal(path: Path) -> list[Finding]:
+def check_journal(path: Path) -> list[diagnostics.Finding]:
     """Whether the journal is readable; a daemon without one works, and forgets everything at its end."""
     journal = checkup(path)
     if not journal.present:
-        findings = [ok(f"{path} is made by the first `symphony run`")]
+        findings = [diagnostics.ok(f"{path} is made by the first `symphony run`")]
     elif journal.failure is not None:
         hint = "move it away; a new one loses the history and nothing else"
-        findings = [warning(journal.failure.message, journal.failure.hint or hint)]
+        findings = [diagnostics.warning(journal.failure.message, journal.failure.hint or hint)]
     else:
         size = f"{journal.bytes / _MIB:.1f} MiB"
-        findings = [ok(f"{path} is sound (runs: {journal.runs}, claims: {journal.claims}, {size})")]
+        findings = [
+            diagnostics.ok(f"{path} is sound (runs: {journal.runs}, claims: {journal.claims}, {size})")
+        ]
     newest = journal.newest_wall_ms
     if newest is not None and newest > time.time() * 1000 + _CLOCK_TOLERANCE_MS:
         hint = "the clock was set back, or was wrong before; old times are shown as they were recorded"
-        findings.append(warning("its newest record is in the future", hint))
+        findings.append(diagnostics.warning("its newest record is in the future", hint))
     if journal.aside:
         text = f"{len(journal.aside)} damaged before and set aside, such as {journal.aside[-1]}"
-        findings.append(warning(text, "delete what you do not need; `symphony clean` does in time"))
+        findings.append(
+            diagnostics.warning(text, "delete what you do not need; `symphony clean` does in time")
+        )
     return findings
 
 
-def check_processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:
+def check_processes(
+    workflow: Path, environment: Mapping[str, str], state_dir: Path
+) -> list[diagnostics.Finding]:
     """Whether processes of a dead daemon are left."""
     try:
         if find_daemon(workflow, environment) is not None:
-            return [ok("those of the runs belong to the daemon")]
+            return [diagnostics.ok("those of the runs belong to the daemon")]
     except UnreachableError:
-        return [ok("there is a daemon that cannot be asked: they may be its own")]
+        return [diagnostics.ok("there is a daemon that cannot be asked: they may be its own")]
     pids = sorted(one.pid for one in LocalHost(instance=instance_of(state_dir)).find_survivors())
     if not pids:
-        return [ok("no dead daemon has left any")]
+        return [diagnostics.ok("no dead daemon has left any")]
     shown = ", ".join(map(str, pids[:_MAX_NAMES])) + (" …" if len(pids) > _MAX_NAMES else "")
     text = f"a dead daemon has left {len(pids)} running: {shown}"
-    return [warning(text, "the next `symphony run` ends them before it starts anything")]
+    return [diagnostics.warning(text, "the next `symphony run` ends them before it starts anything")]
 
 
 # --- the workflow and what it refers to ------------------------------------------------------------------
@@ -309,12 +306,12 @@ def check_processes(workflow: Path, environment: Mapping[str, str], state_dir: P
 
 def check_workflow_file(
     workflow: Path, environment: Mapping[str, str], invalid: SymphonyError | None
-) -> list[Finding]:
+) -> list[diagnostics.Finding]:
     """Whether the file is usable; `invalid` is the reason why a daemon cannot be built from it."""
     hint = "`symphony check` lists every problem"
     if invalid is not None:
         more = len(getattr(invalid, "failures", (invalid.failure,))) - 1
-        finding = failed(invalid, hint)
+        finding = diagnostics.failed(invalid, hint)
         return [replace(finding, message=finding.message + (f" (and {more} more)" if more else ""))]
     report = check_workflow(workflow, environment)
     problems = [problem for problem in report.problems if problem.code not in _OTHER_CHECKS]
@@ -323,17 +320,19 @@ def check_workflow_file(
         first, more = errors[0], len(errors) - 1
         location = first.path if first.line is None else f"{first.path}:{first.line}"
         text = f"{location}: {first.message}" + (f" (and {more} more)" if more else "")
-        return [warning(text, first.hint or hint)]
+        return [diagnostics.warning(text, first.hint or hint)]
     if problems:
-        return [warning(f"{report.path} is usable, with {plural(len(problems), 'warning')}", hint)]
-    return [ok(f"{report.path} is usable")]
+        return [
+            diagnostics.warning(f"{report.path} is usable, with {plural(len(problems), 'warning')}", hint)
+        ]
+    return [diagnostics.ok(f"{report.path} is usable")]
 
 
-async def check_repository(context: RuntimeContext) -> list[Finding]:
+async def check_repository(context: RuntimeContext) -> list[diagnostics.Finding]:
     """Whether workspaces can be cloned: fetches and checks out the same as a run."""
     workspace = context.settings.workspace
     if workspace.repo is None:
-        return [ok("workspace.repo is not set: hooks fill the workspaces")]
+        return [diagnostics.ok("workspace.repo is not set: hooks fill the workspaces")]
     await context.workspaces.check_repository()
     branch = f", from {workspace.base_branch}" if workspace.base_branch else ""
     place = await to_thread.run_sync(_temporary_directory, workspace.root)
@@ -346,43 +345,43 @@ async def check_repository(context: RuntimeContext) -> list[Finding]:
             await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
     if trial is None:
         unfinished = f"{workspace.repo} answers{branch}; a clone was not finished within {_TRIAL_S:g} s"
-        return [ok(unfinished), *await check_signing(context)]
+        return [diagnostics.ok(unfinished), *await check_signing(context)]
     shown = workspace.base_branch or "the base branch"
     elsewhere = await to_thread.run_sync(
         lambda: [*unseen_skills(context.settings, context.workflow.agents, where=None)]
     )
     return [
-        ok(f"{workspace.repo} can be cloned{branch}"),
-        *(warning(f"{workspace.repo}: {trait.message}", trait.repair) for trait in trial.unusual),
-        *(warning(filter_message(shown, missing), missing.hint) for missing in trial.missing),
-        *(warning(one.message, one.hint or "") for one in elsewhere),
+        diagnostics.ok(f"{workspace.repo} can be cloned{branch}"),
+        *(diagnostics.warning(f"{workspace.repo}: {trait.message}", trait.repair) for trait in trial.unusual),
+        *(diagnostics.warning(filter_message(shown, missing), missing.hint) for missing in trial.missing),
+        *(diagnostics.warning(one.message, one.hint or "") for one in elsewhere),
         *await check_signing(context),
     ]
 
 
-async def check_push(context: RuntimeContext) -> list[Finding]:
+async def check_push(context: RuntimeContext) -> list[diagnostics.Finding]:
     """Whether `origin` accepts a branch, by a dry run with the user's credentials."""
     workspace = context.settings.workspace
     if workspace.push != "origin" or workspace.repo is None:
-        return [ok("not asked for: workspace.push or workspace.repo is not set")]
+        return [diagnostics.ok("not asked for: workspace.push or workspace.repo is not set")]
     failure = await context.workspaces.check_push()
     if failure is None:
-        return [ok("origin accepts branches in a dry run")]
-    return [warning(failure.message, failure.hint or "read the output of `git push`")]
+        return [diagnostics.ok("origin accepts branches in a dry run")]
+    return [diagnostics.warning(failure.message, failure.hint or "read the output of `git push`")]
 
 
-async def check_signing(context: RuntimeContext) -> list[Finding]:
+async def check_signing(context: RuntimeContext) -> list[diagnostics.Finding]:
     """A signature that is tried and fails, where git's configuration asks for signed commits."""
     failure = await context.workspaces.check_signing()
     if failure is None:
         return []
-    return [warning(failure.message, failure.hint or "read the output of `git commit -S`")]
+    return [diagnostics.warning(failure.message, failure.hint or "read the output of `git commit -S`")]
 
 
-async def check_agents(context: RuntimeContext) -> list[Finding]:
+async def check_agents(context: RuntimeContext) -> list[diagnostics.Finding]:
     """The preflight of every agent: program, version, login, one command in its sandbox."""
     if context.carrier is not None:
-        return [ok("agents run on other machines, and are looked at by their first run")]
+        return [diagnostics.ok("agents run on other machines, and are looked at by their first run")]
     findings = []
     place = await to_thread.run_sync(_temporary_directory, context.settings.workspace.root)
     try:
@@ -390,35 +389,39 @@ async def check_agents(context: RuntimeContext) -> list[Finding]:
             result = await preflight_agent(context, name, place, mark="doctor")
             label = "" if len(context.agents) == 1 else f"{name}: "
             version = f"{result.agent} {result.version}"
-            findings.append(ok(f"{label}{version} passes the check before the first dispatch"))
+            findings.append(diagnostics.ok(f"{label}{version} passes the check before the first dispatch"))
             hint = "the agent works; read its message"
-            findings += [warning(f"{label}{notice}", hint) for notice in result.notices]
+            findings += [diagnostics.warning(f"{label}{notice}", hint) for notice in result.notices]
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
     return findings
 
 
-async def check_verify(context: RuntimeContext) -> list[Finding]:
+async def check_verify(context: RuntimeContext) -> list[diagnostics.Finding]:
     """The commands of `verify`; they take long, so they run only on request."""
     commands = context.settings.verify.commands
     if not commands:
-        return [ok("nothing is run on finished work: verify.commands is not set")]
+        return [diagnostics.ok("nothing is run on finished work: verify.commands is not set")]
     return [
-        ok(f"{plural(len(commands), 'command')}; `symphony doctor --verify` runs them on the base commit")
+        diagnostics.ok(
+            f"{plural(len(commands), 'command')}; `symphony doctor --verify` runs them on the base commit"
+        )
     ]
 
 
-async def run_checks_on_base(context: RuntimeContext) -> list[Finding]:
+async def run_checks_on_base(context: RuntimeContext) -> list[diagnostics.Finding]:
     """Run `verify.commands` on the base commit; each that does not pass there is an error."""
     verify, workspace = context.settings.verify, context.settings.workspace
     if not verify.commands or workspace.repo is None:
         what = "verify.commands" if not verify.commands else "workspace.repo"
-        return [warning(f"nothing was run: {what} is not set", "docs/verification.md has an example")]
+        return [
+            diagnostics.warning(f"nothing was run: {what} is not set", "docs/verification.md has an example")
+        ]
     if context.carrier is not None:
-        return [ok("not run: agents and checks run on other machines")]
+        return [diagnostics.ok("not run: agents and checks run on other machines")]
     place = await to_thread.run_sync(_temporary_directory, workspace.root)
-    findings: list[Finding] = []
+    findings: list[diagnostics.Finding] = []
     try:
         tree, base = await context.workspaces.clone_base(place)
         click.echo(f"verify: {plural(len(verify.commands), 'command')} on {base[:12]}", err=True)
@@ -431,70 +434,72 @@ async def run_checks_on_base(context: RuntimeContext) -> list[Finding]:
         )
         await verifier.check_base(tree)
     except SymphonyError as raised:
-        findings.append(failed(raised, "run `git fetch` in the repository and read its output"))
+        findings.append(diagnostics.failed(raised, "run `git fetch` in the repository and read its output"))
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
     return findings
 
 
-def _finding_of_check(check: CheckRun, base: str) -> Finding:
+def _finding_of_check(check: CheckRun, base: str) -> diagnostics.Finding:
     """The result of one command on the base commit, with the end of its output on stderr if it failed."""
     took = duration(check.duration_ms / 1_000)
     click.echo(f"verify: {printable(check.name)} {printable(check.ended)}, after {took}", err=True)
     if check.passed:
-        return ok(f"{check.name} passes on {base[:12]}, in {took}")
+        return diagnostics.ok(f"{check.name} passes on {base[:12]}, in {took}")
     for line in check.output_tail.splitlines()[-_MAX_OUTPUT_LINES:]:
         click.echo(f"  {printable(line)}", err=True)
     hint = "make it pass on the base branch, or change verify.commands: nothing can be verified by it"
-    return error(f"{check.name} {check.ended} on {base[:12]}, after {took}", hint)
+    return diagnostics.error(f"{check.name} {check.ended} on {base[:12]}, after {took}", hint)
 
 
 def _temporary_directory(root: Path) -> Path:
     """A directory near the workspaces: what a sandbox permits depends on the location."""
     try:
-        return Path(tempfile.mkdtemp(prefix=".symphony-doctor-", dir=nearest_directory(root)))
+        return Path(tempfile.mkdtemp(prefix=".symphony-doctor-", dir=diagnostics.nearest_directory(root)))
     except OSError:
         return Path(tempfile.mkdtemp(prefix="symphony-doctor-"))
 
 
-async def check_tracker(context: RuntimeContext) -> list[Finding]:
+async def check_tracker(context: RuntimeContext) -> list[diagnostics.Finding]:
     """The result of `symphony tracker check`, with one poll as the daemon would send it."""
     found = await tracker.check_tracker(context)
     states = ", ".join(context.active_states) or "no state at all"
-    findings = [ok(f"{found.kind} answers: {plural(found.issues, 'issue')} in {states}")]
+    findings = [diagnostics.ok(f"{found.kind} answers: {plural(found.issues, 'issue')} in {states}")]
     for problem in found.problems[:_MAX_PROBLEMS]:
-        make = error if problem.severity == "error" else warning
+        make = diagnostics.error if problem.severity == "error" else diagnostics.warning
         findings.append(make(problem.message, problem.hint))
     more = len(found.problems) - _MAX_PROBLEMS
     if more > 0:
         text = f"{more} more records or states are wrong"
-        findings.append(warning(text, "`symphony tracker check` shows them"))
+        findings.append(diagnostics.warning(text, "`symphony tracker check` shows them"))
     return findings
 
 
-async def check_forge(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:
+async def check_forge(
+    context: RuntimeContext, *, environment: Mapping[str, str]
+) -> list[diagnostics.Finding]:
     """The result of `symphony forge check`. Work goes on without a forge, so nothing here is an error."""
     if context.settings.forge.kind is None:
-        return [ok("off: forge.kind is not set")]
+        return [diagnostics.ok("off: forge.kind is not set")]
     try:
         found = await forge.check_forge(context, environment)
     except SymphonyError as raised:
         failure = raised.failure
-        return [warning(failure.message, failure.hint or "`symphony forge check` tells more")]
+        return [diagnostics.warning(failure.message, failure.hint or "`symphony forge check` tells more")]
     if not found.ok:
         return [
-            warning(f"the token lacks {each}", "docs/forges.md lists the rights that it needs")
+            diagnostics.warning(f"the token lacks {each}", "docs/forges.md lists the rights that it needs")
             for each in found.missing
         ]
     if context.settings.forge.opens and (elsewhere := await to_thread.run_sync(_other_origin, context)):
         return [
-            warning(
+            diagnostics.warning(
                 f"branches are pushed to {elsewhere}, and forge.repo is {found.repo}",
                 "a pull request needs its branch in that repository: correct `origin` or forge.repo",
             )
         ]
-    return [ok(f"{found.kind} answers as {found.login}, {found.repo}")]
+    return [diagnostics.ok(f"{found.kind} answers as {found.login}, {found.repo}")]
 
 
 def _other_origin(context: RuntimeContext) -> str | None:
@@ -510,14 +515,16 @@ def _other_origin(context: RuntimeContext) -> str | None:
     return None if same else shown
 
 
-async def check_hosts(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:
+async def check_hosts(
+    context: RuntimeContext, *, environment: Mapping[str, str]
+) -> list[diagnostics.Finding]:
     """The result of `symphony hosts check`; an error only if no host can be used."""
     found = (await hosts.check_hosts(context, (), environment)).hosts
     if not found:
-        return [ok("sessions run on this machine")]
-    make = warning if any(host.ok for host in found) else error
+        return [diagnostics.ok("sessions run on this machine")]
+    make = diagnostics.warning if any(host.ok for host in found) else diagnostics.error
     return [
-        ok(f"{host.name}: {host.version}")
+        diagnostics.ok(f"{host.name}: {host.version}")
         if host.problem is None
         else make(
             f"{host.name}: {host.problem.removeprefix(f'{host.name}: ')}",
@@ -527,45 +534,55 @@ async def check_hosts(context: RuntimeContext, *, environment: Mapping[str, str]
     ]
 
 
-async def check_tracing(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:
+async def check_tracing(
+    context: RuntimeContext, *, environment: Mapping[str, str]
+) -> list[diagnostics.Finding]:
     """Whether the collector of traces takes a request."""
 
-    def send() -> list[Finding]:
+    def send() -> list[diagnostics.Finding]:
         tracing = open_tracing(context, "", environment)
         if tracing is None:
-            return [ok("off: tracing.endpoint is not set")]
+            return [diagnostics.ok("off: tracing.endpoint is not set")]
         failure = tracing.check()
         tracing.close()
         endpoint = context.settings.tracing.endpoint
         if failure is None:
-            return [ok(f"{endpoint} takes traces")]
+            return [diagnostics.ok(f"{endpoint} takes traces")]
         hint = "see whether the collector runs, and whether tracing.endpoint is its URL"
-        return [warning(f"traces are not taken: {failure}", hint)]
+        return [diagnostics.warning(f"traces are not taken: {failure}", hint)]
 
     return await to_thread.run_sync(send)
 
 
-async def check_workspaces(context: RuntimeContext) -> list[Finding]:
+async def check_workspaces(context: RuntimeContext) -> list[diagnostics.Finding]:
     """Whether there are workspaces of issues that are in a terminal state."""
     found = await find_workspaces(context)
     names = [workspace.record.identifier for workspace in found if workspace.ended]
     if not names:
-        return [ok(f"{len(found)} there, none of a closed issue")]
+        return [diagnostics.ok(f"{len(found)} there, none of a closed issue")]
     text = f"{len(names)} of {len(found)} are of issues that are over: {', '.join(names[:_MAX_NAMES])}"
-    return [warning(text, "`symphony clean --dry-run` shows which it would remove, and why others stay")]
+    return [
+        diagnostics.warning(
+            text, "`symphony clean --dry-run` shows which it would remove, and why others stay"
+        )
+    ]
 
 
-async def check_metrics(context: RuntimeContext) -> list[Finding]:
+async def check_metrics(context: RuntimeContext) -> list[diagnostics.Finding]:
     """Where Prometheus can scrape the daemon."""
     server = context.settings.server
     if server.port is None:
-        return [ok("GET /metrics on the control socket; server.port opens it for Prometheus")]
-    return [ok(f"GET /metrics on {server.host} port {server.port or '(any free one)'}, with operator.token")]
+        return [diagnostics.ok("GET /metrics on the control socket; server.port opens it for Prometheus")]
+    return [
+        diagnostics.ok(
+            f"GET /metrics on {server.host} port {server.port or '(any free one)'}, with operator.token"
+        )
+    ]
 
 
 def check_notifications(
     workflow: Path, environment: Mapping[str, str], context: RuntimeContext
-) -> list[Finding]:
+) -> list[diagnostics.Finding]:
     """The targets of `notify`, and how the deliveries of a running daemon went."""
     client = None
     with suppress(UnreachableError):  # reported by check_lock
@@ -574,14 +591,14 @@ def check_notifications(
     if client is not None:
         targets = client.state(Selection(limit=0)).notifications
     if not targets:
-        return [ok("no one is notified: WORKFLOW.md has no notify")]
+        return [diagnostics.ok("no one is notified: WORKFLOW.md has no notify")]
     findings = []
     for target in targets:
         problem = target.problem or target.failure
         if problem is not None:
             hint = f"`symphony notify test {target.name}` tries it from here"
-            findings.append(warning(f"{target.name} ({target.kind}): {problem}", hint))
+            findings.append(diagnostics.warning(f"{target.name} ({target.kind}): {problem}", hint))
         else:
             last = "" if target.delivered_at is None else f", last delivery {target.delivered_at}"
-            findings.append(ok(f"{target.name} ({target.kind}) is on{last}"))
+            findings.append(diagnostics.ok(f"{target.name} ({target.kind}) is on{last}"))
     return findings

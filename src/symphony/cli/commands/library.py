@@ -60,18 +60,8 @@ from symphony.daemon.context import skill_options
 from symphony.daemon.state_dir import journal_path
 from symphony.domain import SymphonyError, issues_named, one_line, plural
 from symphony.journal.reader import past_runs
+from symphony.library import model
 from symphony.library.gate import REFUSED, gate
-from symphony.library.model import (
-    MAX_REASON_CHARS,
-    Authorship,
-    Evidence,
-    LibraryError,
-    LibrarySkill,
-    NotInLibraryError,
-    Origin,
-    Purged,
-    SkillText,
-)
 from symphony.library.provenance import is_learned, provenance
 from symphony.library.store import Library
 from symphony.library.sync import sync_skills
@@ -134,8 +124,8 @@ def reason_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--reason TEXT`."""
 
     def check(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-        if value is not None and len(value) > MAX_REASON_CHARS:
-            raise click.BadParameter(f"at most {MAX_REASON_CHARS} characters", param=option)
+        if value is not None and len(value) > model.MAX_REASON_CHARS:
+            raise click.BadParameter(f"at most {model.MAX_REASON_CHARS} characters", param=option)
         return value
 
     return click.option("--reason", metavar="TEXT", callback=check, help="The reason, which is stored.")(
@@ -354,7 +344,7 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
             raise CommandError.of(f"{source} has no {_FILE_NAME}", hint=hint, code=ExitCode.USAGE)
     elif path.name == _FILE_NAME:
         directory = path.resolve().parent.name
-    text = SkillText.of_file(_read(file).encode(), directory)
+    text = model.SkillText.of_file(_read(file).encode(), directory)
     policy = Path(file).parent / POLICY_PATH
     if source != "-" and policy.is_file():
         text = text.with_policy(policy.read_bytes())
@@ -419,7 +409,13 @@ def _read(file: str) -> str:
 
 
 def _save(
-    library: OpenLibrary, present: LibrarySkill, text: str, by: str, reason: str | None, *, as_json: bool
+    library: OpenLibrary,
+    present: model.LibrarySkill,
+    text: str,
+    by: str,
+    reason: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Make the next version of a skill; if it was changed meanwhile, show both changes."""
     edit = LibrarySave(file=text, base_version=present.version, reason=reason or UNSET)
@@ -488,7 +484,7 @@ workflow is invalid.
 @library_options
 def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_json: bool) -> int:
     """Add all skills below a folder to the library."""
-    change = Authorship(author=author(), reason=reason or f"imported from {directory.resolve().name}")
+    change = model.Authorship(author=author(), reason=reason or f"imported from {directory.resolve().name}")
     options = skill_options(library.settings.skills)
     found = find_importable(directory.absolute(), ((),), options)
     if not found:
@@ -503,7 +499,7 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
 
 
 def _import(
-    source: str, found: Sequence[ImportCandidate], library: LibraryInUse, change: Authorship
+    source: str, found: Sequence[ImportCandidate], library: LibraryInUse, change: model.Authorship
 ) -> LibraryImported:
     outcomes: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
     failed: list[FailedFile] = []
@@ -514,12 +510,12 @@ def _import(
             continue
         try:
             files = one.bundle.files
-            text = SkillText.of_file(files[_FILE_NAME].data, one.directory)
+            text = model.SkillText.of_file(files[_FILE_NAME].data, one.directory)
             if (policy := files.get(POLICY_PATH)) is not None:
                 text = text.with_policy(policy.data)
             findings = api_library.admitted(library, text)
             outcomes[_imported(library.store, text, change)].append(text.name)
-        except LibraryError as error:
+        except model.LibraryError as error:
             failed.append(FailedFile(path=one.source, message=error.failure.message, hint=error.failure.hint))
             continue
         problems += (
@@ -555,7 +551,7 @@ def _print_imported(done: LibraryImported) -> None:
     click.echo(", ".join((*counts, f"{len(done.failed)} failed")), err=True)
 
 
-def _imported(store: Library, text: SkillText, change: Authorship) -> str:
+def _imported(store: Library, text: model.SkillText, change: model.Authorship) -> str:
     """Add a skill or its next version; return what was done.
 
     Raises:
@@ -563,8 +559,8 @@ def _imported(store: Library, text: SkillText, change: Authorship) -> str:
     """
     try:
         present = store.skill(text.name)
-    except NotInLibraryError:
-        store.add(text, change, origin=Origin.LEARNED if is_learned(text) else Origin.IMPORTED)
+    except model.NotInLibraryError:
+        store.add(text, change, origin=model.Origin.LEARNED if is_learned(text) else model.Origin.IMPORTED)
         return "created"
     if present.text == text:
         return "unchanged"
@@ -696,7 +692,7 @@ class _Repository:
 
 def _promoted(
     repository: _Repository,
-    skill: LibrarySkill,
+    skill: model.LibrarySkill,
     path: str,
     branch: str,
     base_branch: str | None,
@@ -1022,7 +1018,9 @@ async def _sync(issue: str, library: OpenLibrary) -> LibrarySynced:
             workspace.path,
             Layout(workspace.path.parent).written_skills(workspace.key),
             tracked=await context.workspaces.tracked(workspace, library.settings.library.directory),
-            evidence=Evidence(run_id=run_id, issue_id=found.issue_id, issue_identifier=found.identifier),
+            evidence=model.Evidence(
+                run_id=run_id, issue_id=found.issue_id, issue_identifier=found.identifier
+            ),
             metadata=provenance(
                 run_id=run_id or "unknown",
                 agent=(runs[0].agent_name if runs else None) or "unknown",
@@ -1072,7 +1070,7 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
     """Remove all texts from the library that agents wrote since a date."""
     store, since_ms = library.in_use.store, max(round(since.timestamp() * 1_000), 0)
     reason = f"purge of what was learned since {since.isoformat()}"
-    change = Authorship(author="" if dry_run else author(), reason=reason)
+    change = model.Authorship(author="" if dry_run else author(), reason=reason)
     done = store.purge(since_ms, change, dry_run=True)
     found = len(done.removed) + len(done.reverted) + len(done.rejected)
     if found and not dry_run:
@@ -1096,7 +1094,7 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
         click.echo("agents wrote nothing since then that is in use", err=True)
 
 
-def _confirm_purge(found: Purged) -> None:
+def _confirm_purge(found: model.Purged) -> None:
     what = (
         f"remove {plural(len(found.removed), 'skill')}, take back {len(found.reverted)} "
         f"and reject {plural(len(found.rejected), 'proposal')}"

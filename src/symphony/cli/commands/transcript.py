@@ -32,13 +32,6 @@ from symphony.daemon.state_dir import library_key
 from symphony.domain import one_line, plural, without_codes
 from symphony.journal import transcripts
 from symphony.journal.reader import open_reader
-from symphony.journal.transcripts import (
-    TranscriptEntry,
-    TranscriptPage,
-    latest,
-    read_transcript,
-    transcript_path,
-)
 from symphony.library.model import LEARNING_RUN
 
 _NO_RUN: Final = "it has not been worked on yet; `symphony explain` shows why"
@@ -78,7 +71,7 @@ def transcript(
     """Show what an agent got, said and did."""
     console = console_for()
 
-    def show(run_id: str, entry: TranscriptEntry) -> None:
+    def show(run_id: str, entry: transcripts.TranscriptEntry) -> None:
         if as_json:
             print_json(TranscriptLine(run_id=run_id, entry=entry), indent=None)
         else:
@@ -124,7 +117,7 @@ class Reading:
         journal: Path,
         identifier: str,
         fixed: str | None,
-        show: Callable[[str, TranscriptEntry], None],
+        show: Callable[[str, transcripts.TranscriptEntry], None],
         show_missing: Callable[[str, str], None],
         *,
         text: str = "",
@@ -164,7 +157,7 @@ class Reading:
         pages = self._pages(run_id, live=not ended)
         if folded:
             whole = list(pages)
-            entries = latest(entry for page in whole for entry in page.entries)
+            entries = transcripts.latest(entry for page in whole for entry in page.entries)
             pages = iter(whole)
             for entry in entries:
                 self._show(run_id, entry)
@@ -175,11 +168,11 @@ class Reading:
                 self._show_missing(run_id, missing)
         return ended and self._fixed is not None
 
-    def _pages(self, run_id: str, *, live: bool) -> Iterator[TranscriptPage]:
+    def _pages(self, run_id: str, *, live: bool) -> Iterator[transcripts.TranscriptPage]:
         more = True
         while more:
-            path = transcript_path(self._journal.parent, run_id)
-            page = read_transcript(path, after=self._after, live=live, text=self._text)
+            path = transcripts.transcript_path(self._journal.parent, run_id)
+            page = transcripts.read_transcript(path, after=self._after, live=live, text=self._text)
             self._after, more = page.next_after, page.more
             yield page
 

@@ -22,18 +22,7 @@ import structlog
 
 from symphony import to_thread
 from symphony.config import Workflow
-from symphony.daemon.carriers import (
-    COMMAND_TIMEOUT_MS,
-    MAX_SAID_CHARS,
-    Carrier,
-    CarrierContext,
-    ChosenCarrier,
-    RemoteHost,
-    RemoteRun,
-    Survey,
-    host_failure,
-    stderr_line,
-)
+from symphony.daemon import carriers
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import Site
 from symphony.daemon.hosts.host_reports import checked
@@ -65,7 +54,7 @@ class RemoteRuns:
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "remote-runs"
 
-    def add(self, run: RemoteRun) -> None:
+    def add(self, run: carriers.RemoteRun) -> None:
         """Record that a run is about to begin; blocking."""
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._path / f"{run.run_id}.json", msgspec.json.encode(run), durable=True)
@@ -74,12 +63,12 @@ class RemoteRuns:
         """Record that none of its processes is alive; blocking."""
         (self._path / f"{run_id}.json").unlink(missing_ok=True)
 
-    def all(self) -> tuple[RemoteRun, ...]:
+    def all(self) -> tuple[carriers.RemoteRun, ...]:
         """The runs that were not removed; blocking."""
         found = []
         for path in sorted(self._path.glob("*.json")):
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=RemoteRun))
+                found.append(msgspec.json.decode(path.read_bytes(), type=carriers.RemoteRun))
             except (OSError, msgspec.MsgspecError) as error:
                 _log.warning("remote_run_unreadable", path=str(path), reason=str(error))
         return tuple(found)
@@ -97,8 +86,8 @@ def directory_of(workflow: Workflow) -> str:
 class _InUse:
     """A carrier, and the number of its present users."""
 
-    chosen: ChosenCarrier
-    carrier: Carrier[Any]
+    chosen: carriers.ChosenCarrier
+    carrier: carriers.Carrier[Any]
     uses: int = 0
 
 
@@ -123,7 +112,9 @@ class Hosts:
         self._made: list[_InUse] = []
         self._in_force: RuntimeContext | None = None
         self._reconfigured = anyio.Event()
-        self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a time after its last frame
+        self._open: dict[
+            str, tuple[carriers.RemoteRun, float | None]
+        ] = {}  # with a time after its last frame
         self._starts: dict[str, anyio.CapacityLimiter] = {}
         self._places: dict[tuple[str | None, ...], HostPlace] = {}
 
@@ -149,15 +140,15 @@ class Hosts:
                 await self._release(made)
 
     @asynccontextmanager
-    async def carrier(self, chosen: ChosenCarrier | None) -> AsyncIterator[Carrier[Any]]:
+    async def carrier(self, chosen: carriers.ChosenCarrier | None) -> AsyncIterator[carriers.Carrier[Any]]:
         """The carrier of these settings. Raises `SymphonyError`: there is none."""
         if chosen is None:
-            raise SymphonyError(host_failure("worker", "the settings name no other machine"))
+            raise SymphonyError(carriers.host_failure("worker", "the settings name no other machine"))
         made = next((made for made in self._made if made.chosen == chosen), None)
         if made is None:
             log = self._state_dir / "logs" / f"{chosen.kind}{self._purpose}.log"
             carrier = chosen.make(
-                CarrierContext(
+                carriers.CarrierContext(
                     local=self._local, environment=self._environment, state_dir=self._state_dir, log=log
                 )
             )
@@ -176,16 +167,16 @@ class Hosts:
             with anyio.CancelScope(shield=True):
                 await made.carrier.aclose()
 
-    def _is_former(self, chosen: ChosenCarrier) -> bool:
+    def _is_former(self, chosen: carriers.ChosenCarrier) -> bool:
         return self._in_force is not None and chosen != self._in_force.carrier
 
-    async def survey(self, context: RuntimeContext) -> Survey:
+    async def survey(self, context: RuntimeContext) -> carriers.Survey:
         """The present hosts. Raises `SymphonyError`: a cluster cannot be asked."""
         async with self.carrier(context.carrier) as carrier:
             return await carrier.survey()
 
     @asynccontextmanager
-    async def visit(self, context: RuntimeContext, name: str) -> AsyncIterator[RemoteHost]:
+    async def visit(self, context: RuntimeContext, name: str) -> AsyncIterator[carriers.RemoteHost]:
         """The host with this name, outside of a run. Raises `SymphonyError`."""
         async with self.carrier(context.carrier) as carrier, carrier.visit(name) as host:
             yield host
@@ -199,7 +190,7 @@ class Hosts:
             self._open[run.run_id] = (run, now_s)
             _log.warning("remote_run_left", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
 
-    async def begin(self, run: RemoteRun) -> None:
+    async def begin(self, run: carriers.RemoteRun) -> None:
         """Record that a run is about to begin."""
         self._open[run.run_id] = (run, None)
         await to_thread.run_sync(self._runs.add, run)
@@ -216,7 +207,7 @@ class Hosts:
                 known_s = anyio.current_time() if since_s is None else since_s
                 await self.fence(context, run, since_s=known_s)
 
-    async def fence(self, context: RuntimeContext, run: RemoteRun, *, since_s: float) -> None:
+    async def fence(self, context: RuntimeContext, run: carriers.RemoteRun, *, since_s: float) -> None:
         """End a run that may be alive, or wait until its lease is over.
 
         `since_s` is a time after the last frame that its worker may have received.
@@ -236,11 +227,11 @@ class Hosts:
         _log.info("remote_run_fenced", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
         await self.finish(run.run_id)
 
-    async def _is_gone(self, context: RuntimeContext, run: RemoteRun) -> bool:
+    async def _is_gone(self, context: RuntimeContext, run: carriers.RemoteRun) -> bool:
         async with self.carrier(context.carrier) as carrier:
             return await carrier.is_gone(run)
 
-    async def _end(self, context: RuntimeContext, run: RemoteRun) -> bool:
+    async def _end(self, context: RuntimeContext, run: carriers.RemoteRun) -> bool:
         async with self.visit(context, run.host) as host:
             place = await self.find_place(context, host, timeout_ms=FENCE_ATTEMPT_MS)
             command = place.command("worker", "--end", run.run_id)
@@ -249,18 +240,22 @@ class Hosts:
 
     # --- places ------------------------------------------------------------------------------------------
 
-    def starts_on(self, host: RemoteHost) -> anyio.CapacityLimiter:
+    def starts_on(self, host: carriers.RemoteHost) -> anyio.CapacityLimiter:
         """Limits how many workers start on a host at a time: each needs a second of processor time."""
         if host.name not in self._starts:
             self._starts[host.name] = anyio.CapacityLimiter(_STARTS_AT_ONCE)
         return self._starts[host.name]
 
-    async def place_of(self, context: RuntimeContext, host: RemoteHost) -> HostPlace:
+    async def place_of(self, context: RuntimeContext, host: carriers.RemoteHost) -> HostPlace:
         """As `find_place`, with a cache."""
         return self._places.get(_key(host)) or await self.find_place(context, host)
 
     async def find_place(
-        self, context: RuntimeContext, host: RemoteHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
+        self,
+        context: RuntimeContext,
+        host: carriers.RemoteHost,
+        *,
+        timeout_ms: int = carriers.COMMAND_TIMEOUT_MS,
     ) -> HostPlace:
         """Make the directories of the workflow file on a host. Raises `SymphonyError`, with a hint."""
         place, _ = await self.look(context, host, timeout_ms=timeout_ms)
@@ -269,10 +264,10 @@ class Hosts:
     async def look(
         self,
         context: RuntimeContext,
-        host: RemoteHost,
+        host: carriers.RemoteHost,
         begun: BranchBase | None = None,
         *,
-        timeout_ms: int = COMMAND_TIMEOUT_MS,
+        timeout_ms: int = carriers.COMMAND_TIMEOUT_MS,
     ) -> tuple[HostPlace, dict[str, str]]:
         """As `find_place`; with `begun` also makes a bare repository and returns its refs."""
         self._places.pop(_key(host), None)
@@ -342,14 +337,17 @@ class Hosts:
         try:
             answer = decode_answer(done.stdout.decode("utf-8", "replace"), kind)
         except ValueError as error:
-            reason = context.redaction.line(str(error), MAX_SAID_CHARS)
-            raise SymphonyError(host_failure(name, f"its answer cannot be used: {reason}")) from error
+            reason = context.redaction.line(str(error), carriers.MAX_SAID_CHARS)
+            raise SymphonyError(
+                carriers.host_failure(name, f"its answer cannot be used: {reason}")
+            ) from error
         if answer is None:
-            text = f"its workspaces cannot be used: {stderr_line(done) or f'exit code {done.exit_code}'}"
-            raise SymphonyError(context.redaction.failure(host_failure(name, text)))
+            said = carriers.stderr_line(done) or f"exit code {done.exit_code}"
+            text = f"its workspaces cannot be used: {said}"
+            raise SymphonyError(context.redaction.failure(carriers.host_failure(name, text)))
         return checked(answer, context.redaction.line)
 
 
-def _key(host: RemoteHost) -> tuple[str | None, ...]:
+def _key(host: carriers.RemoteHost) -> tuple[str | None, ...]:
     """The facts that determine the paths on a host."""
     return host.name, host.node_id, host.remote_root, host.remote_python

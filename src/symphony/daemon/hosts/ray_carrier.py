@@ -23,18 +23,7 @@ from typing_extensions import override
 import symphony
 from symphony import to_thread
 from symphony.config import RaySettings
-from symphony.daemon.carriers import (
-    MAX_SAID_CHARS,
-    Carrier,
-    CarrierContext,
-    HostFacts,
-    PlaceRequest,
-    RemoteHost,
-    RemoteRun,
-    Survey,
-    host_failure,
-    stderr_line,
-)
+from symphony.daemon import carriers
 from symphony.daemon.hosts import ray_messages, ray_relay
 from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.daemon.state_dir import StateDirectory
@@ -53,25 +42,27 @@ _RELEASE_S: Final = 10.0
 _REFUSED_S: Final = 1.0
 _SILENCE_EXTRA_MS: Final = 30_000
 _MAX_LINE_BYTES: Final = 1_048_576
-_BRIDGE_ENDED: Final = host_failure(RAY, "the bridge ended", hint="see logs/ray.log")
+_BRIDGE_ENDED: Final = carriers.host_failure(RAY, "the bridge ended", hint="see logs/ray.log")
 
 
-class RayHost(RemoteHost):
+class RayHost(carriers.RemoteHost):
     """A place on a node: one actor."""
 
     @override
     def lost(self, done: Completed) -> Failure:
-        return host_failure(self.name, stderr_line(done), hint="see `ray status`")
+        return carriers.host_failure(self.name, carriers.stderr_line(done), hint="see `ray status`")
 
 
-class RayCarrier(Carrier[RaySettings]):
+class RayCarrier(carriers.Carrier[RaySettings]):
     """The nodes of a cluster."""
 
     settings_type = RaySettings
     is_cluster = True
     inherits = r"PYTHONPATH|LD_LIBRARY_PATH|RAY_\w+"
 
-    def __init__(self, settings: RaySettings, names: tuple[str, ...], context: CarrierContext) -> None:
+    def __init__(
+        self, settings: RaySettings, names: tuple[str, ...], context: carriers.CarrierContext
+    ) -> None:
         super().__init__(settings, names, context)
         self._bridge: HostProcess | None = None
         self._refused: tuple[float, SymphonyError] | None = None
@@ -92,7 +83,9 @@ class RayCarrier(Carrier[RaySettings]):
 
     @override
     @asynccontextmanager
-    async def place(self, request: PlaceRequest, on_wait: Callable[[str], None]) -> AsyncIterator[RemoteHost]:
+    async def place(
+        self, request: carriers.PlaceRequest, on_wait: Callable[[str], None]
+    ) -> AsyncIterator[carriers.RemoteHost]:
         """A place with a slot, once there is one."""
         name = hashlib.sha256(request.issue_id.encode()).hexdigest()[:16]
         asked = ray_messages.PlaceActor(
@@ -111,16 +104,16 @@ class RayCarrier(Carrier[RaySettings]):
 
     @override
     @asynccontextmanager
-    async def visit(self, name: str) -> AsyncIterator[RemoteHost]:
+    async def visit(self, name: str) -> AsyncIterator[carriers.RemoteHost]:
         """A place without a slot on a node that the cluster lists."""
         async with self._asking(ray_messages.Visit(node=name)) as answers:
             placed: ray_messages.Placed | None = None
             with anyio.move_on_after(_VISIT_S):
                 placed = await _wait_for_place(answers, lambda _: None)
             if placed is None:
-                raise SymphonyError(host_failure(name, f"no answer within {_VISIT_S:g} s"))
+                raise SymphonyError(carriers.host_failure(name, f"no answer within {_VISIT_S:g} s"))
             if placed.node != name:
-                raise SymphonyError(host_failure(name, "the cluster gave a place on another node"))
+                raise SymphonyError(carriers.host_failure(name, "the cluster gave a place on another node"))
             yield self._host_at(placed)
 
     async def _end_place(self, name: str) -> None:
@@ -135,28 +128,30 @@ class RayCarrier(Carrier[RaySettings]):
                 found = await answers.receive()
                 if isinstance(found, ray_messages.Nodes):
                     return found
-        raise SymphonyError(host_failure(RAY, "the cluster does not answer", hint="see `ray status`"))
+        raise SymphonyError(
+            carriers.host_failure(RAY, "the cluster does not answer", hint="see `ray status`")
+        )
 
     @override
-    async def survey(self) -> Survey:
+    async def survey(self) -> carriers.Survey:
         """The nodes that are alive and offer slots."""
         found, resource = await self._list_nodes(), self.settings.slots_resource
         hosts = {
-            node.name: HostFacts(slots=node.slots, labels=node.labels)
+            node.name: carriers.HostFacts(slots=node.slots, labels=node.labels)
             for node in sorted(found.nodes, key=lambda node: node.name)
             if node.alive and node.slots
         }
         slots = sum(facts.slots or 0 for facts in hosts.values())
-        cluster = HostFacts(
+        cluster = carriers.HostFacts(
             release=found.release,
             slots=slots,
             problem=None if slots else f"no node of the cluster offers {resource}",
             hint=None if slots else f"start nodes with `--resources='{{\"{resource}\": 4}}'`",
         )
-        return Survey(hosts, cluster)
+        return carriers.Survey(hosts, cluster)
 
     @override
-    async def is_gone(self, run: RemoteRun) -> bool:
+    async def is_gone(self, run: carriers.RemoteRun) -> bool:
         """Whether Ray considers the node of a run dead, or cannot be asked."""
         try:
             found = await self._list_nodes()
@@ -183,7 +178,9 @@ class RayCarrier(Carrier[RaySettings]):
         """The request to the bridge."""
         settings = self.settings
         if settings.address is None:
-            raise SymphonyError(host_failure(RAY, "worker.ray names no cluster", hint="set its address"))
+            raise SymphonyError(
+                carriers.host_failure(RAY, "worker.ray names no cluster", hint="set its address")
+            )
         own = hashlib.sha256(str(self.context.state_dir).encode()).hexdigest()[:12]
         return ray_messages.BridgeSettings(
             socket=str(self._socket),
@@ -244,7 +241,7 @@ class RayCarrier(Carrier[RaySettings]):
         except OSError as error:
             hint = "see worker.ray.python, and the space in /tmp"
             raise SymphonyError(
-                host_failure(RAY, f"{python} cannot be started: {error}", hint=hint)
+                carriers.host_failure(RAY, f"{python} cannot be started: {error}", hint=hint)
             ) from error
         data, answer = b"", None
         try:
@@ -264,7 +261,7 @@ class RayCarrier(Carrier[RaySettings]):
             case ray_messages.Ready():
                 await _end(bridge)
                 message = f"{python} has symphony {answer.symphony}, and this is {symphony.__version__}"
-                failure = host_failure(RAY, message, hint="install the same release there")
+                failure = carriers.host_failure(RAY, message, hint="install the same release there")
             case ray_messages.Refused():
                 failure = _failure_of(answer)
             case _:
@@ -273,8 +270,8 @@ class RayCarrier(Carrier[RaySettings]):
                 reason, hint = (lines or ["no answer"])[-1], f"see {log}"
                 if "No module named 'ray" in reason:
                     hint = "`pip install '/path/to/symphony[ray]'`, or set worker.ray.python"
-                reason = one_line(reason, MAX_SAID_CHARS)
-                failure = host_failure(RAY, f"the bridge cannot be started: {reason}", hint=hint)
+                reason = one_line(reason, carriers.MAX_SAID_CHARS)
+                failure = carriers.host_failure(RAY, f"the bridge cannot be started: {reason}", hint=hint)
         raise SymphonyError(failure)
 
 
@@ -283,7 +280,7 @@ def _failure_of(refused: ray_messages.Refused) -> Failure:
 
     A wrong label says nothing about the cluster, which must not rest because of it.
     """
-    failure = host_failure(RAY, refused.reason, hint=refused.hint)
+    failure = carriers.host_failure(RAY, refused.reason, hint=refused.hint)
     passes = refused.category is Category.HOST_UNAVAILABLE
     return replace(failure, category=refused.category, retryable=passes)
 
@@ -337,9 +334,9 @@ async def _wait_for_place(answers: _Answers, on_wait: Callable[[str], None]) -> 
                     deadline_s = anyio.current_time() + NODE_TIMEOUT_S
                 elif anyio.current_time() > deadline_s:
                     hint = "see worker.ray.slots_resource, the labels, and `symphony hosts check`"
-                    raise SymphonyError(host_failure(RAY, waiting.reason, hint=hint))
+                    raise SymphonyError(carriers.host_failure(RAY, waiting.reason, hint=hint))
             case _:
-                raise SymphonyError(host_failure(RAY, "the bridge gave another answer"))
+                raise SymphonyError(carriers.host_failure(RAY, "the bridge gave another answer"))
 
 
 async def _end(bridge: HostProcess, *, grace_s: float = _RELEASE_S) -> None:

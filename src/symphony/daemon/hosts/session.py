@@ -18,19 +18,9 @@ import structlog
 from anyio.abc import TaskGroup
 
 from symphony import scheduler, to_thread
+from symphony.daemon import frames
 from symphony.daemon.carriers import Carrier, PlaceRequest, RemoteHost, RemoteRun, host_failure
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.frames import (
-    DaemonFrame,
-    Report,
-    RunOutcome,
-    Site,
-    Spawned,
-    Start,
-    Stop,
-    TurnFinished,
-    WorkerFrame,
-)
 from symphony.daemon.hosts.host_reports import HostReports
 from symphony.daemon.hosts.hosts import FENCE_ATTEMPT_MS, Hosts
 from symphony.daemon.hosts.lfs_transfer import fetch_objects, send_objects
@@ -90,8 +80,8 @@ class HostSession:
 
     def __init__(
         self,
-        start: Start,
-        send: Callable[[WorkerFrame], None],
+        start: frames.Start,
+        send: Callable[[frames.WorkerFrame], None],
         *,
         on_placed: Callable[[str], None],
         hosts: Hosts,
@@ -108,13 +98,13 @@ class HostSession:
         self._environment = environment
         self._stderr_path = stderr_path
         self._transcript = transcript
-        self._early: list[DaemonFrame] = []
+        self._early: list[frames.DaemonFrame] = []
         self._preparation = anyio.CancelScope()
         self._reports: HostReports | None = None
         self._worker: StdioWorker | None = None
         self._ended: scheduler.Outcome | None = None
 
-    def on_frame(self, frame: DaemonFrame) -> None:
+    def on_frame(self, frame: frames.DaemonFrame) -> None:
         """Take a frame of the daemon."""
         if self._reports is not None:
             self._reports.on_directive(frame)
@@ -122,7 +112,7 @@ class HostSession:
             self._worker.on_frame(frame)
             return
         self._early.append(frame)
-        if isinstance(frame, Stop):
+        if isinstance(frame, frames.Stop):
             self._preparation.cancel()
 
     async def run(self) -> None:
@@ -140,7 +130,7 @@ class HostSession:
         await to_thread.run_sync(self._transcript.close)
         if outcome.failure is not None:  # it may contain text of the host
             outcome = replace(outcome, failure=self._context.redaction.failure(outcome.failure))
-        self._send(RunOutcome(outcome=outcome))
+        self._send(frames.RunOutcome(outcome=outcome))
 
     def _failed(self, failure: Failure) -> scheduler.Outcome:
         return scheduler.Outcome(
@@ -201,7 +191,7 @@ class HostSession:
         """Report why the run has no host yet."""
         stage = scheduler.RunStage.PREPARING_WORKSPACE
         report = scheduler.RunReport(stage=stage, last_event=scheduler.WAITING_FOR_SLOT, last_message=reason)
-        self._send(Report(report=report))
+        self._send(frames.Report(report=report))
 
     async def _start_worker(self, host: RemoteHost, lease_ms: int) -> StdioWorker:
         """A worker on the host, which waits for its run. Raises `SymphonyError`, with a hint."""
@@ -274,7 +264,7 @@ class HostSession:
         is_there = command.last_host == host.name
         return (command.last_identifier if is_there else None) or command.issue.identifier
 
-    async def _site(self, machine: _Machine, lease_ms: int) -> Site:
+    async def _site(self, machine: _Machine, lease_ms: int) -> frames.Site:
         context, command = self._context, self._start.command
         # Credentials of tracker and forge stay here, even if a setting names them.
         names = frozenset(context.settings.worker.env) - context.secret_names
@@ -292,7 +282,7 @@ class HostSession:
 
     # --- frames ------------------------------------------------------------------------------------------
 
-    def _make_reports(self, machine: _Machine, site: Site) -> HostReports:
+    def _make_reports(self, machine: _Machine, site: frames.Site) -> HostReports:
         command, library = self._start.command, self._context.settings.agent.library
         key = workspace_key(self._worked_on_as(machine.host))
         return HostReports(
@@ -305,18 +295,18 @@ class HostSession:
             redaction=self._context.redaction,
         )
 
-    def _check(self, frame: WorkerFrame) -> WorkerFrame:
+    def _check(self, frame: frames.WorkerFrame) -> frames.WorkerFrame:
         assert self._reports is not None  # noqa: S101 - a worker says nothing before its run
         return self._reports.check(frame)
 
-    def _take(self, frame: WorkerFrame) -> None:
+    def _take(self, frame: frames.WorkerFrame) -> None:
         match frame:
-            case RunOutcome():
+            case frames.RunOutcome():
                 self._ended = frame.outcome
-            case Spawned():
+            case frames.Spawned():
                 pass  # a process of another machine
-            case TurnFinished() if self._reports is not None:
-                self._send(Report(report=self._reports.latest))  # the turn counts in any case
+            case frames.TurnFinished() if self._reports is not None:
+                self._send(frames.Report(report=self._reports.latest))  # the turn counts in any case
                 self._send(frame)
             case _:
                 self._send(frame)
@@ -340,7 +330,7 @@ class HostSession:
         delivered = delivery.delivered
         if self._reports is not None:
             report = self._reports.latest
-            self._send(Report(report=replace(report, facts=with_work(report.facts, delivery))))
+            self._send(frames.Report(report=replace(report, facts=with_work(report.facts, delivery))))
         return replace(outcome, delivered=delivered and delivered.masked(self._context.redaction))
 
     async def _fetch(

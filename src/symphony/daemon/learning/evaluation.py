@@ -31,17 +31,8 @@ from symphony.files import try_lock
 from symphony.journal.model import RunRecord
 from symphony.journal.reader import open_reader
 from symphony.journal.transcripts import TranscriptEntry
+from symphony.library import model
 from symphony.library.evaluation import Comparison, Evaluation, Trial
-from symphony.library.model import (
-    Authorship,
-    LibraryError,
-    NotInLibraryError,
-    Origin,
-    Proposal,
-    ProposalState,
-    SkillText,
-    TargetKind,
-)
 from symphony.library.store import LIBRARY_FILE, Library, library_path, wall_ms
 from symphony.processes.base import Completed
 from symphony.processes.local import LocalHost
@@ -66,7 +57,7 @@ _ALL_RUNS: Final = 100_000
 _SESSION_S: Final = 3_600.0
 _COPY_TIMEOUT_MS: Final = 300_000
 _PROBLEM_CHARS: Final = 300
-_CHANGE: Final = Authorship(author="evaluation")
+_CHANGE: Final = model.Authorship(author="evaluation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +115,7 @@ class Evaluator:
         self._library = Library(library_path(state_dir, context.settings.agent.library.path))
         self._git = Git(LocalHost(), environment, context.secret_names)
 
-    async def run(self, number: int, count: int) -> Proposal:
+    async def run(self, number: int, count: int) -> model.Proposal:
         """Evaluate a proposal on at most `count` newest past issues; return it with the result.
 
         Raises:
@@ -132,16 +123,18 @@ class Evaluator:
         """
         settings = self._context.settings.agent
         if settings.library.check is None:
-            raise LibraryError(
+            raise model.LibraryError(
                 "agent.library.check is not set: nothing can tell good work from bad",
                 hint="set it in WORKFLOW.md to a command that judges a workspace, such as `make test`",
             )
         if not settings.skills.enabled:
-            raise LibraryError("agent.skills.enabled is false: sessions get no skills", hint="set it to true")
+            raise model.LibraryError(
+                "agent.skills.enabled is false: sessions get no skills", hint="set it to true"
+            )
         proposal = await to_thread.run_sync(self._proposal, number)
         past_issues = await self._past_issues(count, proposal.evidence.issue_id)
         if not past_issues:
-            raise LibraryError(
+            raise model.LibraryError(
                 "there is no past issue to work on again",
                 hint="an issue counts once a run has delivered commits of it and the tracker still has it",
             )
@@ -158,10 +151,10 @@ class Evaluator:
         )
         return await to_thread.run_sync(self._library.record_evaluation, number, found)
 
-    async def _compare(self, past: PastIssue, proposal: Proposal, place: Path) -> Comparison:
+    async def _compare(self, past: PastIssue, proposal: model.Proposal, place: Path) -> Comparison:
         shown = f"{past.issue.identifier} at {past.source.base[:9]}"
 
-        async def trial(arm: str, text: SkillText | None) -> Trial:
+        async def trial(arm: str, text: model.SkillText | None) -> Trial:
             self._say(f"{shown}: {past.agent} works on it {arm} the change")
             found = await self._trial(past, proposal.text.name, text, place)
             self._say(f"{shown}: {arm} the change: {described(found)}")
@@ -175,10 +168,10 @@ class Evaluator:
             changed=await trial("with", proposal.text),
         )
 
-    def _proposal(self, number: int) -> Proposal:
+    def _proposal(self, number: int) -> model.Proposal:
         proposal = self._library.proposal(number)
-        if proposal.state is not ProposalState.OPEN:
-            raise LibraryError(
+        if proposal.state is not model.ProposalState.OPEN:
+            raise model.LibraryError(
                 f"proposal {number} is {proposal.state} already", hint="evaluate one that is open"
             )
         return proposal
@@ -250,7 +243,7 @@ class Evaluator:
 
     # --- one session -------------------------------------------------------------------------------------
 
-    async def _trial(self, past: PastIssue, name: str, text: SkillText | None, place: Path) -> Trial:
+    async def _trial(self, past: PastIssue, name: str, text: model.SkillText | None, place: Path) -> Trial:
         """Let the agent work on the issue with this text of the skill, or without the skill.
 
         Raises:
@@ -271,7 +264,7 @@ class Evaluator:
                 await to_thread.run_sync(_delete, place)
 
     async def _throw_away(
-        self, past: PastIssue, name: str, text: SkillText | None, place: Path
+        self, past: PastIssue, name: str, text: model.SkillText | None, place: Path
     ) -> RuntimeContext:
         """The context of a session: its own repository, workspaces and library."""
         settings = self._context.settings
@@ -289,7 +282,7 @@ class Evaluator:
             await to_thread.run_sync(write)
             await self._git.trusted("-C", repository, "update-ref", f"refs/heads/{branch}", past.source.base)
         except GitError as error:
-            raise LibraryError(f"the repository cannot be copied: {error}") from error
+            raise model.LibraryError(f"the repository cannot be copied: {error}") from error
         agent = settings.agent.model_copy(
             update={"library": settings.agent.library.model_copy(update={"sync": "off"})}
         )
@@ -312,15 +305,15 @@ class Evaluator:
         library = await to_thread.run_sync(self._copy_library, past, name, text, place / LIBRARY_FILE)
         return replace(context, library=library)
 
-    def _copy_library(self, past: PastIssue, name: str, text: SkillText | None, path: Path) -> Library:
+    def _copy_library(self, past: PastIssue, name: str, text: model.SkillText | None, path: Path) -> Library:
         """A copy of the library with this text of the skill, which the issue gets; blocking."""
         self._library.backup(path)
         copy, issue = Library(path), past.issue
         try:
             present = copy.skill(name)
-        except NotInLibraryError:
+        except model.NotInLibraryError:
             if text is not None:
-                copy.add(text, _CHANGE, origin=Origin.LEARNED)
+                copy.add(text, _CHANGE, origin=model.Origin.LEARNED)
         else:
             if text is None:
                 copy.remove(name, _CHANGE)
@@ -331,7 +324,7 @@ class Evaluator:
             issue=issue.identifier, labels=issue.labels, agent=past.agent, configured=configured
         )
         names = {one.name for one in found.skills} | ({name} if text is not None else set())
-        copy.assign(TargetKind.ISSUE, issue.identifier, tuple(names))
+        copy.assign(model.TargetKind.ISSUE, issue.identifier, tuple(names))
         return copy
 
     @asynccontextmanager
@@ -400,7 +393,11 @@ class _Session:
         self._give.close()
         self._ended_turns.close()
         if not self._launched:
-            raise SymphonyError(self._outcome.failure) if self._outcome.failure else LibraryError("no agent")
+            raise (
+                SymphonyError(self._outcome.failure)
+                if self._outcome.failure
+                else model.LibraryError("no agent")
+            )
         problem = self._stopped
         if problem is None and self._outcome.failure is not None:
             problem = self._outcome.failure.line
@@ -570,7 +567,7 @@ def _alone(lock: Path) -> Iterator[None]:
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if not try_lock(descriptor):
-            raise LibraryError("another evaluation is under way", hint="wait for its end")
+            raise model.LibraryError("another evaluation is under way", hint="wait for its end")
         yield
     finally:
         os.close(descriptor)

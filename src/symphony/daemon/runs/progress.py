@@ -7,12 +7,7 @@ from typing import Any, Final
 import anyio
 from msgspec import structs
 
-from symphony.agents.events import (
-    AgentEvent,
-    InputRequired,
-    ItemStarted,
-    TurnEnd,
-)
+from symphony.agents import events
 from symphony.agents.run_stats import Pricing, RunStats, unpriced
 from symphony.domain import Cost, Redaction, RunFacts
 from symphony.scheduler import RunReport, RunStage, Thread
@@ -20,7 +15,7 @@ from symphony.workspaces import Delivery
 
 INTERVAL_S: Final = 0.25
 # Minutes of silence may follow the start of an item, so it is reported at once.
-_MILESTONES = (ItemStarted, TurnEnd, InputRequired)
+_MILESTONES = (events.ItemStarted, events.TurnEnd, events.InputRequired)
 # A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
 _URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING, RunStage.VERIFYING])
 
@@ -116,7 +111,7 @@ class ProgressReporter:
         """
         self._reviewer = RunStats(redaction=self._redaction, pricing=pricing)
 
-    def on_reviewer_event(self, event: AgentEvent) -> None:
+    def on_reviewer_event(self, event: events.AgentEvent) -> None:
         """The reviewer sent an event."""
         if self._reviewer is not None:
             self._reviewer.add(event)
@@ -133,7 +128,7 @@ class ProgressReporter:
         used = self._reviewer.facts
         return structs.replace(facts.plus(used), reviewer_tokens=used.tokens)
 
-    def on_event(self, event: AgentEvent) -> None:
+    def on_event(self, event: events.AgentEvent) -> None:
         """The agent sent an event."""
         self._stats.add(event)
         self._set_due()

@@ -26,30 +26,17 @@ from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.runs.library_skills import ChosenSkills, choose_skills, resolve_skills, written_files
 from symphony.domain import Issue
 from symphony.library.workspace import write_skills
-from symphony.skills import (
-    ACTIVATE_TOOL,
-    SEARCH_TOOL,
-    ActivationMode,
-    AvailableSkills,
-    Dropped,
-    DropReason,
-    Incomplete,
-    LibraryFiles,
-    NativeListing,
-    Problem,
-    Scope,
-    Severity,
-    Skill,
-    SkillOptions,
-    SkillSet,
-)
 from symphony.workspaces import Workspace, WorkspacePreview
 
 LOAD_DEADLINE_S = 2.0
 DIGEST_DEADLINE_S = 1.0
 _GRACE_S = 0.5  # for a loader that keeps its deadline, but not to the millisecond
 _THREADS = 2
-_LEVELS = {Severity.ERROR: logging.WARNING, Severity.WARNING: logging.DEBUG, Severity.INFO: logging.DEBUG}
+_LEVELS = {
+    skills.Severity.ERROR: logging.WARNING,
+    skills.Severity.WARNING: logging.DEBUG,
+    skills.Severity.INFO: logging.DEBUG,
+}
 _thread_limiter = RunVar[CapacityLimiter]("symphony_skill_threads")
 _one_at_a_time = threading.Lock()
 _log = structlog.get_logger(__name__)
@@ -96,15 +83,15 @@ class RunCatalog:
     """
 
     block: str | None = None
-    listed: tuple[Skill, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
+    listed: tuple[skills.Skill, ...] = ()
+    dropped: tuple[skills.Dropped, ...] = ()
     shortened: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[skills.Problem, ...] = ()
     sha256: Mapping[str, str] = field(default_factory=dict)
     complete: bool = False
     commit: str | None = None
-    found: SkillSet | None = None
-    offer: AvailableSkills | None = None
+    found: skills.SkillSet | None = None
+    offer: skills.AvailableSkills | None = None
     agent_lists_skills: bool = True
     library: ChosenSkills = field(default_factory=ChosenSkills)
     in_phase: Callable[[str | None], "RunCatalog"] | None = field(default=None, compare=False)
@@ -118,9 +105,9 @@ class RunCatalog:
         return tuple(skill.name for skill in self.listed)
 
     @property
-    def native(self) -> tuple[Skill, ...]:
+    def native(self) -> tuple[skills.Skill, ...]:
         """The skills that the agent lists by itself."""
-        names = {one.name for one in self.dropped if one.reason is DropReason.NATIVE}
+        names = {one.name for one in self.dropped if one.reason is skills.DropReason.NATIVE}
         return tuple(one for one in self.found.skills if one.name in names) if self.found else ()
 
     @property
@@ -147,7 +134,7 @@ class RunCatalog:
             ),
         )
 
-    def _documents(self, chosen: tuple[Skill, ...]) -> tuple[ListedSkill, ...]:
+    def _documents(self, chosen: tuple[skills.Skill, ...]) -> tuple[ListedSkill, ...]:
         return tuple(
             ListedSkill(
                 name=one.name,
@@ -159,11 +146,14 @@ class RunCatalog:
         )
 
     @property
-    def _not_written(self) -> tuple[Dropped, ...]:
+    def _not_written(self) -> tuple[skills.Dropped, ...]:
         """The skills of the library that are not in the workspace."""
         return (
-            *(Dropped(name=name, reason=DropReason.SHADOWED) for name in self.library.shadowed),
-            *(Dropped(name=name, reason=DropReason.FOR_PEOPLE) for name in self.library.for_people),
+            *(skills.Dropped(name=name, reason=skills.DropReason.SHADOWED) for name in self.library.shadowed),
+            *(
+                skills.Dropped(name=name, reason=skills.DropReason.FOR_PEOPLE)
+                for name in self.library.for_people
+            ),
         )
 
     def rendered_as(self, other: "RunCatalog") -> "RunCatalog":
@@ -175,7 +165,7 @@ class RunCatalog:
 
 
 async def repository_skills(
-    context: RuntimeContext, workspace: Workspace, agent: str, library: LibraryFiles
+    context: RuntimeContext, workspace: Workspace, agent: str, library: skills.LibraryFiles
 ) -> frozenset[str]:
     """The names of the usable skills from outside the library.
 
@@ -188,11 +178,11 @@ async def repository_skills(
     return await _names(root, options)
 
 
-async def _names(root: Path, options: SkillOptions) -> frozenset[str]:
+async def _names(root: Path, options: skills.SkillOptions) -> frozenset[str]:
     """The names of the usable skills from outside the library."""
     found = await in_skill_thread(lambda: skills.load(root, options), LOAD_DEADLINE_S)
     loaded = () if found is None else found.skills
-    return frozenset(one.name for one in loaded if one.scope is not Scope.LIBRARY)
+    return frozenset(one.name for one in loaded if one.scope is not skills.Scope.LIBRARY)
 
 
 async def load_run_skills(
@@ -200,7 +190,7 @@ async def load_run_skills(
     workspace: Workspace,
     agent: str,
     phase: str | None = None,
-    library: LibraryFiles | None = None,
+    library: skills.LibraryFiles | None = None,
     called: Collection[str] = (),
 ) -> RunCatalog:
     """The catalog for a session of an agent in a prepared workspace; logs problems.
@@ -254,8 +244,13 @@ async def preview_run_skills(
 
 @asynccontextmanager
 async def _library_preview(
-    context: RuntimeContext, issue: Issue, agent: str, tree: Path, workspace: Path, options: SkillOptions
-) -> AsyncIterator[tuple[ChosenSkills, LibraryFiles | None]]:
+    context: RuntimeContext,
+    issue: Issue,
+    agent: str,
+    tree: Path,
+    workspace: Path,
+    options: skills.SkillOptions,
+) -> AsyncIterator[tuple[ChosenSkills, skills.LibraryFiles | None]]:
     """The library skills of a run, in a directory in place of the workspace."""
     directory = context.settings.agent.library.directory
     found = await resolve_skills(context, issue, agent)
@@ -274,7 +269,7 @@ async def _library_preview(
         await to_thread.run_sync(write_skills, base, Path(made, "record"), directory, chosen.data)
         yield (
             chosen,
-            LibraryFiles(
+            skills.LibraryFiles(
                 base=base,
                 path=directory,
                 names=frozenset(chosen.data),
@@ -286,7 +281,7 @@ async def _library_preview(
 
 @asynccontextmanager
 async def _previews(
-    context: RuntimeContext, issue: Issue, options: SkillOptions, agent: str
+    context: RuntimeContext, issue: Issue, options: skills.SkillOptions, agent: str
 ) -> AsyncIterator[tuple[WorkspacePreview, Path | None]]:
     """The skills that a run would load, and where the files of its workspace can be read."""
     preview, paths = context.workspaces.preview, _repository_paths(options)
@@ -302,22 +297,22 @@ async def _previews(
         yield seen, workspace.tree
 
 
-def session_options(context: RuntimeContext, agent: str, phase: str | None = None) -> SkillOptions:
+def session_options(context: RuntimeContext, agent: str, phase: str | None = None) -> skills.SkillOptions:
     """The skill options, reduced to what a session of the agent supports.
 
     Without the activation tool the agent reads the files; without the search tool all skills are listed.
     """
     options, missing = skill_options(context.settings.agent.skills, phase), missing_tools(context, agent)
-    if ACTIVATE_TOOL in missing:
-        options = replace(options, activation=ActivationMode.READ)
-    return replace(options, search_above=None) if SEARCH_TOOL in missing else options
+    if skills.ACTIVATE_TOOL in missing:
+        options = replace(options, activation=skills.ActivationMode.READ)
+    return replace(options, search_above=None) if skills.SEARCH_TOOL in missing else options
 
 
 def missing_tools(context: RuntimeContext, agent: str) -> Mapping[str, str]:
     """The configured skill tools that cannot be offered, each with the reason."""
     options = skill_options(context.settings.agent.skills)
-    tools = [ACTIVATE_TOOL] if options.activation is ActivationMode.TOOL else []
-    tools += [] if options.search_above is None else [SEARCH_TOOL]
+    tools = [skills.ACTIVATE_TOOL] if options.activation is skills.ActivationMode.TOOL else []
+    tools += [] if options.search_above is None else [skills.SEARCH_TOOL]
     if tools and not context.agent(agent).capabilities.client_tools:
         return dict.fromkeys(tools, "the agent takes no tools")
     taken = {spec.name for spec in context.tools.agent_tool_specs()} if tools else set()
@@ -328,7 +323,7 @@ def _from_base_branch(context: RuntimeContext) -> bool:
     return context.settings.agent.skills.source == "base_branch"
 
 
-def _repository_paths(options: SkillOptions) -> tuple[str, ...]:
+def _repository_paths(options: skills.SkillOptions) -> tuple[str, ...]:
     return options.path, *options.extra_paths
 
 
@@ -353,7 +348,7 @@ def _agent_scan(context: RuntimeContext, workspace: Path, agent: str) -> AgentSk
 
 async def load_catalog(
     workspace: Path,
-    options: SkillOptions,
+    options: skills.SkillOptions,
     *,
     scan: AgentSkillScan | None = None,
     deadline_s: float | None = None,
@@ -375,7 +370,7 @@ async def load_catalog(
 
 
 async def exclude_agent_listed(
-    catalog: RunCatalog, options: SkillOptions, list_agent_skills: ListAgentSkills
+    catalog: RunCatalog, options: skills.SkillOptions, list_agent_skills: ListAgentSkills
 ) -> RunCatalog:
     """Leave out the skills that the agent lists by itself, so that each skill is listed once.
 
@@ -402,7 +397,7 @@ async def enter_phase(catalog: RunCatalog, phase: str | None) -> RunCatalog:
 
 async def read_catalog(
     workspace: Path,
-    options: SkillOptions,
+    options: skills.SkillOptions,
     *,
     tree: Path | None = None,
     scan: AgentSkillScan | None = None,
@@ -430,9 +425,13 @@ async def read_catalog(
     def load() -> RunCatalog:
         commit = None if read_commit is None else read_commit()
         found = skills.load(tree, options, root=workspace, until=until)
-        native = NativeListing() if scan is None else skills.dedupe_native(found, scan.workspace, scan.roots)
+        native = (
+            skills.NativeListing()
+            if scan is None
+            else skills.dedupe_native(found, scan.workspace, scan.roots)
+        )
         if scan is not None and scan.catalog_is_copy:
-            native = NativeListing(listing=native.listing)
+            native = skills.NativeListing(listing=native.listing)
         return replace(_render(found, options, tree, native), commit=commit)
 
     try:
@@ -447,13 +446,13 @@ async def read_catalog(
     return replace(catalog, sha256=await _digests(tree, options, catalog))
 
 
-async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> Mapping[str, str]:
+async def _digests(tree: Path, options: skills.SkillOptions, catalog: RunCatalog) -> Mapping[str, str]:
     """The digests of the files that the catalog names; empty if they cannot be read in time."""
     listed = catalog.listed + catalog.native
     may_change = catalog.without_agent_listed is not None or options.phase is not None
     if may_change and catalog.found is not None:
         listed = catalog.found.skills
-    files: tuple[Skill | Problem, ...] = (*listed, *catalog.problems)
+    files: tuple[skills.Skill | skills.Problem, ...] = (*listed, *catalog.problems)
     if not files:
         return {}
     try:
@@ -466,7 +465,9 @@ async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> Ma
         return {}
 
 
-def _render(found: SkillSet, options: SkillOptions, tree: Path, native: NativeListing) -> RunCatalog:
+def _render(
+    found: skills.SkillSet, options: skills.SkillOptions, tree: Path, native: skills.NativeListing
+) -> RunCatalog:
     def without_agent_listed(listed: Collection[Path]) -> RunCatalog:
         return _render(found, options, tree, replace(native.confirmed(listed), shared={}))
 
@@ -481,16 +482,16 @@ def _render(found: SkillSet, options: SkillOptions, tree: Path, native: NativeLi
         dropped=block.dropped,
         shortened=block.shortened,
         problems=found.problems,
-        complete=found.incomplete is not Incomplete.TIME,
+        complete=found.incomplete is not skills.Incomplete.TIME,
         found=found,
-        offer=AvailableSkills.of(found, block, workspace=tree, options=options),
+        offer=skills.AvailableSkills.of(found, block, workspace=tree, options=options),
         agent_lists_skills=native.listing,
         in_phase=in_phase,
         without_agent_listed=without_agent_listed if native.shared else None,
     )
 
 
-def _log_listing(catalog: RunCatalog, options: SkillOptions) -> None:
+def _log_listing(catalog: RunCatalog, options: skills.SkillOptions) -> None:
     """Log what the block leaves out or shortens."""
     if catalog.shortened:
         _log.info("skills_shortened", names=catalog.shortened, limit=options.max_prompt_chars)
@@ -504,7 +505,7 @@ def _log_listing(catalog: RunCatalog, options: SkillOptions) -> None:
         for one in catalog.dropped:
             reasons.setdefault(one.reason.value, []).append(one.name)
         # The operator knows what the settings leave out, but skills that do not fit may be news.
-        no_room = not reasons.keys().isdisjoint({DropReason.COUNT, DropReason.BUDGET})
+        no_room = not reasons.keys().isdisjoint({skills.DropReason.COUNT, skills.DropReason.BUDGET})
         _log.log(
             logging.INFO if no_room else logging.DEBUG,
             "skills_dropped",

@@ -10,11 +10,8 @@ from urllib.parse import quote
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from symphony import http
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.http import (
-    Flow,
-    Request,
-)
 from symphony.http.fields import dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, graphql, operation
 from symphony.services.github import SERVICE, graphql_address
@@ -281,7 +278,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     # --- reads -------------------------------------------------------------------------------------------
 
     @override
-    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+    def by_states(self, states: Sequence[str]) -> http.Flow[Listing]:
         in_project = (yield from self._states_in_project()) if self.settings.uses_project else {}
         records: list[Any] = []
         for query in self.settings.queries(states):
@@ -295,7 +292,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         )
 
     @override
-    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+    def by_ids(self, ids: Sequence[str]) -> http.Flow[Sequence[Issue]]:
         """Makes one request for each issue, because GitHub has no list by number."""
         numbers = self.valid_ids(ids)
         records = []
@@ -314,7 +311,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             records, lambda record: issue_of(record, self.settings, blockers, in_project), ids
         )
 
-    def _blockers(self, records: Sequence[Any]) -> Flow[Blockers]:
+    def _blockers(self, records: Sequence[Any]) -> http.Flow[Blockers]:
         """The blockers of issues whose own record says that they have some."""
         found: dict[str, tuple[Blocker, ...]] = {}
         for record in records:
@@ -326,11 +323,11 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
                 found[number] = tuple(blocker for blocker in known if blocker is not None)
         return found
 
-    def _first_issue(self) -> Request:
+    def _first_issue(self) -> http.Request:
         return self.request("/issues", query=[("per_page", "1")], conditional=True)
 
     @override
-    def account_info(self) -> Flow[AccountInfo]:
+    def account_info(self) -> http.Flow[AccountInfo]:
         yield self._first_issue()
         login = yield from self._account()
         states: Sequence[str] = self.settings.all_states
@@ -339,10 +336,10 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             states = (*options.by_name, CLOSED)
         return AccountInfo(login=login, scope=self.settings.repo, states=tuple(states))
 
-    def _account(self) -> Flow[str]:
+    def _account(self) -> http.Flow[str]:
         """The login of the token. An app installation has no `/user`, so GraphQL is asked."""
         if self._login is None:
-            answer = yield Request(endpoint="/user", path="/user", conditional=True, accept=_NO_USER)
+            answer = yield http.Request(endpoint="/user", path="/user", conditional=True, accept=_NO_USER)
             self._login = text(dig(answer.body, "login")) if answer.status == _OK else None
         if self._login is None:
             data = yield from self._graphql("query SymphonyViewer { viewer { login } }", {})
@@ -353,7 +350,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
 
     # --- states in a project -----------------------------------------------------------------------------
 
-    def _graphql(self, document: str, variables: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
+    def _graphql(self, document: str, variables: Mapping[str, Any]) -> http.Flow[Mapping[str, Any]]:
         return graphql(self.service, operation(document, variables, path=self.settings.graphql))
 
     @property
@@ -375,10 +372,10 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             )
         return project
 
-    def _states_in_project(self) -> Flow[Mapping[str, str]]:
+    def _states_in_project(self) -> http.Flow[Mapping[str, str]]:
         """The state of every issue of the repository in the project, by number."""
 
-        def ask(after: str | None) -> Request:
+        def ask(after: str | None) -> http.Request:
             paging = {"first": PAGE} if after is None else {"first": PAGE, "after": after}
             return operation(ITEMS, {**self._project, **paging}, path=self.settings.graphql)
 
@@ -393,7 +390,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
                 states[number] = state
         return states
 
-    def _states_of(self, numbers: Sequence[str]) -> Flow[Mapping[str, str]]:
+    def _states_of(self, numbers: Sequence[str]) -> http.Flow[Mapping[str, str]]:
         """The states of these issues in the project, by number."""
         states: dict[str, str] = {}
         for batch in batches(numbers, BATCH):
@@ -419,7 +416,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
                 return node
         return None
 
-    def _options(self) -> Flow[Options]:
+    def _options(self) -> http.Flow[Options]:
         data = yield from self._graphql(OPTIONS, self._project)
         project, states = self._found_project(data), self.settings.states
         project_id, field_id = text(dig(project, "id")), text(dig(project, "field", "id"))
@@ -435,7 +432,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         }
         return Options(project_id=project_id, field_id=field_id, by_name=by_name)
 
-    def _set_option(self, number: str, state: str) -> Flow[None]:
+    def _set_option(self, number: str, state: str) -> http.Flow[None]:
         options = yield from self._options()
         option = next(
             (
@@ -459,13 +456,13 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     # --- comments ----------------------------------------------------------------------------------------
 
     @override
-    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+    def comments(self, issue_id: str) -> http.Flow[Sequence[Comment]]:
         login = yield from self._account()
         records = yield from self.linked(self.of_issue(issue_id, "/comments"))
         return self.comments_of(records, login=login, may_answer=may_answer)
 
     @override
-    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> http.Flow[frozenset[str]]:
         """The author of the issue; each comment says whether its author may answer."""
         answer = yield self.of_issue(issue_id, conditional=True)
         return frozenset(author_keys) & {login_of(answer.body)}
@@ -473,7 +470,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     # --- new issues --------------------------------------------------------------------------------------
 
     @override
-    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+    def find_created(self, key: str, since: datetime) -> http.Flow[str | None]:
         login = yield from self._account()
         query = [
             ("state", "all"),
@@ -484,7 +481,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         return self.marked_of(records, key, login)
 
     @override
-    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> http.Flow[str]:
         """Create an issue with the label of its state; GitHub makes labels that are missing."""
         labels = list(dict.fromkeys([*new.labels, *self.state_labels(new.state)]))
         body = {"title": new.title, "body": marked_issue_body(new, key), "labels": labels}
@@ -492,7 +489,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         return self.created_number(answer, "number")
 
     @override
-    def place(self, issue_id: str, state: str) -> Flow[str]:
+    def place(self, issue_id: str, state: str) -> http.Flow[str]:
         """As `Flows.place`.
 
         The issue is first added to the project, because it has no state outside it; adding it again has no
@@ -511,7 +508,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     # --- moves and the raw tool --------------------------------------------------------------------------
 
     @override
-    def move(self, issue_id: str, state: str) -> Flow[str]:
+    def move(self, issue_id: str, state: str) -> http.Flow[str]:
         before = yield from self.issue(issue_id)
         if normalise_state(before.state) == normalise_state(state) and before.dispatchable:
             return before.state
@@ -523,14 +520,14 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             yield from self._set_label(issue_id, state)
         return (yield from self.issue(issue_id)).state
 
-    def _set_own_state(self, issue_id: str, state: str) -> Flow[None]:
+    def _set_own_state(self, issue_id: str, state: str) -> http.Flow[None]:
         """Open or close an issue. Opening removes the status labels one by one, to keep all others."""
         answer = yield self.of_issue(issue_id, method="PATCH", body={"state": state})
         for label in self.settings.status_labels(label_names(answer.body)) if state != CLOSED else ():
             name = quote(label, safe="")
             yield self.of_issue(issue_id, "/labels/{}", name, method="DELETE", accept=frozenset({404}))
 
-    def _set_label(self, issue_id: str, state: str) -> Flow[None]:
+    def _set_label(self, issue_id: str, state: str) -> http.Flow[None]:
         """Change the status label in one write, because between two writes the issue would contradict itself.
 
         A label that changes between the read and the write is reverted: GitHub has no conditional write that
@@ -545,7 +542,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         yield self.of_issue(issue_id, "/labels", method="PUT", body={"labels": [*kept, label]})
 
     @override
-    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+    def label_problem(self, call: RestCall, issue: Issue) -> http.Flow[str | None]:
         if call.steps[-1].lower() != "graphql":
             return (yield from super().label_problem(call, issue))
         if call.query or "?" in call.path:

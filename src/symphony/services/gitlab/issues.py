@@ -8,14 +8,8 @@ from urllib.parse import parse_qsl, quote
 
 from typing_extensions import override
 
+from symphony import http
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.http import (
-    Flow,
-    Query,
-    Request,
-    fields,
-    without_requests,
-)
 from symphony.http.graphql import graphql, operation
 from symphony.services import issues
 from symphony.services.gitlab import DEVELOPER, SERVICE, is_bot, without_quick_actions
@@ -78,21 +72,21 @@ Blockers = Mapping[str, tuple[Blocker, ...]]
 
 def iid_of(record: Any) -> str | None:
     """The number of an issue within its project as text."""
-    iid = fields.whole(fields.dig(record, "iid"))
+    iid = http.fields.whole(http.fields.dig(record, "iid"))
     return str(iid) if iid is not None and iid > 0 else None
 
 
 def issue_of(record: Any, settings: GitlabSettings, blockers: Blockers) -> Issue:
     """One issue. Raises `MalformedRecordError`: it has no number, title or state."""
     iid, title, own = (
-        fields.required(record, "iid"),
-        fields.required(record, "title"),
+        http.fields.required(record, "iid"),
+        http.fields.required(record, "title"),
         settings.own_state_of(record),
     )
     state, unclear = settings.state_of(own, issues.label_names(record))
     blocked_by = blockers.get(iid, ())
     objection = unclear or settings.objection(blocked_by)
-    assignee = next(iter(fields.items(record.get("assignees"))), record.get("assignee"))
+    assignee = next(iter(http.fields.items(record.get("assignees"))), record.get("assignee"))
     return Issue(
         id=iid,
         identifier=f"GL-{iid}",
@@ -101,23 +95,23 @@ def issue_of(record: Any, settings: GitlabSettings, blockers: Blockers) -> Issue
         dispatchable=objection is None,
         not_dispatchable_reason=objection,
         native_ref={
-            "id": fields.whole(record.get("id")),
-            "iid": fields.whole(record.get("iid")),
-            "project_id": fields.whole(record.get("project_id")),
+            "id": http.fields.whole(record.get("id")),
+            "iid": http.fields.whole(record.get("iid")),
+            "project_id": http.fields.whole(record.get("project_id")),
             "project_path": settings.project_path,
             "references": {
                 key: value
-                for key, value in fields.mapping(record.get("references")).items()
-                if fields.text(value)
+                for key, value in http.fields.mapping(record.get("references")).items()
+                if http.fields.text(value)
             },
         },
-        description=fields.text(record.get("description")),
-        url=fields.text(record.get("web_url")),
-        assignee_id=fields.text(fields.dig(assignee, "username")),
+        description=http.fields.text(record.get("description")),
+        url=http.fields.text(record.get("web_url")),
+        assignee_id=http.fields.text(http.fields.dig(assignee, "username")),
         labels=normalise_labels(issues.label_names(record)),
         blocked_by=blocked_by,
-        created_at=fields.instant(record.get("created_at")),
-        updated_at=fields.instant(record.get("updated_at")),
+        created_at=http.fields.instant(record.get("created_at")),
+        updated_at=http.fields.instant(record.get("updated_at")),
     )
 
 
@@ -126,11 +120,13 @@ def blocker_of(link: Any, settings: GitlabSettings, project_id: int | None) -> B
 
     An issue of another project is named by its path, and its labels do not count.
     """
-    iid, state = iid_of(link), fields.text(fields.dig(link, "state"))
-    if fields.dig(link, "link_type") != "is_blocked_by" or iid is None:
+    iid, state = iid_of(link), http.fields.text(http.fields.dig(link, "state"))
+    if http.fields.dig(link, "link_type") != "is_blocked_by" or iid is None:
         return None
-    if fields.whole(link.get("project_id")) != project_id:
-        name = fields.text(fields.dig(link, "references", "full")) or fields.text(link.get("web_url"))
+    if http.fields.whole(link.get("project_id")) != project_id:
+        name = http.fields.text(http.fields.dig(link, "references", "full")) or http.fields.text(
+            link.get("web_url")
+        )
         return Blocker(id=name, identifier=name, state=state)
     if state is not None:
         state, _ = settings.state_of(state, issues.label_names(link))
@@ -139,7 +135,7 @@ def blocker_of(link: Any, settings: GitlabSettings, project_id: int | None) -> B
 
 def may_answer(note: Any) -> bool | None:
     """Whether the author may answer: false for tokens, service accounts, and accounts of the server."""
-    name = fields.text(fields.dig(note, "author", "username"))
+    name = http.fields.text(http.fields.dig(note, "author", "username"))
     return False if name is None or is_bot(name) else None
 
 
@@ -193,7 +189,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
     # --- reads -------------------------------------------------------------------------------------------
 
     @override
-    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+    def by_states(self, states: Sequence[str]) -> http.Flow[Listing]:
         records: list[Any] = []
         for query in self.settings.queries(states):
             records += yield from self._list_issues(query)
@@ -203,18 +199,18 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         )
 
     @override
-    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+    def by_ids(self, ids: Sequence[str]) -> http.Flow[Sequence[Issue]]:
         records: list[Any] = []
         for batch in batches(self.valid_ids(ids), issues.PAGE):
             records += yield from self._list_issues([("iids[]", iid) for iid in batch])
         blockers = yield from self._blockers(records)
         return self.snapshots(records, lambda record: issue_of(record, self.settings, blockers), ids)
 
-    def _list_issues(self, query: Query) -> Flow[list[Any]]:
+    def _list_issues(self, query: http.Query) -> http.Flow[list[Any]]:
         order = [("scope", "all"), ("order_by", "created_at"), ("sort", "asc")]
         return self.linked(self.request("/issues", query=[*query, *order]))
 
-    def _blockers(self, records: Sequence[Any]) -> Flow[Blockers]:
+    def _blockers(self, records: Sequence[Any]) -> http.Flow[Blockers]:
         """The blockers of open issues; one request per hundred issues finds those that are blocked."""
         found: dict[str, tuple[Blocker, ...]] = {}
         if not self.settings.wait_for_blockers:
@@ -222,39 +218,42 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         is_open = {
             iid: record
             for record in records
-            if fields.dig(record, "state") == self.settings.open_state and (iid := iid_of(record))
+            if http.fields.dig(record, "state") == self.settings.open_state and (iid := iid_of(record))
         }
         for batch in batches(list(is_open), issues.PAGE):
             variables = {"path": self.settings.project_path, "iids": batch, "first": issues.PAGE}
             request = operation(BLOCKED, variables, path=self.settings.graphql)
             data = yield from graphql(self.service, request)
-            nodes = fields.dig(data, "project", "issues", "nodes")
+            nodes = http.fields.dig(data, "project", "issues", "nodes")
             if not isinstance(nodes, list):
                 raise self.service.not_found(
                     f"project {self.settings.project_path} in GraphQL",
                     hint="check tracker.provider.project_path; wait_for_blockers needs GraphQL",
                 )
-            blocked = fields.texts(
-                fields.dig(node, "iid") for node in nodes if fields.dig(node, "blocked") is True
+            blocked = http.fields.texts(
+                http.fields.dig(node, "iid") for node in nodes if http.fields.dig(node, "blocked") is True
             )
             for iid in (iid for iid in batch if iid in blocked):
                 links = yield from self.linked(self.of_issue(iid, "/links"))
-                project_id = fields.whole(is_open[iid].get("project_id"))
+                project_id = http.fields.whole(is_open[iid].get("project_id"))
                 known = (blocker_of(link, self.settings, project_id) for link in links)
                 found[iid] = tuple(blocker for blocker in known if blocker is not None)
         return found
 
     @override
-    def account_info(self) -> Flow[AccountInfo]:
+    def account_info(self) -> http.Flow[AccountInfo]:
         yield self.request("/issues", query=[("per_page", "1")])
         _, login = yield from self._account()
         return AccountInfo(login=login, scope=self.settings.project_path, states=self.settings.all_states)
 
-    def _account(self) -> Flow[tuple[int, str]]:
+    def _account(self) -> http.Flow[tuple[int, str]]:
         """Id and name of the token's account; tokens of projects and groups have one too."""
         if self._user is None:
-            body = (yield Request(endpoint="/user", path="/user", conditional=True)).body
-            user_id, name = fields.whole(fields.dig(body, "id")), fields.text(fields.dig(body, "username"))
+            body = (yield http.Request(endpoint="/user", path="/user", conditional=True)).body
+            user_id, name = (
+                http.fields.whole(http.fields.dig(body, "id")),
+                http.fields.text(http.fields.dig(body, "username")),
+            )
             if user_id is None or name is None:
                 raise self.service.malformed("does not show the account of this token")
             self._user = (user_id, name)
@@ -263,7 +262,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
     # --- comments ----------------------------------------------------------------------------------------
 
     @override
-    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+    def comments(self, issue_id: str) -> http.Flow[Sequence[Comment]]:
         """The notes of an issue, without those that the server itself wrote."""
         me, _ = yield from self._account()
         order = [("sort", "asc"), ("order_by", "created_at")]
@@ -271,43 +270,44 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         return tuple(
             Comment(
                 id=str(record["id"]),
-                body=fields.text(record.get("body")) or "",
-                mine=fields.whole(fields.dig(record, "author", "id")) == me,
-                author=fields.text(fields.dig(record, "author", "username")) or "",
-                author_key=str(fields.whole(fields.dig(record, "author", "id")) or ""),
+                body=http.fields.text(record.get("body")) or "",
+                mine=http.fields.whole(http.fields.dig(record, "author", "id")) == me,
+                author=http.fields.text(http.fields.dig(record, "author", "username")) or "",
+                author_key=str(http.fields.whole(http.fields.dig(record, "author", "id")) or ""),
                 may_answer=may_answer(record),
-                created_at=fields.instant(record.get("created_at")),
+                created_at=http.fields.instant(record.get("created_at")),
             )
             for record in records
-            if fields.whole(fields.dig(record, "id")) is not None and record.get("system") is not True
+            if http.fields.whole(http.fields.dig(record, "id")) is not None
+            and record.get("system") is not True
         )
 
     @override
-    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> http.Flow[frozenset[str]]:
         """The author of the issue, and members who are developers or more."""
         answer = yield self.of_issue(issue_id, conditional=True)
-        author = str(fields.whole(fields.dig(answer.body, "author", "id")) or "")
+        author = str(http.fields.whole(http.fields.dig(answer.body, "author", "id")) or "")
         found = set(author_keys) & {author} - {""}
         for key in author_keys:
             if key and key != author:
                 path, member = "/members/all/{}", self.check_id(key)
                 answer = yield self.request(path, member, conditional=True, accept=_NO_MEMBER)
-                if (fields.whole(fields.dig(answer.body, "access_level")) or 0) >= DEVELOPER:
+                if (http.fields.whole(http.fields.dig(answer.body, "access_level")) or 0) >= DEVELOPER:
                     found.add(key)
         return frozenset(found)
 
     @override
-    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> http.Flow[str]:
         return self._write(self.of_issue(issue_id, "/notes", method="POST"), body)
 
     @override
-    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> http.Flow[None]:
         request = self.of_issue(issue_id, "/notes/{}", self.check_id(comment_id), method="PUT")
         yield from self._write(request, body)
 
-    def _write(self, request: Request, body: str) -> Flow[str]:
+    def _write(self, request: http.Request, body: str) -> http.Flow[str]:
         answer = yield replace(request, body={"body": without_quick_actions(body)})
-        comment_id = fields.whole(fields.dig(answer.body, "id"))
+        comment_id = http.fields.whole(http.fields.dig(answer.body, "id"))
         if comment_id is None:
             raise self.service.malformed("answered no note to a note")
         return str(comment_id)
@@ -315,18 +315,20 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
     # --- new issues --------------------------------------------------------------------------------------
 
     @override
-    def find_created(self, key: str, since: datetime) -> Flow[str | None]:
+    def find_created(self, key: str, since: datetime) -> http.Flow[str | None]:
         me, _ = yield from self._account()
         query = [("author_id", str(me)), ("created_after", since.isoformat())]
         records = yield from self._list_issues(query)
         mark = issue_mark(key)
         marked = (
-            iid_of(record) for record in records if mark in (fields.text(record.get("description")) or "")
+            iid_of(record)
+            for record in records
+            if mark in (http.fields.text(record.get("description")) or "")
         )
         return next(marked, None)
 
     @override
-    def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
+    def create_issue(self, new: IssueToCreate, *, key: str) -> http.Flow[str]:
         """Create an issue with the label of its state; GitLab makes labels that are missing."""
         labels = [label.replace(",", " ") for label in (*new.labels, *self.state_labels(new.state))]
         body = {
@@ -340,7 +342,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
     # --- moves and the raw tool --------------------------------------------------------------------------
 
     @override
-    def move(self, issue_id: str, state: str) -> Flow[str]:
+    def move(self, issue_id: str, state: str) -> http.Flow[str]:
         """As `Flows.move`. One write changes labels and opens or closes the issue."""
         record, before = yield from self._one(issue_id)
         change = self._change(record, state)
@@ -350,7 +352,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         _, after = yield from self._one(issue_id)
         return after.state
 
-    def _one(self, issue_id: str) -> Flow[tuple[Any, Issue]]:
+    def _one(self, issue_id: str) -> http.Flow[tuple[Any, Issue]]:
         """The record of an issue, and the issue."""
         answer = yield self.of_issue(issue_id)
         found = self.snapshots([answer.body], lambda record: issue_of(record, self.settings, {}), [issue_id])
@@ -366,7 +368,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         if label is None and wanted not in settings.own_states:
             raise self.service.no_such_state(state, settings.all_states)
         change = {}
-        is_open = fields.dig(record, "state") == settings.open_state
+        is_open = http.fields.dig(record, "state") == settings.open_state
         if wanted == issues.CLOSED and is_open:
             change["state_event"] = "close"
         elif wanted not in settings.over and not is_open:
@@ -385,13 +387,13 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         return f"The project is {self.settings.project_path}: its paths begin with {self.settings.path}/."
 
     @override
-    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+    def names_of_label(self, label_id: str) -> http.Flow[Sequence[str] | None]:
         answer = yield self.request("/labels/{}", label_id, accept=_NO_MEMBER)
-        name = fields.text(fields.dig(answer.body, "name"))
+        name = http.fields.text(http.fields.dig(answer.body, "name"))
         return None if name is None else [name]
 
     @override
-    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+    def label_problem(self, call: RestCall, issue: Issue) -> http.Flow[str | None]:
         """As `Flows.label_problem`; also checks texts in the query, where quick actions are not disarmed."""
         in_path = parse_qsl(call.path.partition("?")[2])
         if call.method != "GET" and any(
@@ -411,9 +413,9 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         return call if call.method == "GET" else replace(call, body=_disarmed(call.body))
 
     @override
-    def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
+    def reach(self, call: RestCall, issue: Issue) -> http.Flow[Reach]:
         """The issue, or the project. Paths name the project by its path or by its number."""
-        number = fields.whole(fields.dig(issue.native_ref, "project_id"))
+        number = http.fields.whole(http.fields.dig(issue.native_ref, "project_id"))
         only_issue = self.settings.scope is RawToolScope.ISSUE
         reads: list[tuple[str, ...]] = []
         writes: list[AllowedWrite] = []
@@ -433,7 +435,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
                     ),
                     *_discussions(request),
                 ]
-        return without_requests(Reach(reads=tuple(reads), writes=tuple(writes)))
+        return http.without_requests(Reach(reads=tuple(reads), writes=tuple(writes)))
 
 
 def _discussions(of: tuple[str, ...]) -> tuple[AllowedWrite, ...]:

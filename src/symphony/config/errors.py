@@ -325,6 +325,7 @@ def dotted(location: Location) -> str:
 
 _EXPECTED: Final = {
     "bool_type": ("true or false", "write true or false, without quotes"),
+    "dataclass_type": ("a map", "write its keys indented below it"),
     "dict_type": ("a map", "write its keys indented below it"),
     "float_type": ("a number", "write digits only, such as 1.25, without quotes"),
     "int_type": ("a whole number", "write digits only, without quotes"),

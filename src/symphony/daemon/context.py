@@ -27,7 +27,7 @@ from symphony.daemon.issue_numbers import used_numbers
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.library.store import Library
 from symphony.processes.base import Host
-from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
+from symphony.scheduler import AgentInfo, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.markdown import MarkdownTracker
@@ -55,7 +55,6 @@ class RuntimeContext:
             settings pass on by name.
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
-        prices: of models.
         carrier: leads to the machines that carry runs out; `None` for this machine.
         library: the skills that are kept beside the repository; `None` if sessions get none of them.
         fault: called at the points of a run where crash tests kill the daemon.
@@ -71,7 +70,6 @@ class RuntimeContext:
     secret_names: frozenset[str]
     redaction: domain.Redaction
     instructions: InstructionStore | None = None
-    prices: tuple[domain.Price, ...] = ()
     carrier: ChosenCarrier | None = None
     library: Library | None = None
     carried_skills: CarriedSkills | None = None
@@ -103,7 +101,7 @@ class RuntimeContext:
         """The cost of tokens by these prices; an agent that names no model has the configured one."""
         if model is None and agent in self.workflow.agents:
             model = self.workflow.agents[agent].settings.model
-        return domain.cost_of(tokens, domain.find_price(self.prices, model, utc_day(wall_ms())))
+        return domain.cost_of(tokens, domain.find_price(self.settings.pricing, model, utc_day(wall_ms())))
 
 
 def build_context(
@@ -165,11 +163,6 @@ def build_context(
         instructions=None
         if instructions.source is None
         else InstructionStore(instructions, base_dir=base_dir, copies=state_dir / "instructions"),
-        prices=tuple(
-            domain.Price(model=model, **price.model_dump())
-            for model, prices in settings.pricing.items()
-            for price in prices
-        ),
         carrier=choose_carrier(settings.worker),
         fault=fault,
     )
@@ -335,9 +328,9 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         on_return=settings.tracker.on_start or next(iter(context.active_states), None),
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
-        rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
+        rules=settings.agent.rules,
         phase=settings.agent.phases.default,
-        phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
+        phase_rules=settings.agent.phases.rules,
         hosts=() if chosen is None else chosen.hosts,
         max_agents_per_host=None if cluster else settings.worker.max_concurrent_agents_per_host,
         cluster=cluster,

@@ -38,9 +38,9 @@ from symphony.scheduler.messages import CLUSTER as CLUSTER
 from symphony.scheduler.messages import NOT_IN_HISTORY as NOT_IN_HISTORY
 from symphony.scheduler.messages import AgentInfo as AgentInfo
 from symphony.scheduler.messages import AgentReported as AgentReported
+from symphony.scheduler.messages import AgentRule as AgentRule
 from symphony.scheduler.messages import AnswersRead as AnswersRead
 from symphony.scheduler.messages import AnswersReadFailed as AnswersReadFailed
-from symphony.scheduler.messages import AssignmentRule as AssignmentRule
 from symphony.scheduler.messages import BranchDelivered as BranchDelivered
 from symphony.scheduler.messages import ClaimKind as ClaimKind
 from symphony.scheduler.messages import CleanWorkspace as CleanWorkspace
@@ -56,6 +56,7 @@ from symphony.scheduler.messages import FinishReason as FinishReason
 from symphony.scheduler.messages import FinishRun as FinishRun
 from symphony.scheduler.messages import IssueComment as IssueComment
 from symphony.scheduler.messages import IssueResult as IssueResult
+from symphony.scheduler.messages import IssueRule as IssueRule
 from symphony.scheduler.messages import MoveIssue as MoveIssue
 from symphony.scheduler.messages import MoveReason as MoveReason
 from symphony.scheduler.messages import Notify as Notify

@@ -72,8 +72,11 @@ class IssueRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentRule(IssueRule):
-    """One of `agent.rules`: gives matching issues to the agent `use`."""
+class AgentRule(IssueRule):
+    """One of `agent.rules`: gives matching issues to the agent `use`.
+
+    Without `fallback`, `agent.fallback` applies.
+    """
 
     use: str
     fallback: str | None = None
@@ -120,7 +123,7 @@ class SchedulerSettings:
     comment_on_delivery: bool = True
     agent: str = "codex"
     fallback: str | None = None
-    rules: tuple[AssignmentRule, ...] = ()
+    rules: tuple[AgentRule, ...] = ()
     agents: Mapping[str, AgentInfo] = field(default_factory=dict)
     phase: str | None = None
     phase_rules: tuple[PhaseRule, ...] = ()

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from symphony.config import (
     KEYS,
-    AgentRule,
+    AgentRuleSettings,
     AgentSettings,
     CodexSettings,
     PollingSettings,
@@ -98,7 +98,7 @@ def test_all_mistakes_are_told_at_once_with_their_places() -> None:
         ("literal_error", ("workspace", "push")),
         ("model_type", ("polling",)),
         ("string_type", ("agent", "rules", 0, "use")),
-        ("model_type", ("agent", "rules", 1)),
+        ("dataclass_type", ("agent", "rules", 1)),
         ("greater_than", ("agent", "max_concurrent_agents_by_state", "x")),
         ("model_type", ("agent", "skills")),
         ("less_than_equal", ("codex", "stall_timeout_ms")),
@@ -116,7 +116,7 @@ def test_a_section_made_in_python_is_judged_as_one_of_a_file() -> None:
     with pytest.raises(ValidationError):
         PollingSettings(interval_ms=0)
     assert SkillsSettings(extra_paths=("a",)) == SkillsSettings.model_validate({"extra_paths": ["a"]})
-    assert AgentSettings(rules=(AgentRule(use="codex", label=" Bug "),)).rules[0].label == "bug"
+    assert AgentSettings(rules=(AgentRuleSettings(use="codex", label=" Bug "),)).rules[0].label == "bug"
 
 
 def test_unknown_keys_do_not_count() -> None:

@@ -883,7 +883,7 @@ def fill_library(file: Path) -> None:
     failed = Trial(
         passed=False, seconds=212.4, turns=3, tokens=181_200, problem="the check ended with status 2"
     )
-    passed = Trial(passed=True, seconds=95.0, turns=1, tokens=64_310)
+    passed = Trial(passed=True, seconds=95.0, turns=1, tokens=64_310, problem=None)
     comparisons = tuple(
         Comparison(
             issue_identifier=identifier,

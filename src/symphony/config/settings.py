@@ -81,7 +81,7 @@ from symphony.config.values import (
     Word,
     time_zone,
 )
-from symphony.domain import Price, normalise_labels
+from symphony.domain import BudgetLimits, Price, normalise_labels
 from symphony.scheduler import AgentRule, PhaseRule
 
 OPAQUE_KEYS: Final = frozenset(
@@ -387,6 +387,11 @@ class BudgetSettings(Section):
     max_attempts_without_progress: Positive = live(
         3, "attempts without a commit or changed file before a person is asked"
     )
+
+    @property
+    def limits(self) -> BudgetLimits:
+        """The same for the scheduler."""
+        return BudgetLimits(**self.model_dump())
 
 
 class SkillsSettings(Section):

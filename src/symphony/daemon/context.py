@@ -303,7 +303,7 @@ def tracker_key(context: RuntimeContext) -> str:
 def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     """The part of the settings that decisions depend on."""
     settings, agents = context.settings, context.workflow.agents
-    budget, chosen = settings.agent.budget, context.carrier
+    chosen = context.carrier
     cluster = chosen.kind if chosen is not None and chosen.carrier.is_cluster else None
     return SchedulerSettings(
         active_states=frozenset(domain.normalise_state(state) for state in context.active_states),
@@ -315,12 +315,8 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         max_turns=settings.agent.max_turns,
         max_retry_backoff_ms=settings.agent.max_retry_backoff_ms,
         stall_timeout_ms=agents[settings.agent.kind].settings.stall_timeout_ms,
-        max_turns_without_progress=budget.max_turns_without_progress,
-        max_attempts_without_progress=budget.max_attempts_without_progress,
+        budget=settings.agent.budget.limits,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
-        max_tokens_per_issue=budget.max_tokens_per_issue,
-        max_tokens_per_day=budget.max_tokens_per_day,
-        max_turns_per_issue=budget.max_turns_per_issue,
         on_start=settings.tracker.on_start,
         on_block=settings.tracker.on_block,
         on_feedback=settings.forge.on_feedback if settings.forge.kind else None,

@@ -98,6 +98,27 @@ class Usage(Cost, frozen=True, kw_only=True):
 NO_USAGE: Final = Usage()
 
 
+class Spent(Struct, frozen=True, kw_only=True):
+    """What an issue has used of its budget since its first start, or since it was last unblocked."""
+
+    tokens: Count = 0
+    turns: Count = 0
+
+
+class BudgetLimits(Struct, frozen=True, kw_only=True):
+    """What issues may use (`agent.budget`); `None` for no limit."""
+
+    max_tokens_per_day: Annotated[Count | None, Meta(description="agent.budget.max_tokens_per_day")]
+    max_tokens_per_issue: Annotated[Count | None, Meta(description="agent.budget.max_tokens_per_issue")]
+    max_turns_per_issue: Annotated[Count | None, Meta(description="agent.budget.max_turns_per_issue")]
+    max_turns_without_progress: Annotated[
+        Count | None, Meta(description="agent.budget.max_turns_without_progress")
+    ]
+    max_attempts_without_progress: Annotated[
+        Count, Meta(description="agent.budget.max_attempts_without_progress")
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """The price of a model in US dollars per million tokens.

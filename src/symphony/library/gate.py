@@ -10,9 +10,9 @@ decided the other way round, by what may be there: see `needs_no_person`.
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from symphony.characters import has_hidden, has_ignorable
 from symphony.library.model import LibraryError, SkillText
@@ -48,26 +48,32 @@ _PIPE = re.compile(
 )
 
 
-class GateFinding(Struct, frozen=True, kw_only=True):
-    """Something in a change; `line` is of the SKILL.md as it would be."""
+class Finding(Struct, frozen=True, kw_only=True):
+    """Something about a SKILL.md that a person should know before it is kept."""
 
+    severity: Annotated[
+        str,
+        Meta(description="error: it cannot be stored; danger: read it carefully; warning or info."),
+    ]
     code: str
-    line: int | None
+    line: Annotated[int | None, Meta(description="Of the SKILL.md as it would be.")]
     message: str
-    hint: str
+    hint: str | None
 
 
-def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
+def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[Finding, ...]:
     """What is new in `after` and can do harm; `mask` hides the secrets that are known."""
     old = frozenset(() if before is None else before.file().decode().split("\n"))
     known = {address for line in old for address in _ADDRESS.findall(line)}
     new = [
         (number, line) for number, line in enumerate(after.file().decode().split("\n"), 1) if line not in old
     ]
-    found: dict[str, list[GateFinding]] = {}
+    found: dict[str, list[Finding]] = {}
 
     def add(code: str, line: int | None, message: str, hint: str) -> None:
-        found.setdefault(code, []).append(GateFinding(code=code, line=line, message=message, hint=hint))
+        found.setdefault(code, []).append(
+            Finding(severity="danger", code=code, line=line, message=message, hint=hint)
+        )
 
     begun = ""  # of a command that goes on in the next line
     for number, line in new:
@@ -130,7 +136,7 @@ def _changed_keys(before: SkillText | None, after: SkillText) -> frozenset[str]:
     )
 
 
-def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
+def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[Finding, ...]:
     """What a person who makes a version of this text should read twice.
 
     Raises:

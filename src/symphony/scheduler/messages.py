@@ -14,6 +14,7 @@ from symphony.domain import (
     NO_FACTS,
     NO_TOKENS,
     NO_USAGE,
+    BudgetLimits,
     Cost,
     DeliveredBranch,
     Failure,
@@ -94,7 +95,7 @@ class SchedulerSettings:
     """The part of the workflow's settings that decisions depend on; a reload brings a new one.
 
     State names are normalised, except those of `on_start` and its like, which are sent to the tracker.
-    Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
+    `agent` is the default agent, and
     `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase. Without
     `hosts` runs are carried out on this machine. `cluster` is the host that chooses a machine for each run
     and counts the slots. Without `verify_rounds` finished work is not verified; else the agent gets failures
@@ -103,6 +104,7 @@ class SchedulerSettings:
 
     active_states: frozenset[str]
     terminal_states: frozenset[str]
+    budget: BudgetLimits
     required_labels: tuple[str, ...] = ()
     poll_interval_ms: int = 30_000
     max_concurrent_agents: int = 10
@@ -110,12 +112,7 @@ class SchedulerSettings:
     max_turns: int = 20
     max_retry_backoff_ms: int = 300_000
     stall_timeout_ms: int = 300_000
-    max_attempts_without_progress: int = 3
-    max_turns_without_progress: int | None = 2
     drain_timeout_ms: int = 30_000
-    max_tokens_per_issue: int | None = None
-    max_tokens_per_day: int | None = None
-    max_turns_per_issue: int | None = None
     on_start: str | None = None
     on_block: str | None = None
     on_return: str | None = None

@@ -11,6 +11,7 @@ from symphony.config import (
     KEYS,
     AgentRuleSettings,
     AgentSettings,
+    BudgetSettings,
     CodexSettings,
     PollingSettings,
     Settings,
@@ -147,3 +148,9 @@ def test_no_key_of_a_file_is_an_option_of_the_library(tmp_path: Path) -> None:
     (tmp_path / "env").write_text('polling={"interval_ms": 7}')
     options = {"_secrets_dir": str(tmp_path), "_env_file": str(tmp_path / "env"), "given": {}, "source": {}}
     assert Settings.model_validate({**LEAST, **options}) == Settings.model_validate(LEAST)
+
+
+def test_the_scheduler_gets_the_limits_of_the_budget() -> None:
+    limits = BudgetSettings(max_tokens_per_issue=5).limits
+    assert (limits.max_tokens_per_issue, limits.max_tokens_per_day) == (5, None)
+    assert limits.max_turns_without_progress == BudgetSettings().max_turns_without_progress

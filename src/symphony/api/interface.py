@@ -351,7 +351,8 @@ class Operator(Protocol):
             verb: one of `routes.ON_OUTBOX`.
             key: of one job, or the identifier of an issue for all of its jobs.
 
-        Raises: UnknownError: there is no such job.
+        Raises:
+            UnknownError: there is no such job.
             UnavailableError: as `state`.
         """
         ...

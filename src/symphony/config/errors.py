@@ -196,7 +196,8 @@ class FrontMatter:
 
     Attributes:
         present: whether the file has one.
-        corrected: settings that the file has elsewhere, or in other words; their references are told there
+        corrected: settings that the file has elsewhere, or in other words; references in them are reported
+            there.
     """
 
     source_map: SourceMap

@@ -150,7 +150,7 @@ WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
     ),
     "agent_notice": lambda event: f"the agent {event.get('agent')}: {event.get('reason')}",
     "http_serving": lambda event: f"the API listens on http://{event.get('host')}:{event.get('port')}",
-    "predecessor_reaped": lambda event: f"ended processes of a killed daemon ( {event.get('processes')})",
+    "predecessor_reaped": lambda event: f"ended processes of a killed daemon: {event.get('processes')}",
     "claim_recovered": lambda event: f"taken over from the last daemon, where it was {event.get('kind')}",
     "run_started": _started,
     "turn_started": lambda event: f"turn {event.get('turn')}",

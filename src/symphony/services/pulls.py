@@ -23,7 +23,6 @@ from symphony.domain import (
     one_line,
     plain_text,
 )
-from symphony.http import ExchangeError, ServiceProfile, Transport, is_loopback
 from symphony.http.exchange import origin_of
 from symphony.http.fields import MalformedRecordError, dig
 from symphony.trackers.webhooks import WebhookScheme
@@ -399,7 +398,11 @@ _MAX_HOPS = 3
 
 
 async def read_tail(
-    transport: Transport, base: str, address: str, headers: Mapping[str, str], service: ServiceProfile
+    transport: http.Transport,
+    base: str,
+    address: str,
+    headers: Mapping[str, str],
+    service: http.ServiceProfile,
 ) -> str | None:
     """Download a log and return its last lines; `None` if it does not exist (any more).
 
@@ -414,7 +417,7 @@ async def read_tail(
         async with transport.session(base if same else address) as send:
             try:
                 reply = await send("GET", address, headers if same else {}, None)
-            except ExchangeError as error:
+            except http.ExchangeError as error:
                 raise _error(service, f"did not send the log: {error}") from error
         if reply.status in _GONE:
             return None
@@ -435,7 +438,7 @@ def _may_follow(target: str, base: str) -> bool:
         scheme, _, _ = origin_of(target)
     except ValueError:
         return False
-    return is_loopback(base) or (scheme == "https" and not is_loopback(target))
+    return http.is_loopback(base) or (scheme == "https" and not http.is_loopback(target))
 
 
 def last_lines(content: bytes) -> str:
@@ -445,7 +448,7 @@ def last_lines(content: bytes) -> str:
 
 
 def _error(
-    service: ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
+    service: http.ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
 ) -> ServiceError:
     return ServiceError(
         Failure(

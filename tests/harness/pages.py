@@ -38,6 +38,7 @@ from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import Authorship, Evidence, Origin, SkillText, TargetKind
 from symphony.library.store import Library
 from symphony.problem import Problem, Severity
+from symphony.scheduler import LineComment
 
 __all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
 
@@ -279,7 +280,7 @@ def demo_review() -> models.Review:
         approve=models.Choice(allowed=True),
         message="The cursor is right now.",
         comments=(
-            models.ReviewRemark(
+            LineComment(
                 file="app/audit/cursor.py",
                 line=15,
                 old=False,

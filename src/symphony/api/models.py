@@ -34,6 +34,7 @@ from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.evaluation import Comparison, Sums
 from symphony.library.gate import Finding
 from symphony.problem import Problem
+from symphony.scheduler import LineComment
 
 
 class Document(Struct, frozen=True):
@@ -686,6 +687,12 @@ class PastRun(RunFacts, Document, frozen=True, kw_only=True):
         _is("passed, failed, or base_failed: what verify said of its work; null if it was not verified."),
     ] = None
     head: Annotated[str | None, _is("The commit that it delivered; null in rows of older versions.")] = None
+    attempt_number: Annotated[int | None, _is("Counted from 1; null in rows of older versions.")] = None
+    attempt_limit: Annotated[
+        int | None, _is("After this attempt a person is asked, unless one makes progress before.")
+    ] = None
+    progress: Annotated[bool | None, _is("A commit or a changed file; null where it is not known.")] = None
+    agent_reason: Annotated[str | None, _is("Why it was this one; null in rows of older versions.")] = None
 
 
 class RunRow(PastRun, frozen=True, kw_only=True):
@@ -1510,17 +1517,6 @@ class ReviewFile(Document, frozen=True, kw_only=True):
     viewed: Annotated[bool, _is("The person who asks has marked it as read.")] = False
 
 
-class ReviewRemark(Document, frozen=True, kw_only=True):
-    """A comment on a line that was not sent yet."""
-
-    file: str
-    line: Positive
-    old: Annotated[bool, _is("A line of the file as it was before the change.")]
-    quote: Annotated[str, _is("The line; untrusted text.")]
-    text: str
-    head: Annotated[str, _is("The commit that the line was shown of.")]
-
-
 class ReviewDecided(Document, frozen=True, kw_only=True):
     """A decision on this commit."""
 
@@ -1574,7 +1570,7 @@ class Review(Document, frozen=True, kw_only=True):
     send_back: Choice
     approve: Choice
     message: Annotated[str, _is("The overall text that the person has drafted.")]
-    comments: Annotated[tuple[ReviewRemark, ...], _is("What the person has drafted.")]
+    comments: Annotated[tuple[LineComment, ...], _is("What the person has drafted.")]
     others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]
     decided: ReviewDecided | None
 

@@ -398,7 +398,7 @@ def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
     match kind:
         case "missing":
             return "is required", None
-        case "literal_error":
+        case "literal_error" | "enum":
             return f"must be one of {context['expected']}", None
         case "value_error":
             return str(context["error"]), None

@@ -31,6 +31,7 @@ from typing_extensions import override
 from symphony.config.values import (
     AbsolutePath,
     AgentName,
+    Choice,
     CronLine,
     Day,
     EnvNames,
@@ -83,6 +84,7 @@ from symphony.config.values import (
 )
 from symphony.domain import BudgetLimits, Price, normalise_labels
 from symphony.scheduler import AgentRule, PhaseRule
+from symphony.skills import ActivationMode, Format, Validation
 
 OPAQUE_KEYS: Final = frozenset(
     {
@@ -414,8 +416,8 @@ class SkillsSettings(Section):
         50, "the maximum number of listed skills; the names of the others are logged"
     )
     max_prompt_chars: Positive = live(8_000, "the maximum number of characters of the whole list")
-    format: Literal["compact", "full", "xml"] = live("compact", "how the list is written")
-    validation: Literal["lenient", "strict"] = live("lenient", "how much a file may differ from the format")
+    format: Choice[Format] = live(Format.COMPACT, "how the list is written")
+    validation: Choice[Validation] = live(Validation.LENIENT, "how much a file may differ from the format")
     comment_on: Literal["error", "warning", "never"] = live(
         "error", "how bad a problem must be for a comment on the issue"
     )
@@ -429,8 +431,8 @@ class SkillsSettings(Section):
     native: Literal["auto", "always"] = live(
         "auto", "how the agent's own list of skills is combined with this one; see [skills.md](skills.md)"
     )
-    activation: Literal["read", "tool"] = live(
-        "read", "how a session gets at a skill: by reading the file, or by a tool"
+    activation: Choice[ActivationMode] = live(
+        ActivationMode.READ, "how a session gets at a skill: by reading the file, or by a tool"
     )
     search_above: Positive | None = live(
         None, "with more skills than this, sessions get a search tool instead of the list"

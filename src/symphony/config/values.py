@@ -240,6 +240,8 @@ FilePath = Annotated[Name, Shape("path of a file")]
 ManifestAddress = Annotated[Name, AfterValidator(_manifest_address), Shape("https address")]
 Sha256 = Annotated[Name, AfterValidator(_sha256), Shape("64 hexadecimal digits")]
 
+Choice = Annotated[T, Field(strict=False)]
+"""One of the values of an enumeration."""
 Flag = Annotated[bool, Shape("true or false")]
 Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]

@@ -28,7 +28,7 @@ from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.library.store import Library
 from symphony.processes.base import Host
 from symphony.scheduler import AgentInfo, SchedulerSettings
-from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
+from symphony.skills import Severity, SkillOptions
 from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.markdown import MarkdownTracker
 from symphony.trackers.registry import create_tracker, with_default_states
@@ -345,23 +345,9 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
 
 def skill_options(section: config.SkillsSettings, phase: str | None = None) -> SkillOptions:
     """The section `agent.skills` for the skills package, and the phase of the work."""
+    others = {"source", "native", "comment_on", "for_people"}
     return SkillOptions(
-        enabled=section.enabled,
-        path=section.path,
-        user_path=section.user_path,
-        extra_paths=section.extra_paths,
-        max_skills_in_prompt=section.max_skills_in_prompt,
-        max_prompt_chars=section.max_prompt_chars,
-        format=Format(section.format),
-        validation=Validation(section.validation),
-        name_fallback=section.name_fallback,
-        reserved_words=section.reserved_words,
-        include=section.include,
-        disabled_skills=section.disabled_skills,
-        activation=ActivationMode(section.activation),
-        search_above=section.search_above,
-        phase=phase,
-        for_people=section.for_people == "show",
+        **section.model_dump(exclude=others), for_people=section.for_people == "show", phase=phase
     )
 
 

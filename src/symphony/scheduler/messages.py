@@ -452,6 +452,15 @@ class Timer:
     id: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why an action of a person is not possible; `code` is stable, `message` and `hint` are for people."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
 # --- events ----------------------------------------------------------------------------------------------
 
 

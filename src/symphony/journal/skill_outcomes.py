@@ -1,4 +1,4 @@
-"""Queries to the journal: what became of runs by the skills that they listed.
+"""Queries to the journal: the outcomes of runs by the skills in their lists.
 
 A version of a skill counts runs that ended. Runs that a restart of the daemon interrupted are left out,
 because their work goes on in another run.
@@ -49,7 +49,7 @@ def _is(description: str) -> Meta:
 
 
 class OutcomeCounts(Struct, frozen=True):
-    """What became of the ended runs that listed a skill; the later counts are among the first."""
+    """The outcomes of the ended runs that listed a skill; all later counts are among `runs`."""
 
     runs: Annotated[Count, _is("Ended runs that listed it.")]
     opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
@@ -63,12 +63,12 @@ class OutcomeCounts(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionOutcomes:
-    """The runs that listed one version of a skill, of one agent and model.
+    """The runs of one agent and model that listed one version of a skill.
 
     Attributes:
         library_version: its number in the library; `None` for a skill of the repository or the user.
-        attempts: of each run, like `turns` and `tokens`.
-        stars: of each run that people gave stars.
+        attempts: the value of each run, like `turns` and `tokens`.
+        stars: the stars of each rated run.
     """
 
     name: str
@@ -87,7 +87,7 @@ class VersionOutcomes:
 def version_outcomes(
     connection: sqlite3.Connection, since_wall_ms: int, stars: Mapping[str, int]
 ) -> tuple[VersionOutcomes, ...]:
-    """The outcomes of all versions in the runs since then; `stars` are those of runs, by their ids."""
+    """The outcomes of all versions in the runs since then; `stars` are by run id."""
     rated = {
         tuple(key): json.loads(values)
         for *key, values in connection.execute(_STARS, (json.dumps(dict(stars)), since_wall_ms))

@@ -1,7 +1,7 @@
-"""What past issues say about a proposal: each was worked on again, without the change and with it. Pure.
+"""Evaluates a proposal by past issues: agents work on each again without and with the change. Pure.
 
-A session counts as good if it changed something, came to its end, and the check of the operator passed.
-Models differ from session to session, so that a smaller difference in cost than `MARGIN` counts as none.
+A session counts as good if it changed something, ended normally, and passed the operator's check. Models vary
+from session to session, so a difference in cost below `MARGIN` counts as none.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from symphony.domain import Count
 
 MARGIN: Final = 1.25
-"""How many times the cost of the cheaper session the other one has to have, to count as a difference."""
+"""The smallest ratio of the costs of two sessions that counts as a difference."""
 
 
 def _is(description: str) -> Meta:
@@ -21,7 +21,7 @@ def _is(description: str) -> Meta:
 
 
 class Verdict(StrEnum):
-    """What the change did to one issue."""
+    """The effect of the change on one issue."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -39,7 +39,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """One past issue, worked on again without the change and with it."""
+    """One past issue, on which agents worked again without and with the change."""
 
     issue_identifier: str
     base_commit: Annotated[str, _is("Where both sessions began.")]
@@ -49,7 +49,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def verdict(one: Comparison) -> Verdict:
-    """What the change did: the check decides, then tokens, and turns where there are no tokens."""
+    """The effect of the change: the check decides first, then tokens, or turns if there are no tokens."""
     if one.without.passed is not one.changed.passed:
         return Verdict.BETTER if one.changed.passed else Verdict.WORSE
     if not one.changed.passed:
@@ -67,7 +67,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     Attributes:
         check: the command that judged.
-        base_version: the version that the proposal was compared with; 0 for none.
+        base_version: the version to which the proposal was compared; 0 for none.
     """
 
     check: str
@@ -77,7 +77,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     @property
     def recommended(self) -> bool:
-        """No issue got worse, and at least one got better."""
+        """Whether no issue got worse and at least one got better."""
         verdicts = set(map(verdict, self.comparisons))
         return Verdict.BETTER in verdicts and Verdict.WORSE not in verdicts
 

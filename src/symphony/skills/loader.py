@@ -232,7 +232,7 @@ _MAX_BYTES: Final = 24 * 1024 * 1024
 _MAX_EVENTS: Final = 100_000
 _LIMITS: Final = {
     model.Incomplete.COUNT: "There are too many entries; the last ones were not read.",
-    model.Incomplete.SIZE: "The front matter of all skills together is too large; the last ones were not read.",
+    model.Incomplete.SIZE: "The front matter of all skills is too large; the last ones were not read.",
 }
 _OUTSIDE: Final = "A link leads out of the skills directory."
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})

@@ -70,7 +70,7 @@ def test_comments_of_agents_and_of_the_daemon_are_not_told(board: Project) -> No
     _write(board.repo / ".symphony/issues/SYM-1/comments", 1, "By an agent.", author="agent")
     _comment(board, "By a person.")
 
-    told = _again(board).partition("Since the last session")[2]  # the issue has the words of the agent
+    told = _again(board).partition("since the last session")[2]  # the issue has the words of the agent
 
     assert "By a person." in told
     assert "By an agent." not in told

@@ -467,7 +467,7 @@ def test_comments_of_people_stand_in_fences_of_their_own() -> None:
         left_out=3,
     )
     told = comments_section(comments)
-    assert "3 older ones are left out" in told
+    assert "3 older comments are left out" in told
     assert "````text\nann, 2026-01-02T00:00:00+00:00:\n\nBlue.\n```\n{{ x }}\n````" in told
     assert told.endswith("```text\nbob:\n\nRed.\n```")
     assert "left out" not in comments_section(dataclasses.replace(comments, left_out=0))

@@ -135,7 +135,7 @@ async def log_unread(daemon: Daemon) -> None:
     daemon.desk.repository.check(pull, "test", CheckState.FAILED)
     daemon.desk.vendor.fail_next(Given(status=500, body={}), when="/logs")
     await looks_later(daemon)
-    assert "Its log is not shown here" in given(daemon)[0].text
+    assert "Its log is not available" in given(daemon)[0].text
 
 
 async def hostile_check(daemon: Daemon) -> None:

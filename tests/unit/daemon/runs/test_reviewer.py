@@ -93,5 +93,5 @@ def test_the_texts_of_others_are_fenced_and_bounded() -> None:
     assert len(text) < MAX_PATCH_CHARS + 60_000
     assert "````text" in text
     assert f"git diff {'b' * 40} {'a' * 40}" in text
-    assert "Only its begin is shown" in text
+    assert "The beginning of the change" in text
     assert text.rstrip().endswith("end your turn.")

@@ -103,7 +103,7 @@ async def test_what_could_be_read_until_the_deadline_is_listed_as_incomplete(
         patch.setattr("symphony.skills.loader.time", SimpleNamespace(monotonic=lambda: next(clock)))
         catalog = await load_catalog(tmp_path, SkillOptions())
     assert catalog.names == ("a", "b")
-    assert "This list is incomplete: there was no time" in str(catalog.block)
+    assert "This list is incomplete: reading all skills took too long" in str(catalog.block)
     assert not catalog.complete, "so that no comment says that all is well"
     assert ("skills_timed_out", "warning") in [(line["event"], line["log_level"]) for line in logs]
 

@@ -181,7 +181,7 @@ class FakeOperator:
     async def change_outbox(self, verb: str, key: str) -> Outbox:
         chosen = [job for job in self.owed if key in {job.key, job.issue_identifier}]
         if not chosen:
-            raise UnknownError("job_not_found", "nothing like that is owed")
+            raise UnknownError("job_not_found", "there is no such job")
         self.orders.append((verb, key, None))
         return outbox_document(chosen)
 

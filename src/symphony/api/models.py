@@ -832,7 +832,7 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
     failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")] = None
 
 
-class OwedJob(Document, frozen=True, kw_only=True):
+class OutboxJob(Document, frozen=True, kw_only=True):
     """A write to an outside service that is not done yet."""
 
     key: Annotated[str, _is("Identifies the job; the newer one of two with the same key counts.")]
@@ -849,7 +849,7 @@ class OwedJob(Document, frozen=True, kw_only=True):
 class Outbox(Document, frozen=True, kw_only=True):
     """Writes to outside services that are not done yet."""
 
-    jobs: Annotated[tuple[OwedJob, ...], _is("The oldest first.")]
+    jobs: Annotated[tuple[OutboxJob, ...], _is("The oldest first.")]
 
 
 class OutboxCounts(Document, frozen=True, kw_only=True):
@@ -1748,14 +1748,14 @@ class Stars(ClosedDocument, frozen=True, kw_only=True):
     learn: Annotated[bool, _is("Let a learning run improve skills by it.")] = True
 
 
-class OwedChoice(ClosedDocument, frozen=True, kw_only=True):
+class JobChoice(ClosedDocument, frozen=True, kw_only=True):
     """The jobs to try or delete."""
 
     key: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
     """The key of one job, or the identifier of an issue for all of its jobs."""
 
 
-class Trigger(ClosedDocument, frozen=True, kw_only=True):
+class EmptyBody(ClosedDocument, frozen=True, kw_only=True):
     """An empty object."""
 
 

@@ -190,9 +190,8 @@ def recording_to(path: Path, redaction: Callable[[], Redaction]) -> Iterator[Dec
 
 
 # --- the live view of `symphony run` ---------------------------------------------------------------------
-#
-# `symphony status --watch` in front of the output of the daemon. It is a process of its own, so that a slow
-# terminal, or one that is stopped with Ctrl-S, never holds up the daemon.
+# `symphony status --watch` in front of the output of the daemon. It is a separate process, so that a slow
+# terminal, or one stopped with Ctrl-S, never delays the daemon.
 
 _VARIABLES: Final = frozenset(
     {
@@ -205,7 +204,7 @@ _FOLLOWS: Final = "The view has ended; the log of the daemon follows. Ctrl-C end
 
 
 class Dashboard(io.TextIOWrapper):
-    """Replaces `sys.stderr` of a daemon with a live view: what is written while the view is shown is dropped.
+    """Replaces `sys.stderr` of a daemon with a live view: output during the view is dropped.
 
     As an observer of the scheduler it starts the view with the first step, when the daemon answers.
     """

@@ -26,7 +26,7 @@ _STATUS: Final = {
     "R": "renamed",
     "T": "retyped",
 }
-_MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
+_MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown, because secrets are masked before the cut
 _MAX_CONTENT_BYTES: Final = 4_194_304
 _MAX_QUOTE_CHARS: Final = 500
 _LONGEST_S: Final = 30.0
@@ -150,8 +150,8 @@ class ReviewAnswers:
         return public
 
     def _choice(self, issue_id: str, head: str, decision: ReviewDecision) -> models.Choice:
-        """Whether a decision would be taken, as far as can be said without asking git."""
-        # That something is said, and that the person knows what did not pass, comes with the decision.
+        """Whether a decision is possible now, as far as that is known without asking git."""
+        # The comment, and the acceptance of failed checks, come with the decision.
         given = Given(decision=decision, head=head, message="", accepts_unverified=True)
         facts = self._reviews.facts(issue_id, given, merged=True)
         if decision is ReviewDecision.SEND_BACK and facts.has_comments:
@@ -221,10 +221,10 @@ class ReviewAnswers:
     async def _comment(
         self, context: RuntimeContext, identifier: str, given: models.ReviewLine, head: str
     ) -> LineComment:
-        """A comment with the line that it is about.
+        """A comment with its line.
 
         Raises:
-            ConflictError: there is no such line in what was shown.
+            ConflictError: the shown change has no such line.
         """
         change = await self._change(context, identifier)
         file = _find(change, given.file)
@@ -325,7 +325,7 @@ def _text(given: str) -> str:
 
 
 def _deliveries(runs: Sequence[models.PastRun]) -> tuple[models.ReviewDelivery, ...]:
-    """What the runs delivered, the newest first; a commit belongs to the run that delivered it first."""
+    """The deliveries of runs, newest first; a commit belongs to the run that delivered it first."""
     found = {
         run.head: models.ReviewDelivery(head=run.head, run_id=run.run_id, at=run.ended_at)
         for run in runs

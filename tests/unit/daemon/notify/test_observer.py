@@ -289,7 +289,12 @@ async def test_a_command_gets_the_document_and_no_secret_and_is_ended_when_it_ha
 
 
 async def test_the_wait_that_a_target_asks_for_is_respected_and_bounded(tmp_path: Path) -> None:
-    found, answers = [], ((429, {"retry-after": "7"}), (503, {"retry-after": "999999"}), (400, {}))
+    found = []
+    answers: tuple[tuple[int, dict[str, str]], ...] = (
+        (429, {"retry-after": "7"}),
+        (503, {"retry-after": "999999"}),
+        (400, {}),
+    )
     with receiving(*answers) as receiver, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         closed = f"http://127.0.0.1:{taken.getsockname()[1]}/"

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -101,14 +102,16 @@ class HttpxTransport:
         try:
             proxy = proxy_for(base, os.environ)
             way = _make_way(proxy)
-            if self._tls is None:
-                self._tls = await to_thread.run_sync(_make_tls)
+            if urlsplit(base).scheme == "http":
+                tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used; to read certificates takes long
+            else:
+                tls = self._tls = self._tls or await to_thread.run_sync(_make_tls)
         except EnvironmentVariableError as error:
             yield _failing(str(error))
             return
         async with httpx.AsyncClient(
             timeout=httpx.Timeout(self._read_s, connect=self._connect_s),
-            verify=self._tls,
+            verify=tls,
             follow_redirects=False,
             trust_env=False,
             proxy=way,

@@ -102,10 +102,7 @@ class HttpxTransport:
         try:
             proxy = proxy_for(base, os.environ)
             way = _make_way(proxy)
-            if urlsplit(base).scheme == "http":
-                tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used; to read certificates takes long
-            else:
-                tls = self._tls = self._tls or await to_thread.run_sync(_make_tls)
+            tls = await self._tls_for(base)
         except EnvironmentVariableError as error:
             yield _failing(str(error))
             return
@@ -144,6 +141,14 @@ class HttpxTransport:
                     raise ExchangeError(_with_way(_describe(error), proxy)) from error
 
             yield send
+
+    async def _tls_for(self, base: str) -> ssl.SSLContext:
+        """Certificates are read, which takes long, when they are needed first."""
+        if urlsplit(base).scheme == "http":
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self._tls is None:
+            self._tls = await to_thread.run_sync(_make_tls)
+        return self._tls
 
     async def _body(self, answer: Any) -> bytes | None:
         """The unpacked body; `None` as soon as the packed or the unpacked bytes exceed the limit."""

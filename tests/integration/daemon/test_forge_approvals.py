@@ -119,6 +119,7 @@ def test_an_approval_merges_what_the_rules_allow_and_moves_the_issue(
         assert pull.state is PullState.MERGED
 
 
+@pytest.mark.slow
 @BOTH
 def test_an_approval_queues_where_the_forge_has_a_queue(project: Project, approve: Approve) -> None:
     with desk(project, land="queue", **RARELY) as here:

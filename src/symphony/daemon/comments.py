@@ -7,6 +7,7 @@ else they write. `SkillComments` keeps the comments about malformed skills true.
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from secrets import token_hex
@@ -424,9 +425,13 @@ class SkillComments:
 
     A comment that a person deleted has been read: it is not written again until there are other problems.
 
+    The journal forgets what is old, and it may be lost. So an issue may have a comment that is not known,
+    unless the issue is newer than this daemon: the tracker is asked for it, once.
+
     Args:
         jobs: takes the comments.
         known: what the comments said at the previous daemon, the newest first.
+        started_at: when this daemon began.
         record: called with each new text.
         recorded: waits until everything recorded survives a restart.
         max_kept: number of comments to remember; the oldest is forgotten first.
@@ -437,11 +442,13 @@ class SkillComments:
         jobs: JobRunner,
         known: Sequence[SkillsComment] = (),
         *,
+        started_at: datetime,
         record: Callable[[SkillsComment], None],
         recorded: Callable[[], Awaitable[None]],
         max_kept: int = MAX_SKILL_COMMENTS,
     ) -> None:
         self._jobs = jobs
+        self._started_at = started_at
         self._record = record
         self._recorded = recorded
         self._max_kept = max_kept
@@ -463,9 +470,9 @@ class SkillComments:
         body = None if at_least is None else skills.comment_body(found.problems, at_least=at_least)
         revise = body is None
         if body is None:
-            if before is None:
+            if before is None and issue.created_at is not None and issue.created_at > self._started_at:
                 return  # nothing was reported
-            named = before.named
+            named = () if before is None else before.named
             disabled = context.settings.agent.skills.disabled_skills
             body = skills.resolved_body(named, found, switched_off=disabled)
         wanted = SkillsComment(

@@ -37,7 +37,13 @@ def test_one_issue_is_sent_back_and_one_is_merged(project: Project) -> None:
         assert (done.returncode, "merged into main" in done.stdout) == (0, True), done.stderr
         again = project.symphony("review", "SYM-2", "--approve")
         assert again.returncode == 1
-        for wrong in (["--comment", "a.txt", "x", "--send-back"], ["--message", "x"], ["--head", "abc"]):
+        for wrong in (
+            ["--send-back", "--approve"],
+            ["--comment", "a.txt:1", "\udcff", "--send-back"],
+            ["--comment", "a.txt", "x", "--send-back"],
+            ["--message", "x"],
+            ["--head", "abc"],
+        ):
             assert project.symphony("review", "SYM-1", *wrong).returncode == 2
         nobody = project.symphony("review", "SYM-9")
     assert (nobody.returncode, "there is no issue" in nobody.stderr) == (1, True)

@@ -1564,6 +1564,14 @@ class ReviewRemark(Document, frozen=True, kw_only=True):
     head: Annotated[str, _is("The commit that the line was shown of.")]
 
 
+class ReviewLeft(Document, frozen=True, kw_only=True):
+    """A draft of a browser whose sign-in has ended. Only its author knows whose it is."""
+
+    at: Moment
+    message: str
+    comments: Annotated[Count, _is("The number of comments on lines.")]
+
+
 class ReviewDecided(Document, frozen=True, kw_only=True):
     """A decision on this commit."""
 
@@ -1618,6 +1626,7 @@ class Review(Document, frozen=True, kw_only=True):
     approve: Choice
     message: Annotated[str, _is("The overall text that the person has drafted.")]
     comments: Annotated[tuple[ReviewRemark, ...], _is("What the person has drafted.")]
+    left: Annotated[ReviewLeft | None, _is("What a browser can go on with.")]
     others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]
     decided: ReviewDecided | None
 

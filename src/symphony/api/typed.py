@@ -1,13 +1,14 @@
 """What people type on pages and have not sent yet, so that neither a sign-out nor a restart loses it.
 
-A page sends what is typed as it is typed, and asks for it when it is opened. A browser gets its own texts and
-those of keys of the sign-in that are gone: signing out and the end of the daemon replace the key, and no
-browser of a former one can come back. The storage of the browser would not do, as it belongs to an address,
-and each key gives the pages another one, which no other program can take over (see `sign_in`).
+A page sends what is typed as it is typed, and asks for it when it is opened. A browser gets its own texts.
+Signing out and the end of the daemon replace the key of the sign-in, and no browser of a former key can come
+back. Only a person knows whose texts those are, so every browser is offered them, and goes on with one when
+that person says so. The storage of the browser would not do, as it belongs to an address, and each key gives
+the pages another one, which no other program can take over (see `sign_in`).
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -61,15 +62,27 @@ class TypedTexts:
             SettingRecord(name=f"{SETTING}{place}", value=encode(at)) for place, at in self._places.items()
         )
 
-    def of(self, browser: str, sign_in: str) -> dict[str, str]:
-        """The texts that a browser goes on with, by place."""
-        found = {place: next(_own(at, browser, sign_in), None) for place, at in self._places.items()}
+    def of(self, browser: str) -> dict[str, str]:
+        """The texts of a browser, by place."""
+        return self._found(lambda one: one.browser == browser)
+
+    def left(self, sign_in: str) -> dict[str, str]:
+        """The newest texts of former sign-ins, by place."""
+        return self._found(lambda one: one.sign_in != sign_in)
+
+    def _found(self, fits: Callable[[TypedText], bool]) -> dict[str, str]:
+        found = {place: next(filter(fits, at.texts), None) for place, at in self._places.items()}
         return {place: one.text for place, one in found.items() if one is not None}
 
     def keep(self, place: str, text: str, browser: str, sign_in: str) -> None:
-        """Keep a text in place of those that the browser would get there; an empty one keeps none."""
+        """Keep a text in place of the browser's own one there; an empty one keeps none.
+
+        With the text of a former sign-in, the browser goes on with that one.
+        """
         at = self._places.pop(place, TypedAt())
-        replaced = tuple(_own(at, browser, sign_in))
+        replaced = tuple(
+            one for one in at.texts if one.browser == browser or (one.sign_in != sign_in and one.text == text)
+        )
         left = tuple(one for one in at.texts if one not in replaced)
         if text:
             now = TypedText(text=text, browser=browser, sign_in=sign_in, at_wall_ms=self._wall_ms())
@@ -86,7 +99,3 @@ class TypedTexts:
             oldest = next(iter(self._places))
             del self._places[oldest]
             self._record(f"{SETTING}{oldest}", None)
-
-
-def _own(at: TypedAt, browser: str, sign_in: str) -> Iterator[TypedText]:
-    return (one for one in at.texts if one.browser == browser or one.sign_in != sign_in)

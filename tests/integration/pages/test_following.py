@@ -279,19 +279,26 @@ def test_the_page_says_soon_that_the_daemon_is_gone_and_comes_back(browser: Brow
             expect(send).to_be_disabled()
             send.click(force=True)
             expect(answer).to_have_value("Blue, and a lot more")
-            daemon.signal(signal.SIGCONT)
+            answer.fill("Blue, and a lot more, typed meanwhile")
+            with page.expect_response("**/actions/keep-text", timeout=20_000):
+                daemon.signal(signal.SIGCONT)
             expect(live).to_have_text("Live", timeout=20_000)
             assert not page.evaluate(grey)
             expect(send).to_be_enabled()
             daemon.signal(signal.SIGKILL)
             expect(live).to_contain_text("Not connected since", timeout=_BUSY_MS)
+            answer.fill("Blue, typed while it was gone")
         with project.daemon("--port", port) as daemon:
             daemon.wait_for("serving")
             expect(live).to_contain_text("Signed out", timeout=20_000)
+            expect(live).to_contain_text("Copy what you typed since then")
             assert page.evaluate(grey)
-            expect(answer).to_have_value("Blue, and a lot more")
+            expect(answer).to_have_value("Blue, typed while it was gone")
+            live.get_by_role("link", name="Sign in").click()
+            expect(page.get_by_text("This address has ended", exact=False)).to_be_visible()
             page.goto(project.symphony("open", "--print").stdout.strip())
             expect(live).to_have_text("Live")
+            expect(page.locator(".offer")).to_contain_text("Blue, and a lot more, typed meanwhile")
 
 
 def free_port() -> int:

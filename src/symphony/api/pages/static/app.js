@@ -85,6 +85,7 @@
       if (node.id === "entries" && isSameTranscript(node, fresh)) { updateEntries(node, fresh); return false; }
       return !typed(node);
     },
+    beforeNodeRemoved: (node) => node.className !== "offer",
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
   };
   const morph = (node, fresh) => {

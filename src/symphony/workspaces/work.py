@@ -347,16 +347,15 @@ class _Examined:
         where = ["git", "-C", str(tree)] if checkout.is_linked and tree is not None else []
         place = f" in the worktree {_relative(self._top, tree)}" if where and tree is not None else ""
         found = list[tuple[str, list[str]]]()
-        for name, text in _IN_PROGRESS.items():
-            if not await to_thread.run_sync(is_missing, git_dir / name):
-                found.append((f"{text} in progress{place}", [*where, "status"]))
-                break
+        operation, head = await to_thread.run_sync(self._state_of, git_dir)
+        if operation is not None:
+            found.append((f"{operation} in progress{place}", [*where, "status"]))
         if tree is None:
             return found
-        head = await to_thread.run_sync(_head, git_dir, self._repository.common)
         async with self._shadow(tree, head, git_dir) as shadow:
-            entries = list[bytes]()
-            for config in await self._check.configs(self._repository.common):
+            # What needs no settings to be clean has nothing to lose, and most checkouts are.
+            entries = await shadow.status()
+            for config in await self._check.configs(self._repository.common) if entries else ():
                 entries = await shadow.status(options=config.options, excludes=config.excludes)
                 if not entries:
                     break
@@ -368,6 +367,11 @@ class _Examined:
         if entries:
             found.append((f"{len(entries)} uncommitted or untracked file(s){place}", [*where, "status"]))
         return found
+
+    def _state_of(self, git_dir: Path) -> tuple[str | None, str | None]:
+        """The operation in progress in a checkout, and its commit; blocking."""
+        begun = (text for name, text in _IN_PROGRESS.items() if not is_missing(git_dir / name))
+        return next(begun, None), _head(git_dir, self._repository.common)
 
     def _shadow(self, tree: Path, head: str | None, git_dir: Path) -> AbstractAsyncContextManager[Shadow]:
         mirror = self._check.mirror
@@ -386,11 +390,10 @@ class _Examined:
     # --- committed ---
 
     async def _committed(self) -> list[tuple[str, list[str]]]:
-        common = self._repository.common
-        if await to_thread.run_sync(is_directory, common / "reftable"):
+        read = await to_thread.run_sync(self._refs)
+        if read is None:
             return [("its refs are in the format reftable, which is not read", ["log", "--all", "--oneline"])]
-        refs, heads, packed = await to_thread.run_sync(self._refs)
-        remote = await to_thread.run_sync(self._remote_tips, refs)
+        refs, heads, packed, remote = read
         safe = remote.union(self._known.values())
         found = list[tuple[str, list[str]]]()
         if "refs/stash" in refs:
@@ -420,9 +423,15 @@ class _Examined:
         mirrored = {commit for name, commit in self._known.items() if not name.startswith(_LOCAL)}
         return found + await self._undelivered(commits, remote | mirrored)
 
-    def _refs(self) -> tuple[dict[str, str], dict[str, str], frozenset[str]]:
-        """The refs, those of worktrees included; the heads by what people call them; names of packed refs."""
+    def _refs(self) -> tuple[dict[str, str], dict[str, str], frozenset[str], set[str]] | None:
+        """What the repository has; `None` if its refs are not files. Blocking.
+
+        That is its refs, those of worktrees included; the heads by what people call them; the names of packed
+        refs; and what a remote has.
+        """
         common = self._repository.common
+        if is_directory(common / "reftable"):
+            return None
         packed = packed_refs(common)
         refs, heads = all_refs(common, "refs/", packed), dict[str, str]()
         for checkout in self._repository.checkouts:
@@ -430,7 +439,7 @@ class _Examined:
                 refs |= all_refs(checkout.git_dir, "refs/", {})
             if (head := _head(checkout.git_dir, common)) is not None:
                 heads[f"the worktree {checkout.git_dir.name}" if checkout.is_linked else "HEAD"] = head
-        return refs, heads, frozenset(packed)
+        return refs, heads, frozenset(packed), self._remote_tips(refs)
 
     def _remote_tips(self, refs: Mapping[str, str]) -> set[str]:
         """What a remote has by the repository's own refs, unless that remote is in the workspace itself."""

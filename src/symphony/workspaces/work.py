@@ -190,7 +190,12 @@ class WorkCheck:
     keep_dirty: bool
 
     async def find(
-        self, path: Path, git_hashes: Mapping[str, str] | None, made_with: Mapping[str, str] | None
+        self,
+        path: Path,
+        git_hashes: Mapping[str, str] | None,
+        made_with: Mapping[str, str] | None,
+        *,
+        clean: bool = False,
     ) -> Work | None:
         """The work in a workspace; `None` if nothing would be lost.
 
@@ -198,6 +203,7 @@ class WorkCheck:
             path: the workspace.
             git_hashes: of its `.git` when it was made.
             made_with: its tags when it was made; they are no work.
+            clean: all files of its own checkout are known to be committed or ignored.
         """
         looked = await to_thread.run_sync(self._survey, path)
         if isinstance(looked, str):
@@ -209,7 +215,13 @@ class WorkCheck:
             name = "" if is_main else f"{_relative(top, _shown(repository))}: "
             look_here = ["git", "-C", str(_shown(repository))]
             examined = _Examined(
-                self, top, repository, known, git_hashes if is_main else None, made_with if is_main else None
+                self,
+                top,
+                repository,
+                known,
+                git_hashes if is_main else None,
+                made_with if is_main else None,
+                clean=clean and is_main,
             )
             try:
                 for reason, command in await examined.work():
@@ -323,7 +335,10 @@ class _Examined:
         known: Mapping[str, str],
         git_hashes: Mapping[str, str] | None,
         made_with: Mapping[str, str] | None,
+        *,
+        clean: bool,
     ) -> None:
+        self._clean = clean
         self._check = check
         self._top = top
         self._repository = repository
@@ -350,7 +365,7 @@ class _Examined:
         operation, head = await to_thread.run_sync(self._state_of, git_dir)
         if operation is not None:
             found.append((f"{operation} in progress{place}", [*where, "status"]))
-        if tree is None:
+        if tree is None or (self._clean and not checkout.is_linked):
             return found
         async with self._shadow(tree, head, git_dir) as shadow:
             # What needs no settings to be clean has nothing to lose, and most checkouts are.

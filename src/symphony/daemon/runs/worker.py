@@ -563,7 +563,7 @@ class Worker:
             fault(FaultPoint.BEFORE_DELIVER)
             mark = await workspaces.progress(workspace)
             with self._trace.step(SpanName.DELIVERY):
-                delivery = await workspaces.deliver(workspace, git_said=self._git_said)
+                delivery = await workspaces.deliver(workspace, git_said=self._git_said, clean=mark.clean)
             fault(FaultPoint.AFTER_DELIVER)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             if not isinstance(error, SymphonyError):

@@ -1,8 +1,8 @@
-"""The program: `symphony`, or `python -m symphony`. Imports nothing before Ctrl-C can end it quietly.
+"""The program: `symphony`, or `python -m symphony`. It imports nothing before Ctrl-C can end it quietly.
 
-While it loads and while the interpreter ends there is nothing to tidy up, and a stack trace helps no
-one: there the signal ends the process as it would any other. In between it is an exception, which the
-commands answer, each in its own way.
+While the program loads and while the interpreter ends there is nothing to tidy up and a stack trace would not
+help, so the signal simply ends the process. In between, the signal is an exception that each command handles
+in its own way.
 """
 
 import os
@@ -18,10 +18,10 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; exits with 130, or by the signal itself, when it is interrupted."""
+    """Run the command line; an interrupt makes it exit with 130 or by the signal itself."""
     _open_closed_streams()
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        _load()()  # ignored, as in a job in the background: it stays so
+        _load()()  # a background job ignores the signal; keep that
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     command = _load()
@@ -38,12 +38,12 @@ def main() -> None:
 def _open_closed_streams() -> None:
     """Start again with `/dev/null` in place of a stdin, stdout or stderr that is closed.
 
-    Otherwise the next file that is opened gets its number, and what is printed goes into that file. Python
-    makes its streams when it starts.
+    Otherwise the next opened file gets its number, and printed text goes into that file. A restart is needed
+    because Python creates its streams when it starts.
     """
     closed = [number for number in range(3) if not _is_open(number)]
     for number in closed:
-        os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+        os.open(os.devnull, os.O_RDWR)  # open(2) takes the lowest free number, which is this one
         os.set_inheritable(number, True)  # noqa: FBT003 - the name of the function says it
     if closed:
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same program with the same arguments

@@ -1,8 +1,8 @@
 """Finds the installed adapters by their entry points, and loads one when it is used (docs/adapters.md).
 
-The trackers and agents that come with the program are found in the same way as those of other packages. Names
-are read from the metadata of installed packages; nothing of an adapter is imported before it is asked for, so
-that a package that is broken does no harm to a workflow that does not use it.
+Built-in trackers and agents are found in the same way as those of other packages. Names come from the
+metadata of installed packages. An adapter is imported only when it is used, so a broken package does no harm
+to a workflow that does not use it.
 """
 
 import configparser
@@ -27,7 +27,7 @@ class AdapterError(SymphonyError):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A line of an `entry_points.txt`, as it was written, and the name and version of its package."""
+    """A line of an `entry_points.txt` as written, and the name and version of its package."""
 
     name: str
     value: str
@@ -39,8 +39,8 @@ class AdapterRegistry(Generic[T]):
 
     Args:
         group: the name of the group, such as `symphony.trackers`.
-        label: what a kind of this group is called in messages (`tracker`).
-        check: raises `TypeError`, which says what is missing, for an object that is no such adapter.
+        label: the word for a kind of this group in messages (`tracker`).
+        check: raises `TypeError`, which says what is missing, if an object is not such an adapter.
     """
 
     def __init__(self, group: str, *, label: str, check: Callable[[object], T]) -> None:
@@ -50,7 +50,7 @@ class AdapterRegistry(Generic[T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The kinds that are installed, in alphabetical order; whether they work is not known yet."""
+        """The installed kinds, in alphabetical order. They are not loaded, so one of them may be broken."""
         return tuple(sorted(self._installed))
 
     def load(self, kind: str) -> T:
@@ -58,7 +58,8 @@ class AdapterRegistry(Generic[T]):
 
         Raises:
             KeyError: no package offers this kind.
-            AdapterError: `broken_adapter`: it is no adapter, cannot be imported, or two packages offer it.
+            AdapterError: `broken_adapter`: it is not an adapter, it cannot be imported, or two packages offer
+                it.
         """
         entry, *others = self._installed[kind]
         if others:
@@ -70,7 +71,7 @@ class AdapterRegistry(Generic[T]):
             raise self.broken(kind, "cannot be loaded", error) from error
 
     def broken(self, kind: str, problem: str, error: Exception) -> AdapterError:
-        """The error that says which package an adapter that does not work belongs to."""
+        """The error for an adapter that does not work; it names the package of the adapter."""
         package = self._installed[kind][0].package
         told = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_CHARS]
         return self._broken(
@@ -96,11 +97,13 @@ class AdapterRegistry(Generic[T]):
 
 
 def _entries(group: str) -> Iterator[_Entry]:
-    """The entry points of a group, of the first package of each name on the path, as imports find it.
+    """The entry points of a group.
 
-    A package whose metadata cannot be read has none, so that it does not hide those of all others. The lines
-    are read here, by configparser as the entry points specification says: `EntryPoint` of importlib_metadata,
-    which takes over the finding where OpenTelemetry imports it, raises for one malformed value of many.
+    Of packages with the same name, the first one on the path counts, as for imports. A package with
+    unreadable metadata has no entry points, so that it does not hide those of the others. This function reads
+    the lines itself with configparser, as the entry points specification describes. `EntryPoint` of
+    importlib_metadata, which replaces the standard one where OpenTelemetry imports it, raises if one of many
+    values is malformed.
     """
     seen: set[str] = set()
     for distribution in distributions():

@@ -1,4 +1,4 @@
-"""Invisible characters: they can hide words from a person, but a model reads them. Pure."""
+"""Invisible characters. They can hide words from a person, while a model reads them. Pure."""
 
 import re
 import unicodedata
@@ -8,9 +8,9 @@ SILENT: Final = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff"
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 )
-"""Ignorable characters that change no other one, as the content of a character class."""
+"""Ignorable characters that do not change their neighbours, as the content of a character class."""
 SHAPING: Final = "\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
-"""Ignorable joiners and variation selectors, which can change a character beside them.
+"""Ignorable joiners and variation selectors, which can change their neighbours.
 
 `SILENT` and `SHAPING` are Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt, version 14.
 """
@@ -19,7 +19,7 @@ _PICTURES: Final = (
     "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 )
 _JOINING: Final = "\u0620-\u074f\u0860-\u109f\u1780-\u17b3\u17b6-\u17dd\u1820-\u18aa\ua800-\uabff"
-# What writing needs: the style of a picture or a key, joined pictures, letters that join or do not.
+# Legitimate uses: the style of an emoji or keycap, joined emoji, letters that join or do not join.
 _NEEDED: Final = (
     f"(?<=[{_PICTURES}])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[{_PICTURES}\ufe0f])\u200d(?=[{_PICTURES}])"
     f"|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
@@ -29,17 +29,17 @@ _IGNORABLE: Final = re.compile(f"[{SILENT}{SHAPING}]")
 
 
 def has_ignorable(text: str) -> bool:
-    """Whether the text has an ignorable character, also one that its writing needs."""
+    """Whether the text has an ignorable character, including those that its script needs."""
     return not text.isascii() and _IGNORABLE.search(text) is not None
 
 
 def without_ignorable(text: str, *, needed: bool = True) -> str:
-    """The text without ignorable characters; with `needed`, those that its writing needs stay."""
+    """The text without ignorable characters; with `needed`, those that its script needs stay."""
     return text if text.isascii() else (_NEEDLESS if needed else _IGNORABLE).sub("", text)
 
 
 def has_hidden(text: str) -> bool:
-    """Whether the text has characters that no one sees, other than tabs and those that its writing needs."""
+    """Whether the text has invisible characters, other than tabs and those that its script needs."""
     if text.isascii() and text.isprintable():
         return False
     return _NEEDLESS.search(text) is not None or any(
@@ -48,7 +48,7 @@ def has_hidden(text: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """The text with each character that no one sees as its escape, but for breaks, tabs and needed ones."""
+    """The text with invisible characters as escapes, except line breaks, tabs and needed ones."""
     if text.isprintable() and not has_ignorable(text):
         return text
     return "".join(

@@ -1,8 +1,8 @@
-"""Small files that crash, agents and other processes do not spoil: bounded reads, atomic writes, locks.
+"""Small files that survive crashes, agents and other processes: bounded reads, atomic writes, locks.
 
-Reading follows no link at the end of a path, does not wait on named pipes, and is limited in size. A write
-goes to a draft beside its target, which takes the name of the target in one step: a reader sees the old
-content or the new one. A crash leaves at most a draft, which `is_draft` recognises. Everything here blocks.
+Reads follow no link at the end of a path, do not wait on named pipes, and are limited in size. A write goes
+to a draft beside its target, which takes the name of the target in one step, so a reader sees the old content
+or the new one. A crash leaves at most a draft, which `is_draft` recognises. Everything here blocks.
 """
 
 import errno
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 DRAFT_PREFIX: Final = ".symphony-"
-"""The names of all drafts begin so."""
+"""The prefix of the names of all drafts."""
 
 NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 """What open(2) reports for a missing file, a link, and a socket."""
@@ -81,7 +81,7 @@ def read_regular(path: Path, limit: int) -> bytes | None:
 # --- what has changed ------------------------------------------------------------------------------------
 
 signature: Final = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
-"""What differs in the `os.stat_result` of a file once it has changed, if it `has_settled` before."""
+"""The parts of an `os.stat_result` that differ after a change, if the file `has_settled` before it."""
 
 _SECOND_NS: Final = 1_000_000_000
 _FINE_GRAIN_NS: Final = _SECOND_NS // 5
@@ -91,9 +91,9 @@ _COARSE_GRAIN_NS: Final = 2 * _SECOND_NS
 def has_settled(info: os.stat_result, now_ns: int) -> bool:
     """Whether any further change of a file will show in its metadata. No program can set the change time.
 
-    A second change in the same clock tick would leave the metadata as it was, so a file that changed a moment
-    ago has not settled: for a fifth of a second where the file system stores fractions of seconds (its ticks
-    are 10 ms at most), else for two seconds.
+    A second change in the same clock tick would leave the metadata unchanged, so a file that changed a moment
+    ago has not settled. It settles after a fifth of a second if the file system stores fractions of seconds
+    (its ticks are 10 ms at most), else after two seconds.
     """
     grain_ns = _FINE_GRAIN_NS if info.st_ctime_ns % _SECOND_NS else _COARSE_GRAIN_NS
     return max(info.st_mtime_ns, info.st_ctime_ns) < now_ns - grain_ns
@@ -105,7 +105,7 @@ def has_settled(info: os.stat_result, now_ns: int) -> bool:
 def write_new(path: Path, data: bytes, mode: int) -> None:
     """Create a file with this content, not atomically; the umask limits `mode`.
 
-    Raises `OSError` if it exists, or cannot be written; a part of it is removed then.
+    Raises `OSError` if the file exists or cannot be written; an incomplete file is removed.
     """
     fd = os.open(path, _NEW_FLAGS, mode)
     try:
@@ -127,14 +127,14 @@ def write_atomic(
     """Write a file so that a reader sees the old content or the new one; a link is replaced, not followed.
 
     Args:
-        path: the file; its directory is there.
+        path: the file; its directory must exist.
         data: its content.
         mode: its permissions, limited by the umask.
-        durable: this holds after a crash of the machine too.
-        new: an existing file is kept, and `FileExistsError` raised.
+        durable: the guarantee also holds after a crash of the machine.
+        new: keep an existing file and raise `FileExistsError`.
 
     Raises:
-        OSError: it cannot be written; the old content is there, and no draft.
+        OSError: it cannot be written; the old content remains, and no draft.
     """
     with draft(path, data, mode=mode, durable=durable) as made:
         if new:
@@ -149,7 +149,7 @@ def write_atomic(
 def draft(
     path: Path, data: bytes, *, mode: int = 0o666, exactly: bool = False, durable: bool = False
 ) -> Iterator[Path]:
-    """A file beside `path` with this content, removed at the end unless it has got another name.
+    """A file beside `path` with this content; it is removed at the end unless it was renamed.
 
     The arguments are those of `write_atomic`; with `exactly`, the umask does not limit `mode`. Raises
     `OSError` if it cannot be written.
@@ -170,7 +170,7 @@ def draft(
 
 
 def claim_name(path: Path, made: Path) -> None:
-    """Give a draft a name that is free. On file systems without hard links, an empty file claims it first.
+    """Give a draft a free name. On file systems without hard links, an empty file claims the name first.
 
     Raises:
         FileExistsError: the name is taken.
@@ -191,7 +191,7 @@ def is_draft(name: str) -> bool:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a new name durable, where the file system can."""
+    """Make a new name durable, if the file system supports it."""
     with suppress(OSError):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

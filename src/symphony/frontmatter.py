@@ -1,4 +1,4 @@
-"""YAML front matter: reads it with positions, safely even from hostile files, and quotes values for it.
+"""YAML front matter: reads it with positions, even from hostile files, and quotes values.
 
 Depth, number of values and size are limited while parsing. Tags construct nothing. Every error is a
 `FrontMatterError` with a code, line and column.
@@ -20,7 +20,7 @@ import yaml.reader
 
 # --- writing ---------------------------------------------------------------------------------------------
 
-# Text that every version of YAML reads as text without quotes.
+# Unquoted text that every version of YAML reads as text.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ._/()+-]*(?<! )")
 _NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
@@ -29,7 +29,7 @@ _MAX_WIDTH = 100_000  # one line per value
 
 
 def quote(text: str) -> str:
-    """`text` as a YAML scalar on one line, in double quotes unless it is safe without.
+    """`text` as a YAML scalar on one line, in double quotes if it needs them.
 
     Raises:
         ValueError: the text holds lone surrogates and cannot be written as UTF-8.
@@ -47,7 +47,7 @@ def quote_list(items: Sequence[str]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what another version of YAML, or `load`, takes for something else than text."""
+    """Quotes text that another version of YAML, or `load`, would not read as text."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -59,7 +59,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """Front matter with these values, in their order, that `load` reads back as they are."""
+    """Front matter with these values in their order; `load` reads the same values back."""
     return str(yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_MAX_WIDTH))
 
 
@@ -82,7 +82,7 @@ _BlockDumper.add_representer(str, _represent_block)
 
 
 def dump_blocks(values: Mapping[str, Any]) -> str:
-    """As `dump`, for people: several lines are a block where YAML allows it, and `$NAME` has no quotes."""
+    """As `dump`, for people: several lines become a block if YAML allows it, and `$NAME` has no quotes."""
     return str(
         yaml.dump(dict(values), Dumper=_BlockDumper, sort_keys=False, allow_unicode=True, width=_MAX_WIDTH)
     )
@@ -158,7 +158,7 @@ class FrontMatterError(ValueError):
         code: a stable `YamlCode` (a str).
         line: 1-based line of the whole file.
         column: 1-based column, in characters.
-        message: one sentence that never holds text from the file.
+        message: one sentence without text from the file.
     """
 
     def __init__(self, code: YamlCode, message: str, *, line: int, column: int = 1) -> None:
@@ -200,7 +200,7 @@ class FrontMatterMap:
 
     Attributes:
         value: the map; keys are text in the order of the file.
-        events: how many keys, values, starts and ends the parser found, as a measure of cost.
+        events: the number of keys, values, starts and ends, as a measure of cost.
         duplicates: the position of each repeated key below the top level, with the top-level key above it, if
             the caller allows them.
     """
@@ -294,7 +294,7 @@ def load(
 
 
 class _Anchored(NamedTuple):
-    """An anchored value; `key` is its text if it is a scalar, which may be used as a key."""
+    """An anchored value; `key` is its text if it is a scalar, because scalars can be used as keys."""
 
     value: Any
     inside: _Marks
@@ -303,7 +303,7 @@ class _Anchored(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """The map or list around the one that is being read, with the anchor and first event of the inner one."""
+    """The map or list that encloses the one being read, with the anchor and first event of the inner one."""
 
     container: Any
     marks: _Marks
@@ -345,7 +345,7 @@ class _Reader:
                     text: str | None = scalar
                     if not scalar.isascii() and _SURROGATE.search(scalar):
                         self._fail(at, YamlCode.INVALID_YAML, "half of a surrogate pair")
-                    if event.style:  # libyaml says '' of a plain scalar, the other parser None
+                    if event.style:  # libyaml reports '' for a plain scalar, the other parser None
                         value: Any = scalar
                     else:
                         value = None if scalar in _NULL else scalar if plain else _core(scalar)
@@ -481,7 +481,7 @@ def _flat(marks: _Marks, above: Path = ()) -> Iterator[tuple[Path, int]]:
 def _offset(error: Exception, text: str) -> int:
     match error:
         case yaml.MarkedYAMLError():
-            # Where an open quote or bracket begins, and not the end of the file, up to which it reaches.
+            # Report where an open quote or bracket begins, not the end of the file.
             is_open = error.context is not None and ("quoted" in error.context or "flow" in error.context)
             marks = (error.problem_mark, error.context_mark)
             mark = next(filter(None, reversed(marks) if is_open else marks), None)

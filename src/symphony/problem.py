@@ -1,4 +1,4 @@
-"""A problem with a file, in the same form for every linter, document and comment."""
+"""A problem with a file, in one form for all linters, documents and comments."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Something wrong with a file, its place, and what to do; it has no text of the file."""
+    """What is wrong with a file, where, and what to do; contains no text of the file."""
 
     path: Annotated[str, Meta(description="As a person names the file, with `/`; untrusted text.")]
     line: Annotated[_Position | None, Meta(description="Null if it has no position in the file.")]
@@ -38,5 +38,5 @@ class Problem(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The path with line and column, as far as they are known: `path:line:column`."""
+        """The path with line and column if they are known: `path:line:column`."""
         return ":".join([self.path, *(str(one) for one in (self.line, self.column) if one is not None)])

@@ -1,13 +1,13 @@
-"""Recording and replay of a daemon's decisions: `symphony run --record`, `symphony replay`.
+"""Records and replays a daemon's decisions: `symphony run --record`, `symphony replay`.
 
 A recording is a text of JSON lines, a header and one line per step of the scheduler:
 
     {"version": 1, "epoch": "d1", "settings": {...}}
     {"at_ms": 0, "input": "Recovered", "fields": {...}, "commands": [{"command": "FetchCandidates", ...}]}
 
-Each line is written when its step was taken, so that a daemon that is killed leaves all but its last moment.
-The same lines inside one JSON document (`{"version": 1, ..., "inputs": [` and `]}` on lines of their own),
-with or without `commands`, are read as well: recordings of simulations have that form.
+Each line is written right after its step, so a killed daemon loses only its last moment. The same lines
+inside one JSON document (`{"version": 1, ..., "inputs": [` and `]}` on lines of their own), with or without
+`commands`, can be read too: recordings of simulations have that form.
 """
 
 import json
@@ -46,7 +46,7 @@ from symphony.scheduler import (
 )
 from symphony.scheduler import step as real_step
 
-# Writes down what a daemon decides on (`symphony run --record`), to be replayed by `symphony replay`.
+# Records the inputs and decisions of a daemon.
 
 
 _log = structlog.get_logger(__name__)
@@ -54,10 +54,10 @@ MAX_RECORDING_BYTES: Final = 256 * 1024 * 1024
 
 
 class DecisionRecorder:
-    """Takes the steps of a daemon and writes each down.
+    """Takes the steps of a daemon and records each one.
 
-    A recording that fails or has grown to `max_bytes` ends, which is logged once; an input that cannot be
-    written is left out, which is logged too. The daemon goes on.
+    A recording ends if it fails or has grown to `max_bytes`, and the log says so once. An input that cannot
+    be written is left out and logged. The daemon goes on in both cases.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class DecisionRecorder:
         self._left = max_bytes
 
     def step(self, state: State, event: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
-        """One step of the scheduler, written down; one that raises counts as one without an answer."""
+        """Take and record one step of the scheduler; a step that raises is recorded without commands."""
         commands: tuple[Command, ...] = ()
         try:
             after, commands = step(state, event, now_ms)
@@ -101,7 +101,7 @@ class DecisionRecorder:
     def _line(
         self, now_ms: int, event: Event, commands: tuple[Command, ...], redaction: Redaction
     ) -> str | None:
-        """The line of a step; null, which is logged, where the input cannot be written as JSON."""
+        """The line of a step; `None`, which is logged, if the input cannot be written as JSON."""
         try:
             return step_line(now_ms, event, commands, redaction)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -119,14 +119,14 @@ class DecisionRecorder:
         self._left -= len(data)
         written = os.write(self._descriptor, data)
         if written < len(data):
-            os.write(self._descriptor, data[written:])  # a full disk says so now
+            os.write(self._descriptor, data[written:])  # a full disk raises here
 
     def _end(self, reason: str) -> None:
         _log.warning("recording_stopped", path=str(self._path), reason=reason)
         self.close()
 
     def close(self) -> None:
-        """Close the file; steps are taken without being written down from now on."""
+        """Close the file; later steps are not recorded."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -134,7 +134,7 @@ class DecisionRecorder:
 
 _VERSION = 1
 _DOCUMENT_START, _DOCUMENT_END = ', "inputs": [', "]}"
-_WHOLE = (SchedulerSettings,)  # their defaults may change; what a daemon decided by must not
+_WHOLE = (SchedulerSettings,)  # defaults may change, but the recorded settings must not
 _INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, msgspec.ValidationError)
 _SHOWN_IDS = 6
@@ -147,7 +147,7 @@ class RecordingError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """One input, its moment, and the commands that answered it as JSON; None where only the input is kept."""
+    """One input with its time, and the resulting commands as JSON; `None` if only the input was recorded."""
 
     at_ms: int
     event: Event
@@ -156,7 +156,7 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The inputs of one daemon. `cut` says that the last line was half written and is left out."""
+    """The inputs of one daemon. `cut` means that the last line was incomplete and is left out."""
 
     epoch: str
     settings: SchedulerSettings
@@ -170,9 +170,9 @@ class ReplayedStep:
 
     Attributes:
         number: counts from 1.
-        commands: what the scheduler says now.
-        same: whether that is what was recorded; None where no commands were recorded.
-        crashed: the error of a step that raised one, and changed nothing.
+        commands: the commands of the replayed step.
+        same: whether they equal the recorded ones; `None` if no commands were recorded.
+        crashed: the error if the step raised; it then changed nothing.
     """
 
     number: int
@@ -186,7 +186,7 @@ class ReplayedStep:
 
 
 def header_line(state: State, redaction: Redaction) -> str:
-    """The first line of a recording, for a daemon that begins with this state."""
+    """The first line of the recording of a daemon that begins with this state."""
     settings = masked(plain(state.settings, whole=_WHOLE), redaction.verbatim)
     return json.dumps({"version": _VERSION, "epoch": state.epoch, "settings": settings}, ensure_ascii=False)
 
@@ -206,7 +206,7 @@ def step_line(at_ms: int, event: Event, commands: Iterable[Command] | None, reda
 
 
 def commands_as_json(commands: Iterable[Command], redaction: Redaction) -> list[Any]:
-    """Commands as a recording holds them."""
+    """Commands in the form of a recording."""
     rows = [{"command": type(command).__name__, **plain(command, whole=_WHOLE)} for command in commands]
     found: list[Any] = masked(rows, redaction.verbatim)
     return found
@@ -216,10 +216,10 @@ def commands_as_json(commands: Iterable[Command], redaction: Redaction) -> list[
 
 
 def read_recording(text: str) -> Recording:
-    """The recording that a text holds.
+    """Read a recording.
 
     Raises:
-        RecordingError: it holds none.
+        RecordingError: the text is not a recording.
     """
     lines = [
         (number, line.strip().removesuffix(","))
@@ -267,7 +267,7 @@ def _malformed(number: int, error: Exception) -> RecordingError:
 
 
 def replay(recording: Recording, *, step: StepFunction = real_step) -> Iterator[ReplayedStep]:
-    """Tell a fresh scheduler the recorded inputs, and compare what it says with what was recorded."""
+    """Give a fresh scheduler the recorded inputs, and compare its commands with the recorded ones."""
     state, redaction = initial_state(recording.settings, epoch=recording.epoch), Redaction()
     for number, recorded in enumerate(recording.steps, 1):
         commands: tuple[Command, ...] = ()

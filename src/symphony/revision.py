@@ -1,7 +1,7 @@
-"""Which revision of the source this program is made of, for `--version`, the API and reports.
+"""The source revision of this program, for `--version`, the API and reports.
 
-A wheel carries it in a file that the build puts in. A source tree asks git, and only when
-the revision is shown: no start waits for it.
+A wheel has it in a file that the build adds. In a source tree git is asked, but only when the revision is
+shown, so that no start waits for it.
 """
 
 import os
@@ -21,7 +21,10 @@ _ABBREVIATED: Final = 7
 
 @cache
 def commit(package: Path = _PACKAGE) -> str | None:
-    """The commit, seven digits; None where neither the build nor git can tell. May start git, so it waits."""
+    """The commit, seven digits; `None` if neither the build nor git knows it.
+
+    May start git and wait for it.
+    """
     try:
         told = (package / FILE_NAME).read_text(encoding="ascii")
     except (OSError, ValueError):
@@ -37,7 +40,7 @@ def version_text(package: Path = _PACKAGE) -> str:
 
 
 def _git_revision(tree: Path) -> str:
-    """What git says of a source tree that is a repository itself, not a part of another one."""
+    """The revision of a source tree that is a repository itself and not part of another one."""
     if not (tree / ".git").exists():
         return ""
     try:
@@ -47,7 +50,7 @@ def _git_revision(tree: Path) -> str:
             text=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={"PATH": os.environ.get("PATH", os.defpath)},  # no GIT_DIR of a hook that called us
+            env={"PATH": os.environ.get("PATH", os.defpath)},  # without the GIT_DIR of a calling hook
         )
     except (OSError, ValueError):
         return ""
@@ -55,11 +58,11 @@ def _git_revision(tree: Path) -> str:
 
 
 def other_version(version: str | UnsetType, commit_: str | UnsetType | None) -> str | None:
-    """What a running daemon is, if it is not the installed package; `None` if it is, or does not say.
+    """The version of a running daemon if it differs from the installed package; else, or if unknown, `None`.
 
     Args:
-        version: of the daemon.
-        commit_: seven digits; `None` if it does not know.
+        version: the version of the daemon.
+        commit_: its commit, seven digits; `None` if the daemon does not know it.
     """
     own = commit()
     if isinstance(version, UnsetType):

@@ -1,10 +1,9 @@
-"""SQLite files: the one place that opens, creates, copies and checks them. Everything here blocks.
+"""The only module that opens, creates, copies and checks SQLite files. Everything here blocks.
 
-POSIX gives locks to a process, not to a descriptor. When a process closes any descriptor of a file, the
-kernel drops all locks that the process holds on it (fcntl(2)). Another process may then remove the
-write-ahead log under a running transaction (https://www.sqlite.org/howtocorrupt.html, section 2.2). So
-nobody but SQLite opens, reads, copies or closes a file that may be in use. What must be known earlier comes
-from stat(2).
+POSIX locks belong to a process, not to a descriptor. When a process closes any descriptor of a file, the
+kernel drops all its locks on that file (fcntl(2)). Another process may then remove the write-ahead log under
+a running transaction (https://www.sqlite.org/howtocorrupt.html, section 2.2). So only SQLite opens, reads,
+copies or closes a file that may be in use. Checks before that use stat(2).
 """
 
 import errno
@@ -23,7 +22,7 @@ Mode = Literal["rw", "ro", "frozen"]
 """How to open a file. `frozen` reads the main file alone, without locks, while no process writes it."""
 
 ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What a query may raise. `UnicodeDecodeError` comes from error messages with bytes of a damaged file."""
+"""The exceptions of a query. `UnicodeDecodeError` comes from error messages with bytes of a damaged file."""
 
 _MODES: Final = {"rw": "mode=rw", "ro": "mode=ro", "frozen": "mode=ro&immutable=1"}
 _LEAST_BYTES: Final = 512  # one page of the smallest size (https://www.sqlite.org/fileformat2.html, 1.3.2)
@@ -57,19 +56,18 @@ def companions(path: Path) -> tuple[Path, Path]:
 
 
 def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Make a file of mode 0600 that is whole before it has its name.
+    """Create a file of mode 0600 that is complete before it gets its name.
 
     Raises:
-        FileExistsError: there is one, perhaps of another process that has just made it.
+        FileExistsError: the file exists; another process may have just created it.
         DamagedError: only a write-ahead log is there, which SQLite would apply to a new file.
-        OSError: it cannot be made.
-        sqlite3.Error: as that.
+        OSError: it cannot be made. sqlite3.Error: it cannot be made.
     """
     draft = path.with_name(f".{path.name}.new")
     parts = (draft, *companions(draft), draft.with_name(f"{draft.name}-journal"))
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)  # one process makes the file; the others find it
+        fcntl.flock(directory, fcntl.LOCK_EX)  # one process creates the file; the others find it
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         wal, _ = companions(path)
@@ -117,7 +115,7 @@ def connect(path: Path, mode: Mode, *, busy_s: float = 0.0) -> sqlite3.Connectio
 def identity(path: Path) -> tuple[int, int]:
     """`PRAGMA application_id` and `PRAGMA user_version` of a main file that no process writes.
 
-    The file and those beside it stay as they are, also if they are of another program.
+    The file and its companions stay unchanged, even if they belong to another program.
 
     Raises:
         DamagedError: the file is not a database.
@@ -145,12 +143,12 @@ def number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Mapping[int, Sequence[str]], version: int) -> bool:
-    """Bring the tables to a version, in the transaction that is open; whether they were of an older one.
+    """Bring the tables to a version in the open transaction; return whether they had an older one.
 
     Args:
         connection: the file; `PRAGMA user_version` is the version of its tables.
         migrations: by version, the statements that lead to the next one.
-        version: the one to reach.
+        version: the version to reach.
 
     Raises:
         sqlite3.Error: the file cannot be written.
@@ -171,14 +169,14 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # a full disk, for example, has ended it already
-            with suppress(sqlite3.Error):  # the first error says why
+        if connection.in_transaction:  # an error such as a full disk has ended it already
+            with suppress(sqlite3.Error):  # the first error tells the cause
                 connection.execute("ROLLBACK")
         raise
 
 
 def damage(connection: sqlite3.Connection) -> str | None:
-    """What is wrong with the content of the file, at about a gigabyte per second; `None` if it is sound."""
+    """What is damaged in the file, or `None`. Reads about a gigabyte per second."""
     verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     return None if verdict == "ok" else verdict.splitlines()[-1]
 
@@ -194,7 +192,7 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> tuple[str, str]:
-    """Why the file cannot be used, and what to do, for an error of SQLite or of the file system."""
+    """Why the file cannot be used and what to do, for an error of SQLite or the file system."""
     if is_disk_full(error):
         return _FULL
     if isinstance(error, OSError):

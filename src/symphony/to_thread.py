@@ -1,4 +1,4 @@
-"""`run_sync` of `anyio.to_thread` with threads that stay, which waits while no more can be started."""
+"""`run_sync` as in `anyio.to_thread`, with reused threads; it waits while no thread can be started."""
 
 import asyncio
 import weakref
@@ -25,8 +25,7 @@ _Call = Callable[[], None]
 class _Threads:
     """The threads of one event loop.
 
-    The C library keeps memory for each thread, so threads that are there are used again. They end after their
-    loop.
+    The C library keeps memory for each thread, so threads are reused. They end after their loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,7 +34,7 @@ class _Threads:
         weakref.finalize(loop, self.calls.put, None)
 
     async def reserve(self) -> None:
-        """Return when there is a thread for one more call: one that is idle, or else a new one."""
+        """Wait until there is a thread for one more call: an idle one, or else a new one."""
         waits = False
         while True:
             with suppress(Empty):
@@ -52,7 +51,7 @@ class _Threads:
 def _work(calls: SimpleQueue[_Call | None]) -> None:
     while (call := calls.get()) is not None:
         call()
-        del call  # it keeps the loop
+        del call  # the thread keeps the loop alive
     calls.put(None)  # for the next thread
 
 
@@ -60,12 +59,12 @@ _threads: Final[RunVar[_Threads]] = RunVar("threads")
 
 
 def share(threads: int) -> None:
-    """Let at most so many calls of this loop be in threads at a time; further calls wait for their turn."""
+    """Allow at most `threads` calls of this loop in threads at a time; further calls wait."""
     to_thread.current_default_thread_limiter().total_tokens = threads
 
 
 def require() -> None:
-    """Raise `RuntimeError` if no thread can be made: watchfiles, which makes one, would abort the process."""
+    """Raise `RuntimeError` if no thread can be started, because watchfiles would then abort the process."""
     thread = Thread(target=int)
     thread.start()
     thread.join()
@@ -79,8 +78,8 @@ async def run_sync(
 ) -> _Result:
     """Call a blocking function in a thread; raises what it raises.
 
-    Where processes are limited (`ulimit -u`, `TasksMax=`), threads are too. The daemon goes on when there is
-    room again.
+    Limits on processes (`ulimit -u`, `TasksMax=`) also limit threads. The call waits until a thread can
+    start.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[_Result] = loop.create_future()
@@ -102,12 +101,12 @@ async def run_sync(
         error: BaseException | None = None
         try:
             result = context.run(function, *arguments)
-        except StopIteration as raised:  # asyncio lets no future raise it
+        except StopIteration as raised:  # asyncio does not let a future raise StopIteration
             error = RuntimeError(f"{function} raised StopIteration")
             error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001 - it is raised where the call was made
             error = raised
-        threads.idle.put(None)  # at once, so that the loop finds this thread and makes no other one
+        threads.idle.put(None)  # immediately, so that the loop finds this thread and starts no other one
         with suppress(RuntimeError):  # the loop was closed: the call was abandoned
             loop.call_soon_threadsafe(finish, result, error)
 

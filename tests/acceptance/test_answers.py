@@ -13,7 +13,7 @@ import pytest
 
 from contract.github import GithubDesk
 from contract.served import served
-from harness.project import Daemon, Project, scripted, until
+from harness.project import DEADLINE_S, Daemon, Project, scripted, until
 
 HOOK_SECRET = "whatever-the-tracker-was-told"
 ASKS: list[dict[str, Any]] = [
@@ -203,7 +203,7 @@ def _deliver(port: int, body: dict[str, Any]) -> int:
         "host": "hooks.example.test",
     }
     address = f"http://127.0.0.1:{port}/webhooks/github"
-    return httpx.post(address, content=raw, headers=headers, trust_env=False).status_code
+    return httpx.post(address, content=raw, headers=headers, trust_env=False, timeout=DEADLINE_S).status_code
 
 
 def test_a_webhook_has_the_answer_read_at_once_and_a_stranger_is_shown_and_not_obeyed(

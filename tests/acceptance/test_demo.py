@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from harness.project import SYMPHONY, Project
+from harness.project import DEADLINE_S, SYMPHONY, Project
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -146,7 +146,7 @@ def test_with_its_page_the_demo_stays_until_its_input_ends(project: Project) -> 
         address = urlsplit(link)
         base_url, host = f"http://127.0.0.1:{address.port}", {"host": address.netloc}
         with httpx.Client(
-            transport=httpx.HTTPTransport(verify=False), base_url=base_url, headers=host
+            transport=httpx.HTTPTransport(verify=False), base_url=base_url, headers=host, timeout=DEADLINE_S
         ) as client:
             signed_in = client.post("/sign-in", data={"link": link.partition("link=")[2]})
             cookie = {"cookie": signed_in.headers["set-cookie"].partition(";")[0]}

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +103,14 @@ def test_a_push_that_hangs_holds_no_slot_and_is_ended_told_and_made_up_for(
 def test_a_push_that_hangs_outlasts_neither_sigterm_nor_kill_and_the_next_daemon_pushes_once(
     project: Project, origin: Path
 ) -> None:
-    project.workflow(workspace={"push": "origin"}, agent={"drain_timeout_ms": 1_500})
+    workspace = {"push": "origin", "push_stall_timeout_ms": 3_600_000}  # nothing else ends the push
+    project.workflow(workspace=workspace, agent={"drain_timeout_ms": 1_500})
     project.issue("SYM-1", WORK)
     with project.daemon() as daemon:
         hook = hanging(origin)
         daemon.wait_for("work_ready", issue_identifier="SYM-1")
-        asked_s = time.monotonic()
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0
-        assert time.monotonic() - asked_s < 20
         assert gone(hook)
     with project.daemon() as daemon:
         hook = hanging(origin, 2)

@@ -13,7 +13,7 @@ from contract.desks import DESKS
 from contract.served import served
 from contract.vendor import Fault
 from harness.nightly import NIGHTLY
-from harness.project import Project
+from harness.project import DEADLINE_S, Project
 from harness.scraping import scrape
 
 HOOK_SECRET = "whatever-the-tracker-was-told"
@@ -154,4 +154,4 @@ def _deliver(port: int, content: dict[str, object], *, secret: str = HOOK_SECRET
         "host": "hooks.example.test",
     }
     address = f"http://127.0.0.1:{port}/webhooks/linear"
-    return httpx.post(address, content=body, headers=headers, trust_env=False).status_code
+    return httpx.post(address, content=body, headers=headers, trust_env=False, timeout=DEADLINE_S).status_code

@@ -9,7 +9,7 @@ import httpx
 import psutil
 import pytest
 
-from harness.project import Ended, Project, scripted, until
+from harness.project import DEADLINE_S, Ended, Project, scripted, until
 from harness.shell import word
 from published.schemas import conforms_to
 
@@ -225,7 +225,9 @@ def test_files_that_checks_leave_are_kept_with_the_run_and_served(project: Proje
         shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
         found = {one["name"]: one["path"] for one in shown["result"]["verified"]["artifacts"]}
         socket = json.loads((project.state_dir / "control.json").read_text())["socket"]
-        with httpx.Client(transport=httpx.HTTPTransport(uds=socket), base_url="http://symphony") as client:
+        with httpx.Client(
+            transport=httpx.HTTPTransport(uds=socket), base_url="http://symphony", timeout=DEADLINE_S
+        ) as client:
             answers = {name: client.get(path) for name, path in found.items()}
             assert client.get("/issues/SYM-1/artifacts/..%2Fcontrol.json").status_code == 404
             page = client.get("/issues/SYM-1").text

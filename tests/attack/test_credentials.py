@@ -338,7 +338,7 @@ async def test_an_enclosed_agent_reads_no_login(
         )
     )
 
-    done = await LocalHost().run(argv, cwd=workspace.path, env=environment, timeout_ms=20_000)
+    done = await LocalHost().run(argv, cwd=workspace.path, env=environment, timeout_ms=60_000)
 
     assert done.stdout.decode() == "first\nend\n"
     assert b"root" in done.stderr

@@ -54,7 +54,7 @@ def bench_in(top: Path) -> SessionBench:
 async def inside(bench: SessionBench, isolation: Isolation, script: str) -> str:
     argv = ["bash", "-c", f"exec 2>&1; {script}"]
     wrapped = await to_thread.run_sync(partial(isolation.wrap, argv, cwd=bench.workspace))
-    done = await bench.host.run(wrapped, cwd=bench.workspace, env=bench.environ, timeout_ms=20_000)
+    done = await bench.host.run(wrapped, cwd=bench.workspace, env=bench.environ, timeout_ms=60_000)
     return done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
 
 

@@ -377,7 +377,7 @@ async def test_a_stream_that_nobody_reads_is_dropped(tmp_path: Path, monkeypatch
                     stream.add(frozenset(f"issue:{number:0200}" for number in range(CHANGES)))
                     await anyio.lowlevel.checkpoint()
         transport = httpx.AsyncHTTPTransport(verify=False)
-        async with httpx.AsyncClient(transport=transport, headers=BEARER) as other:
+        async with httpx.AsyncClient(transport=transport, headers=BEARER, timeout=60) as other:
             assert (await other.get(f"http://127.0.0.1:{listeners.port}/api/v1/state")).status_code == 200
 
 

@@ -1,1 +1,1 @@
-"""The HTTP face of the daemon: a JSON API over TCP and a control socket, over snapshots only."""
+"""The HTTP interface of the daemon: a JSON API over TCP and a control socket. It reads only snapshots."""

@@ -1,6 +1,6 @@
-"""Access to the API and the pages: who asks, and what that caller may do.
+"""Access to the API and the pages: who the caller is, and what that caller may do.
 
-What a route needs stands at its row in `routes`.
+The rows in `routes` say what each route needs.
 
 | caller | proof | may read | may order |
 |---|---|---|---|
@@ -9,13 +9,13 @@ What a route needs stands at its row in `routes`.
 | browser | sends its cookie below the path of its pages | yes | with the CSRF value of this cookie |
 | anybody | none | only with `server.public_reads`, on the loopback interface | no |
 
-Only its owner may open the file of the control socket. Everybody may ask for `/healthz`, sign in, and get the
+Only its owner may open the file of the control socket. Everybody may request `/healthz`, sign in, and get the
 files that pages load. Agents and other users share the loopback interface, so an address proves nothing.
 
 On the loopback interface the Host header must be a name of this machine (against DNS rebinding). The control
-socket, to which a port of another machine can be forwarded, also accepts names without a dot. On other
-addresses any name is accepted: a browser sends the cookie for the name that it signed in with, and never
-adds the token. Everywhere, orders of web pages of other origins are refused.
+socket also accepts names without a dot, because a port of another machine can be forwarded to it. Other
+addresses accept any name: a browser sends the cookie only for the name with which it signed in, and never
+adds the token. Orders by web pages of other origins are always refused.
 """
 
 import hmac
@@ -40,14 +40,14 @@ _BEARER: Final = "bearer "
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
 _CONTROL: Final = "control"
-_ROOT: Final = "symphony.root"  # in the scope of a request: the path of pages that was before its path
+_ROOT: Final = "symphony.root"  # in the scope of a request: the path of pages before its path
 _FORMER_ROOT: Final = re.compile(rf"/~[0-9a-f]+(?={ACTIONS_PATH}/)")
 # RFC 9110 7.2: an IPv6 address in brackets or a name, and a port of digits.
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+))(?::[0-9]{0,5})?", re.ASCII)
 
 
 class Caller(Enum):
-    """Who asks; see the table of this module."""
+    """The kinds of callers; see the table of this module."""
 
     OWNER = "owner"
     OPERATOR = "operator"
@@ -60,10 +60,10 @@ class Access:
     """The access rule of one listener.
 
     Attributes:
-        sign_in: knows the cookies of browsers.
-        hosts: names for the Host header besides that of `sign_in`, in lower case; `None` allows any.
+        sign_in: checks the cookies of browsers.
+        hosts: allowed names in the Host header besides that of `sign_in`, in lower case; `None` allows any.
         token: the operator token; `None` on the control socket, where every caller is the owner.
-        public_reads: everybody may read, ask for a refresh, and give feedback, which then teaches nothing.
+        public_reads: everybody may read, ask for a refresh, and give feedback from which nothing is learned.
     """
 
     sign_in: BrowserSignIn
@@ -73,13 +73,13 @@ class Access:
 
     @classmethod
     def tcp(cls, host: str, token: str, sign_in: BrowserSignIn, *, public_reads: bool = False) -> "Access":
-        """The rule of a bound address; `public_reads` has an effect on the loopback interface only."""
+        """The rule of a bound address; `public_reads` has an effect only on the loopback interface."""
         local = is_loopback(host)
         hosts = _LOOPBACK_NAMES | {host.lower()} if local else None
         return cls(sign_in=sign_in, hosts=hosts, token=token, public_reads=public_reads and local)
 
     def check(self, request: HTTPConnection) -> None:
-        """Check a request before anything else looks at it; forms are checked by `check_form` too.
+        """Check a request before any other code uses it; `check_form` also checks forms.
 
         Raises:
             RequestError: 401 or 403; for an order also 415.
@@ -112,7 +112,7 @@ class Access:
         return self.hosts is None or name in self.hosts or name == self.sign_in.host
 
     def below_root(self, scope: Scope) -> Scope:
-        """The request with the path of pages taken off, if it is below it."""
+        """The request without the path of pages at the beginning of its path, if it is there."""
         root, path = self.sign_in.root, scope["path"]
         given, rest = path[: len(root)].encode(errors="replace"), path[len(root) :]
         if self.token is None or rest[:1] not in {"", "/"} or not hmac.compare_digest(given, root.encode()):
@@ -120,7 +120,7 @@ class Access:
         return {**scope, "path": rest or "/", _ROOT: root}
 
     def own_address(self, request: HTTPConnection) -> str | None:
-        """The address by the daemon's own name, if the request came by one that all servers share."""
+        """The address with the daemon's own name, if the request used a name that all servers share."""
         host = request.headers.get("host", "")
         if self.token is None or self.hosts is None or _name(host) not in _LOOPBACK_NAMES:
             return None
@@ -142,7 +142,7 @@ class Access:
             )
 
     def may_order(self, request: HTTPConnection) -> bool:
-        """Whether the caller has write access; a browser shows it by the CSRF value of its cookie."""
+        """Whether the caller has write access; a browser proves it with the CSRF value of its cookie."""
         match self.caller(request):
             case Caller.OWNER | Caller.OPERATOR:
                 return True
@@ -153,14 +153,14 @@ class Access:
                 return False
 
     def csrf(self, request: HTTPConnection) -> str | None:
-        """The CSRF value for the forms of a page; `None` if this caller cannot order anything by a form."""
+        """The CSRF value for the forms of a page; `None` if this caller cannot post forms."""
         if self.token is None:
             return self.sign_in.csrf(_CONTROL)
         cookie = self._cookie(request)
         return None if cookie is None else self.sign_in.csrf(cookie)
 
     def caller(self, request: HTTPConnection) -> Caller:
-        """Who asks. A wrong token is not made good by a cookie."""
+        """The kind of caller. A cookie does not make up for a wrong token."""
         if self.token is None:
             return Caller.OWNER
         if (given := request.headers.get("authorization")) is not None:
@@ -170,23 +170,23 @@ class Access:
         return Caller.ANYBODY if self._cookie(request) is None else Caller.BROWSER
 
     def _cookie(self, request: HTTPConnection) -> str | None:
-        """The valid cookie; it is valid for pages only, so that a stolen one is of less use."""
+        """The valid cookie; it is valid only for pages, so that a stolen one is less useful."""
         is_below = root_of(request.scope) == self.sign_in.root
         return self.sign_in.valid_cookie(request.cookies) if is_below else None
 
 
 def root_of(scope: Scope) -> str:
-    """The path of pages that was before the path of a request, empty without one: see `Access.below_root`."""
+    """The path of pages before the path of a request, or empty: see `Access.below_root`."""
     return str(scope.get(_ROOT, ""))
 
 
 def form_path(path: str) -> str:
-    """The path of a form without a path of pages before it that this daemon does not have any more."""
+    """The path of a form without the path of pages of a former daemon."""
     return _FORMER_ROOT.sub("", path)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only; of names, only `localhost` counts."""
+    """Whether only this machine can reach an address; the only such name is `localhost`."""
     if host.lower() == "localhost":
         return True
     try:
@@ -202,7 +202,7 @@ def _name(host: str) -> str:
 
 
 def _check_origin(headers: Headers) -> None:
-    """Refuse orders of web pages of another origin; browsers send these headers with each request."""
+    """Refuse orders by web pages of another origin; browsers send these headers with each request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     foreign = site is not None and site.lower() not in _OWN_SITE
     if origin is not None:

@@ -1,7 +1,7 @@
-"""The page over every daemon of a person: what needs this person, by repository, and how each daemon is.
+"""The page over all daemons of a person: issues that need the person, and the health of each daemon.
 
-A process of the command line serves it. The page reads only. A link to the page of a daemon is made when a
-person follows it, and works once: each daemon keeps its own cookie and address.
+A process of the command line serves it. The page only reads. A link to a daemon's page is created when a
+person follows it, and works once, because each daemon has its own cookie and address.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -34,10 +34,10 @@ class DaemonFacts:
     """One daemon.
 
     Attributes:
-        key: names it in forms.
-        name: of its repository.
+        key: identifies it in forms.
+        name: the name of its repository.
         place: its workflow file, or its state directory.
-        state: what it answered; `None` if it did not.
+        state: its answer; `None` if it did not answer.
         message: why it does not answer.
         hint: what to do about that.
     """
@@ -51,17 +51,17 @@ class DaemonFacts:
 
 
 class DaemonsInUse(Protocol):
-    """What the page asks."""
+    """The queries of the page."""
 
     async def facts(self) -> Sequence[DaemonFacts]:
-        """The daemons, each as it answered last; one that is slow holds nothing up."""
+        """The daemons, each with its last answer; a slow daemon delays nothing."""
         ...
 
     async def link(self, key: str) -> models.Link:
         """A link that signs one browser in to a daemon.
 
         Raises:
-            SymphonyError: it is not known any more, refuses, or does not answer.
+            SymphonyError: the daemon is unknown, refuses, or does not answer.
         """
         ...
 
@@ -72,8 +72,8 @@ class Need:
 
     Attributes:
         icon: `question`, `blocked` or `ready`.
-        what: in a word or two.
-        identifier, title: of the issue.
+        what: the need in a word or two.
+        identifier, title: names of the issue.
         text: the question, what blocks it, or what was done.
         at: since when.
         path: its page at its daemon.
@@ -94,13 +94,13 @@ class DaemonView:
 
     Attributes:
         key, name, place, message, hint: as in `DaemonFacts`.
-        tone, health: of its health.
+        tone, health: its health.
         needs: issues that wait for a person, the longest waiting first.
-        needs_left_out: those without a row.
+        needs_left_out: how many of them have no row.
         running, retrying, waiting: how many issues.
         needing: how many issues wait for a person.
-        slots: used, and how many there are; `None` if it does not answer.
-        cost_usd: of today, if it is known.
+        slots: used and total slots; `None` if it does not answer.
+        cost_usd: today's cost, if known.
     """
 
     key: str
@@ -137,7 +137,7 @@ def all_daemons_view(facts: Sequence[DaemonFacts]) -> AllDaemons:
 
 
 def daemon_view(facts: DaemonFacts) -> DaemonView:
-    """A daemon on the page; equal views look alike, whenever they are made."""
+    """A daemon on the page; equal views look equal at any time."""
     state = facts.state
     if state is None:
         tone, health = ("error", "Does not answer") if facts.message else ("info", "Is asked")
@@ -230,7 +230,7 @@ def create_all_daemons_app(daemons: DaemonsInUse, access: Access, changes: Chang
 def _opener(
     daemons: DaemonsInUse, access: Access, notices: Notices
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Leads a browser to the page of a daemon: the fields `daemon`, and `path` of the page there."""
+    """The handler that sends a browser to a daemon's page; its fields are `daemon` and `path`."""
 
     async def handler(request: Request) -> Response:
         fields = await form_fields(request)
@@ -240,7 +240,8 @@ def _opener(
         except SymphonyError as error:
             return see_other("/", notice=notices.put(FormResult.of_error(error)))
         url = f"{link.url}&{urlencode({'next': local_path(fields.get('path', '/'))})}"
-        # The policy of pages lets no form lead to another origin, so the browser goes on by itself.
+        # The policy of pages does not let a form redirect to another origin, so the browser navigates by
+        # itself.
         return small_page(
             "Opening the page of the daemon",
             f'<p><a href="{escape(url)}" rel="noopener noreferrer">Go on</a></p>',

@@ -1,9 +1,9 @@
-"""The questions that people ask, answered over a snapshot.
+"""Answers people's questions from a snapshot.
 
-A daemon makes the snapshot of its live state, and a command of the files where no daemon runs. The functions
-block, because they read the journal, the library and the workspaces: callers run them in a thread, within
-their own limits. Secrets are masked in every answer. No question asks the tracker: while it hangs, people
-still see what runs and why other issues wait.
+A daemon makes the snapshot from its live state; without a daemon, a command makes it from the files. The
+functions block, because they read the journal, the library and the workspaces, so callers run them in a
+thread within their own limits. Secrets are masked in every answer. No answer needs the tracker: while the
+tracker hangs, people still see which issues run and why others wait.
 """
 
 import os
@@ -63,34 +63,34 @@ from symphony.workspaces import WorkspaceManager
 _SKILL_USE: Final = timedelta(days=30)
 _SHOWN_RUNS: Final = 5
 _BUSY_S: Final = 1.0
-"""How long the state waits for the library, which a process locks for a moment as it opens or closes it."""
+"""How long the state waits for the library, which a process locks briefly when it opens or closes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What questions are answered from.
+    """The data for answers.
 
     Attributes:
-        state: of the scheduler.
-        settings: in force.
+        state: the state of the scheduler.
+        settings: the settings in force.
         history: what happened before.
-        now_ms: the present moment on the scheduler's clock.
-        now: the same moment on the wall clock.
-        mask: hides secrets in a text.
-        workspaces: where branches and kept work are.
+        now_ms: the present time on the scheduler's clock.
+        now: the same time on the wall clock.
+        mask: masks secrets in a text.
+        workspaces: manages branches and kept work.
         journal: the file with past runs, which may be missing; `None` without one.
         library: the library in use; `None` without one.
-        key: what the library calls the daemon of the workflow.
-        live: whether a daemon has made it; else nothing runs, and nothing starts by itself.
-        moves_to: the states to which issues can be moved; none if the tracker moves none.
-        creates_in: the states that new issues can begin in; none if the tracker creates none.
-        journal_health: whether records survive a restart; `None` if that is not known.
-        pull_requests: those of issues, by the issue's id.
-        owed: what is owed to the outside.
+        key: the library's name for the daemon of the workflow.
+        live: whether a daemon made the snapshot; otherwise nothing runs, and nothing starts by itself.
+        moves_to: the states to which issues can be moved; none if the tracker cannot move issues.
+        creates_in: the states in which new issues can begin; none if the tracker cannot create issues.
+        journal_health: whether records survive a restart; `None` if unknown.
+        pull_requests: pull requests by issue id.
+        owed: jobs that are not done.
         targets: where people are notified.
-        trace_id: of a run.
-        rehearsal: the latest one of the branches that are ready; `None` without one.
-        schedules: by which issues are filed.
+        trace_id: returns the trace id of a run.
+        rehearsal: the latest rehearsal of ready branches; `None` without one.
+        schedules: the schedules of recurring issues.
     """
 
     state: State
@@ -119,7 +119,7 @@ class Snapshot:
 
 
 def state(of: Snapshot, only: Selection = ALL_ISSUES) -> models.State:
-    """The state of the daemon, with rows of the selected issues."""
+    """The state of the daemon, with rows for the selected issues."""
     document = state_document(
         of.state,
         of.history,
@@ -166,7 +166,7 @@ def runs(of: Snapshot, query: RunQuery) -> models.Runs:
 
 
 def outbox(of: Snapshot) -> models.Outbox:
-    """What is owed to the outside, and what was given up."""
+    """The jobs that wait or were given up."""
     public: models.Outbox = masked(outbox_document(of.owed), of.mask)
     return public
 
@@ -193,7 +193,7 @@ def system(
 
 
 def skills(of: Snapshot, found: SkillSet | None) -> models.SkillsOverview:
-    """The skills that were found, and their use; without what the journal or the library cannot say."""
+    """The found skills and their use; parts are missing if the journal or the library cannot be read."""
     since, section = of.now - _SKILL_USE, of.settings.agent.skills
     uses: tuple[SkillReport, ...] = ()
     outcomes = models.SkillOutcomes()
@@ -222,7 +222,7 @@ def skills(of: Snapshot, found: SkillSet | None) -> models.SkillsOverview:
 
 
 def issue(of: Snapshot, identifier: str) -> models.Issue | None:
-    """One issue by its identifier, or by one that it had; `None` if it is not known."""
+    """One issue by its present or a former identifier; `None` if it is unknown."""
     identifier, records = past(of, identifier)
     document = issue_document(
         of.state,
@@ -260,7 +260,7 @@ def issue(of: Snapshot, identifier: str) -> models.Issue | None:
 
 
 def _verify(of: Snapshot, issue_id: str) -> models.Choice:
-    """Whether `symphony verify` would be carried out."""
+    """Whether `symphony verify` is possible now."""
     refused = refusal(of.state, OperatorAction.VERIFY, issue_id)
     if refused is None:
         return models.Choice(allowed=True)
@@ -268,7 +268,7 @@ def _verify(of: Snapshot, issue_id: str) -> models.Choice:
 
 
 def issue_of_tracker(of: Snapshot, found: Issue) -> models.Issue | None:
-    """An issue that the daemon does not work on, as the tracker has it, with what the journal knows of it."""
+    """An issue that the daemon does not work on: the tracker's snapshot, with the journal's facts."""
     state = of.state.changed(candidates={**of.state.candidates, found.id: found})
     document = issue(replace(of, state=state), found.identifier)
     if document is None or document.waiting is None or in_active_state(found, of.state.settings):
@@ -279,7 +279,7 @@ def issue_of_tracker(of: Snapshot, found: Issue) -> models.Issue | None:
 def transcript(
     of: Snapshot, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
 ) -> models.Transcript | None:
-    """A part of the transcript of a run of the issue; `None` if the issue is not known.
+    """A part of the transcript of a run of the issue; `None` if the issue is unknown.
 
     Raises:
         UnknownError: the issue has no such run.
@@ -304,7 +304,7 @@ def transcript(
         )
     problem = of.history.transcript_problem(live.issue.id) if live and is_live else None
     missing = (*page.missing, *(() if problem is None else (problem,)))
-    return models.Transcript(  # its texts were masked when they were written
+    return models.Transcript(  # the texts were masked before they were written
         issue_identifier=identifier,
         run_id=run_id,
         entries=page.entries,
@@ -319,7 +319,7 @@ def transcript(
 
 
 def past(of: Snapshot, identifier: str) -> tuple[str, tuple[RunRecord, ...]]:
-    """The present identifier of the issue that has or had this one, and its runs, the newest first."""
+    """The present identifier of the issue with this present or former one, and its runs, newest first."""
     if of.journal is None:
         return identifier, ()
     found = find_issue(of.state, identifier)
@@ -340,7 +340,7 @@ def feedback(of: Snapshot, identifier: str) -> tuple[models.Feedback, ...]:
 
 
 def find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int | None] | None:
-    """The issue of that identifier, and the number of its present or next attempt."""
+    """The issue with this identifier, and the number of its present or next attempt."""
     for run in state.running.values():
         if run.issue.identifier == identifier:
             return run.issue, run.attempt
@@ -354,7 +354,7 @@ def find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int |
 
 
 def find_issue(state: State, identifier: str) -> Issue | None:
-    """The issue of that identifier, also if nothing can be done about it any more."""
+    """The issue with this identifier, even if no action on it is possible any more."""
     if found := find_claim_or_candidate(state, identifier):
         return found[0]
     issues = (result.issue for result in state.results.values())
@@ -362,7 +362,7 @@ def find_issue(state: State, identifier: str) -> Issue | None:
 
 
 def _find_by_id(state: State, issue_id: str) -> Issue | None:
-    """The issue of that id, as `find_issue`."""
+    """The issue with this id, as `find_issue`."""
     for known in (state.running, state.retrying, state.blocked, state.results):
         if (entry := known.get(issue_id)) is not None:
             return entry.issue
@@ -370,7 +370,7 @@ def _find_by_id(state: State, issue_id: str) -> Issue | None:
 
 
 def _run_of(run_ids: Sequence[str], begin: str | None, identifier: str) -> str | None:
-    """The latest run, or the only one whose id begins so; `None` if there is no run at all.
+    """The latest run, or the only one whose id begins with `begin`; `None` if there is no run at all.
 
     Raises:
         UnknownError: there is no such run, or there are several.
@@ -387,14 +387,14 @@ def _run_of(run_ids: Sequence[str], begin: str | None, identifier: str) -> str |
 
 
 def offered_states(states: Sequence[str], present: str) -> tuple[str, ...]:
-    """The states to offer for a move of an issue; without a present state only the journal knows it: none."""
+    """The states to offer for a move of an issue; none if only the journal knows the issue."""
     if not present or not states:
         return ()
     return tuple({normalise_state(state): state for state in reversed((present, *states))}.values())[::-1]
 
 
 def with_stars(document: models.State, of: Snapshot) -> models.State:
-    """The state with the stars of what is ready; without, if the library cannot be read soon."""
+    """The state with the stars of ready issues; without stars if the library cannot be read quickly."""
     stars: Mapping[str, int] = {}
     if document.ready and of.library is not None and of.library.path.exists():
         with suppress(LibraryError):
@@ -404,9 +404,9 @@ def with_stars(document: models.State, of: Snapshot) -> models.State:
 
 
 def _with_past(document: models.Issue, journal: Path) -> models.Issue:
-    """The issue with the skills of its latest run and with its events, where only the journal knows them.
+    """The issue with the skills of its latest run and its events, if only the journal has them.
 
-    As it was, if the journal cannot be read.
+    Returns the issue unchanged if the journal cannot be read.
     """
     if document.running is not None:
         return document
@@ -427,7 +427,7 @@ def _with_past(document: models.Issue, journal: Path) -> models.Issue:
 
 
 def _kept(of: Snapshot) -> tuple[models.KeptWorkspace, ...]:
-    """The workspaces with work that no branch holds, of issues that nobody works on."""
+    """The workspaces with work that is on no branch, of issues without a claim."""
     with suppress(SymphonyError):
         return tuple(
             models.KeptWorkspace(
@@ -486,7 +486,7 @@ def _reasons_without_daemon(state: State) -> Iterator[tuple[Issue, WaitingReason
 
 
 def _reason_without_daemon(issue: Issue, reason: WaitingReason, state: State) -> WaitingReason:
-    """The reason without the promise that the issue starts; names the slot that it would have to wait for."""
+    """The reason without the statement that the issue starts; names the slot for which it would wait."""
     if reason.code not in {"starting", "deferred"}:
         return reason
     if issue.id not in state.pending_candidates:

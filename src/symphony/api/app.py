@@ -1,7 +1,7 @@
 """The HTTP application: the answers of the routes, methods and errors.
 
-Each listener has its own, with its access rule. `routes` has the rows. A route answers 405 for methods that
-it does not have.
+Each listener has its own application with its access rule. `routes` has the rows. A route answers 405 to
+methods that it does not have.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -89,7 +89,7 @@ _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 Answer = Callable[[Request, Document], Awaitable[Document | Response | None]]
-"""Answers a request with its body; `None` for an issue that is not known."""
+"""Answers a request with a document; `None` for an unknown issue."""
 
 
 def create_app(
@@ -199,7 +199,7 @@ class _Answers:
         }
 
     async def _library(self, ask: Callable[..., Document], *given: object) -> Document:
-        """What the library answers; it is asked in a thread."""
+        """The library's answer, from a thread."""
         return await to_thread.run_sync(ask, self._operator.library(), *given)
 
     async def _schedules(self, _: Request, __: Document) -> Document:
@@ -240,10 +240,10 @@ class _Answers:
 
     async def _open(self, request: Request, _: Document) -> Document:
         caller = self._access.caller(request)
-        if caller is Caller.BROWSER:  # it would outlive its own cookie
+        if caller is Caller.BROWSER:  # a longer link would outlive its own cookie
             raise RequestError(403, "forbidden", "a signed-in browser cannot sign in others")
         address = await self._open_port()
-        if caller is Caller.OPERATOR:  # who knows from where this daemon can be reached
+        if caller is Caller.OPERATOR:  # the caller knows from where this daemon can be reached
             address = f"http://{request.headers.get('host', '')}"
         return Link(
             url=f"{address}{routes.SIGN_IN_PATH}?link={self._access.sign_in.new_link()}",
@@ -336,7 +336,7 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
 
 
 def sign_in_pages(access: Access) -> Mapping[str, Handler]:
-    """What every application with pages has: signing in and out, colours and files; by the names of rows."""
+    """The handlers of every application with pages: signing in and out, colours, files; by row name."""
     forms = SignInForms(access)
     return {
         "theme": Pages.theme,
@@ -418,7 +418,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
         case ApiError():
             at = utc_text(utc_now()) if isinstance(error, UnavailableError) else UNSET
             return refusal(error.status, error.code, error.message, hint=error.hint, generated_at=at)
-        case SymphonyError(failure=failure):  # of a dispatch or a move: about the issue, not the request
+        case SymphonyError(failure=failure):  # concerns the issue, not the request
             return refusal(409, failure.category.value, failure.message, hint=failure.hint)
     raise error
 
@@ -446,8 +446,8 @@ async def _on_crash(_: Request, error: Exception) -> Response:
 class _Guard:
     """Middleware: checks access, matches raw paths, adds missing security headers, and lets no exception out.
 
-    A webhook is exempt from the access rule: it comes through a proxy without a token, and its signature
-    proves where it is from.
+    Webhooks are exempt from the access rule: they come through a proxy without a token, and their signature
+    proves the sender.
     """
 
     def __init__(self, app: Starlette, access: Access, receiver: WebhookReceiver | None) -> None:
@@ -474,7 +474,7 @@ class _Guard:
                 if location.startswith("/") and not location.startswith(f"{root}/"):
                     headers["location"] = f"{root}{location}"
                 for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)  # a page has a policy of its own
+                    headers.setdefault(name, value)  # pages have their own policy
             await send(message)
 
         try:

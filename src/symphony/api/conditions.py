@@ -1,7 +1,7 @@
-"""What is not normal and affects all issues: what the pages and the command line say of it. Pure.
+"""Abnormal conditions that affect all issues, in words for the pages and the command line. Pure.
 
-A file or a tracker that cannot be used, a pause, limited agents, a used-up budget of the day, a lost journal,
-failed pushes, what the tracker does not take, and work that no branch holds; and what is being pushed.
+Conditions are: an unusable file or tracker, a pause, limited agents, a used-up daily budget, a lost journal,
+failed pushes, writes that the tracker refuses, work that is on no branch, and pushes in progress.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ _LIMITS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One thing that is not normal.
+    """One abnormal condition.
 
     Attributes:
         tone: `info`, `warn` or `error`.
         text: what is wrong.
         hint: what to do about it.
-        until: when it is over or tried again.
+        until: when it ends or is tried again.
     """
 
     tone: str
@@ -37,7 +37,7 @@ class Condition:
 
 
 def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
-    """What affects all issues, as far as the document of all issues, or of one, knows it."""
+    """The conditions that a document of all issues, or of one issue, shows."""
     failed_poll = None
     if isinstance(document, models.State):
         failed_poll = document.health.poll_failure
@@ -82,7 +82,7 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
 
 
 def _owed(outbox: models.OutboxCounts) -> Iterator[Condition]:
-    """What does not arrive outside."""
+    """Jobs that do not succeed."""
     reason = f": {outbox.failure}" if outbox.failure else ""
     if outbox.given_up:
         text = f"{outbox.given_up:,} jobs of the outbox were given up{reason}"
@@ -95,7 +95,7 @@ def _owed(outbox: models.OutboxCounts) -> Iterator[Condition]:
 
 
 def _schedules(schedules: tuple[models.Schedule, ...]) -> Iterator[Condition]:
-    """What is filed next, and what cannot be filed."""
+    """The next recurring issue, and those that cannot be filed."""
     for schedule in schedules:
         if schedule.failure is not None:
             text = sentence(f"The issue of the schedule {schedule.name} is not filed: {schedule.failure}")
@@ -107,7 +107,7 @@ def _schedules(schedules: tuple[models.Schedule, ...]) -> Iterator[Condition]:
 
 
 def _kept(document: models.State | models.Issue) -> Iterator[Condition]:
-    """The workspaces with work that no branch holds."""
+    """The workspaces with work that is on no branch."""
     kept = (document.kept,) if isinstance(document, models.Issue) else document.kept
     for each in kept:
         if each is not None:

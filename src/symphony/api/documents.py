@@ -91,7 +91,7 @@ class WaitingReason:
 
 _MAX_PATHS: Final = 20
 PullRequests = Mapping[str, PullRequestRecord]
-"""The pull requests of issues, by the issue's id."""
+"""Pull requests by issue id."""
 
 Reasons = Callable[[State], Iterable[tuple[Issue, WaitingReason]]]
 """Returns the waiting issues with their reasons, in the order in which they would start."""
@@ -103,7 +103,7 @@ _DEFERRED = WaitingReason("deferred", "its refresh failed; it is asked about aga
 def waiting_issues(state: State, *, identifier: str | None = None) -> Iterator[tuple[Issue, WaitingReason]]:
     """The candidates without a claim and their reasons, in the order in which they would start.
 
-    With `identifier`, only the issues of that identifier.
+    With `identifier`, only issues with that identifier.
     """
     used = used_slots(state)
     for issue in state.candidates.values():
@@ -119,7 +119,7 @@ def waiting_issues(state: State, *, identifier: str | None = None) -> Iterator[t
 
 @lru_cache(maxsize=256)
 def _reason(code: ReasonCode, message: str) -> WaitingReason:
-    """The reason of a verdict; thousands of issues wait for the same few."""
+    """The reason of a verdict, cached because thousands of issues share a few reasons."""
     return WaitingReason(code.value, message)
 
 
@@ -134,12 +134,12 @@ def review_commands(
     pushed: bool,
     placed: bool = True,
 ) -> tuple[str, ...]:
-    """Commands that show the work: `symphony diff`, and one of git that shows or fetches the branch.
+    """Commands that show the work: `symphony diff`, and a git command that shows or fetches the branch.
 
     Args:
         identifier: the issue.
         branch: its branch.
-        workspace: where workspaces come from; `None` if that is not known.
+        workspace: the settings of workspaces; `None` if unknown.
         pushed: whether `origin` has the branch.
         placed: whether a local repository has it.
     """
@@ -171,12 +171,12 @@ def state_document(
     Args:
         state: the state of the scheduler.
         history: what happened before.
-        now_ms: the present moment on the scheduler's clock.
-        now: the same moment on the wall clock.
-        journal: whether records survive a restart; `None` if that is not known.
-        workspace: where branches are; `None` if that is not known.
-        pull_requests: those of issues, by the issue's id.
-        only: the issues that get a row. Counts are of all issues.
+        now_ms: the present time on the scheduler's clock.
+        now: the same time on the wall clock.
+        journal: whether records survive a restart; `None` if unknown.
+        workspace: the settings of workspaces; `None` if unknown.
+        pull_requests: pull requests by issue id.
+        only: selects the issues that get a row; counts are of all issues.
         reasons: returns the waiting issues.
     """
     view = _View(state, history, now_ms, now, workspace=workspace, pull_requests=pull_requests)
@@ -248,7 +248,7 @@ def issue_document(
 ) -> models.Issue | None:
     """The document of one issue; `None` if neither the daemon nor its journal knows the identifier.
 
-    `runs` are all runs in the journal, the newest first. The others are as in `state_document`.
+    `runs` are all runs in the journal, the newest first. The other arguments are as in `state_document`.
     """
     view = _View(state, history, now_ms, now, journal, runs, workspace, pull_requests)
     return view.claimed_issue(identifier) or view.unclaimed_issue(identifier)
@@ -271,7 +271,7 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
 
 
 def feedback_document(feedback: StoredFeedback) -> models.Feedback:
-    """Feedback, and what becomes of it."""
+    """Feedback, and its effect."""
     learned = feedback.learned or Learned(run_id="")
     return models.Feedback.of(
         feedback.rating,
@@ -319,7 +319,7 @@ def _polling(state: State, now_ms: int) -> models.Polling:
 
 
 def _totals(totals: Totals) -> models.Totals:
-    """Tokens, cost and agent time of all runs, also of running ones."""
+    """Tokens, cost and agent time of all runs, including running ones."""
     return models.Totals(
         **totals.usage.tokens.counts(),
         cost_usd=usd(totals.usage.cost_usd),
@@ -353,7 +353,7 @@ def _budgets(state: State) -> models.Budgets:
 
 
 def _next_request_ms(state: State) -> int | None:
-    """When the next request to the tracker is due; `None` while one is under way."""
+    """When the next request to the tracker is due; `None` while one is in progress."""
     if state.cycle is not Cycle.IDLE or state.refresh is not None:
         return None
     refresh_ms = state.timer_due_ms(Timer(TimerKind.TRACKER_PAUSE)) if state.ids_to_refresh else None
@@ -439,7 +439,7 @@ class _View:
         )
 
     def _agent_of(self, issue: Issue, resume: Resume | None = None) -> AgentChoice:
-        """The agent that an issue would get if its run began now."""
+        """The agent that an issue would get if a run began now."""
         return choose_agent(self.state, issue, thread_agent(resume))
 
     def _phase_of(self, issue: Issue) -> Phase | None:
@@ -513,7 +513,7 @@ class _View:
         )
 
     def claimed_issue(self, identifier: str) -> models.Issue | None:
-        """The running, retrying or blocked issue of that identifier."""
+        """The running, retrying or blocked issue with this identifier."""
         for run in self.state.running.values():
             if run.issue.identifier == identifier:
                 return self.issue(run.issue, "running", run=run)
@@ -526,7 +526,7 @@ class _View:
         return None
 
     def unclaimed_issue(self, identifier: str) -> models.Issue | None:
-        """The waiting or ended issue of that identifier."""
+        """The waiting or ended issue with this identifier."""
         found = [each for each in self.state.results.values() if each.issue.identifier == identifier]
         for result in found:
             if result.status is not ResultStatus.OPEN:
@@ -579,7 +579,7 @@ class _View:
         )
 
     def failed_pushes(self, result: IssueResult) -> Iterator[models.FailedPush]:
-        """Where a delivered branch could not be brought."""
+        """The repositories to which a delivered branch could not be pushed."""
         if (delivered := result.delivered) is None:
             return
         failures = {"repository": delivered.branch_failure, "origin": delivered.push_failure}
@@ -743,17 +743,17 @@ class _View:
         )
 
     def _noted(self, noted: datetime | None, moment_ms: int) -> str:
-        """The time noted at the moment, which no clock change affects; else converted now."""
+        """The time that was noted then, which no clock change affects; else the converted time."""
         return self._moment(moment_ms) if noted is None else utc_text(noted)
 
 
 def _question(blocked: Blocked) -> str | None:
-    """The question of the agent, in its own words if it gave any; `None` if it asks nothing."""
+    """The question of the agent, in its own words if there are any; `None` if it asks nothing."""
     return blocked.question or (blocked.failure.message if awaits_answer(blocked) else None)
 
 
 def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
-    """What a run resumes, without question and answer, which may be long."""
+    """What a run resumes, without the question and answer, which may be long."""
     if resume is None:
         return None
     thread = resume.thread
@@ -763,7 +763,7 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
 
 
 def check_documents(checks: Iterable[CheckRun]) -> tuple[models.VerifiedCheck, ...]:
-    """Commands that ran on a commit."""
+    """The checks of a commit."""
     return tuple(
         models.VerifiedCheck(
             name=check.name,
@@ -779,7 +779,7 @@ def check_documents(checks: Iterable[CheckRun]) -> tuple[models.VerifiedCheck, .
 
 
 def _verified(result: IssueResult) -> models.Verified | None:
-    """The verification of the head that is delivered; that of another commit is stale."""
+    """The verification of the delivered head; a verification of another commit is stale."""
     made, delivered = result.verification, result.delivered
     if made is None or (delivered is not None and made.head != delivered.head):
         return None
@@ -787,7 +787,7 @@ def _verified(result: IssueResult) -> models.Verified | None:
 
 
 def verified_document(verification: Verification, identifier: str) -> models.Verified:
-    """The verification of a delivered commit of the issue of that identifier."""
+    """The verification of a delivered commit of the issue with this identifier."""
     place = f"/issues/{quote(identifier, safe='')}/artifacts"
     return models.Verified(
         head=verification.head,
@@ -870,7 +870,7 @@ def _text(moment: datetime | None) -> str | None:
 
 
 def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
-    """What is owed to the outside, and what was given up."""
+    """The jobs that wait or were given up."""
     return models.Outbox(
         jobs=tuple(
             models.OwedJob(
@@ -890,7 +890,7 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
 
 
 def created_document(issue: Issue) -> models.CreatedIssue:
-    """An issue that was created just now."""
+    """A newly created issue."""
     return models.CreatedIssue(
         issue_id=issue.id,
         issue_identifier=issue.identifier,
@@ -901,7 +901,7 @@ def created_document(issue: Issue) -> models.CreatedIssue:
 
 
 def outbox_counts(jobs: Sequence[Job]) -> models.OutboxCounts:
-    """How much is owed to the outside."""
+    """The counts of jobs that are not done."""
     waiting = [job for job in jobs if job.state is JobState.WAITING]
     failed = [job for job in jobs if job.attempts]
     return models.OutboxCounts(

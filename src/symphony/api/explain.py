@@ -1,7 +1,7 @@
 """Why an issue is, or is not, being worked on, what happens next, and what a person can do.
 
-Pure. `symphony explain` and the page of an issue show these sentences. The reason itself is worded by
-`scheduler.policy`, as everywhere.
+Pure. `symphony explain` and the page of an issue show these sentences. `scheduler.policy` words the reason
+itself.
 """
 
 import shlex
@@ -79,8 +79,8 @@ def explain(
     Args:
         issue: the document of the issue.
         has_daemon: whether a daemon runs.
-        of_files: the document was made from the files, so that its claims are remembered ones.
-        when: words for a moment of the document; by default those for the time since or until then.
+        of_files: whether the document was made from files, so that its claims are remembered ones.
+        when: words for a time in the document; by default the time since or until then.
     """
     when = when or (lambda moment: _distance(moment, issue.generated_at))
     if issue.running is not None:
@@ -95,13 +95,13 @@ def explain(
         return _explain_result(issue)
     else:
         return _explain_waiting(issue, has_daemon=has_daemon)
-    if of_files:  # a remembered claim: a daemon has to take up every operator action
+    if of_files:  # a remembered claim: every operator action needs a daemon
         explanation = replace(explanation, advice=_join(_START_DAEMON, explanation.advice))
     return explanation
 
 
 def failure_before(retry: models.Retry, last_error: str | None) -> str | None:
-    """How the last run failed, and why the retry waits if that differs; None after a clean end."""
+    """How the last run failed, and why the retry waits if that differs; `None` after a clean end."""
     errors = [error for error in (last_error, retry.error) if error]
     return "; then: ".join(dict.fromkeys(errors)) if retry.error else None
 
@@ -116,7 +116,7 @@ def remedy(block: models.Block, identifier: str, url: str | None) -> str:
 
 
 def _distance(moment: str, now: str) -> str:
-    """The time since a moment, or until then."""
+    """The time since or until a moment."""
     past_s = seconds_between(moment, now)
     return f"in {duration(-past_s)}" if past_s is not None and past_s < 0 else ago(past_s)
 
@@ -164,7 +164,7 @@ def _explain_retry(issue: models.Issue, retry: models.Retry, when: Callable[[str
 
 def _explain_block(issue: models.Issue, block: models.Block) -> Explanation:
     advice = remedy(block, issue.issue_identifier, issue.issue_url)
-    by_pull_request = block.failure.code.startswith("pull_request_")  # its hint says all; labels lift nothing
+    by_pull_request = block.failure.code.startswith("pull_request_")  # labels lift nothing
     if not by_pull_request and "state, labels, title or description" not in advice:
         command = f"have it tried again: symphony unblock {_shell_word(issue.issue_identifier)}"
         advice = advice if "symphony " in advice else _join(advice, command)
@@ -234,7 +234,7 @@ def _pull_request(pull: models.PullRequest) -> str:
 
 
 def _explain_waiting(issue: models.Issue, *, has_daemon: bool) -> Explanation:
-    if issue.waiting is None:  # a status of a later version
+    if issue.waiting is None:  # a status from a later version
         reason = models.Reason(code=issue.status, message=issue.status)
     else:
         reason = issue.waiting.reason

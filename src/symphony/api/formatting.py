@@ -29,7 +29,7 @@ def attempt_of(run: Run | Retry) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text on one line, with a full stop unless it has an end."""
+    """The text on one line, with a full stop unless it already ends a sentence."""
     line = one_line(without_codes(text))
     return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
@@ -69,7 +69,7 @@ _ENDS: Final = ("finished: ", "stopped: ")
 
 
 def outcome_words(outcome: str | None) -> str:
-    """How a run ended, in a few words; an outcome of a later version as it is."""
+    """How a run ended, in a few words; an outcome of a later version is unchanged."""
     return _OUTCOMES.get(outcome or "running") or str(outcome).replace("_", " ")
 
 
@@ -93,7 +93,7 @@ def overlap_words(overlap: Overlap) -> str:
 
 
 def stop_words(reason: str) -> str:
-    """Why a run is stopped, as a part of a sentence; a reason of a later version as it is."""
+    """Why a run is stopped, as a part of a sentence; a reason of a later version is unchanged."""
     return StopReason(reason).words if reason in set(StopReason) else reason
 
 
@@ -120,13 +120,13 @@ _COMMAND: Final = re.compile(
     rf'|symphony (?P<issue>retry|unblock|stop|verify|answer|explain|diff|review)\b(?: {_WORD})?(?: "…")?'
     r"|symphony (?P<daemon>pause|resume|drain|refresh|status)\b)"
 )
-"""A command as hints name it: in back quotes, or with the identifier of an issue, or alone."""
+"""Matches a command in a hint: in back quotes, with the identifier of an issue, or alone."""
 
 
 def button_words(text: str | None) -> str:
-    """A hint as a page gives it: in place of a command, the button that does the same, or where to look.
+    """A hint for a page: each command is replaced by the button that does the same, or by where to look.
 
-    A command that no page has stays.
+    A command without a counterpart on a page stays.
     """
 
     def instead(found: re.Match[str]) -> str:
@@ -157,14 +157,14 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """The time since an event: `3 s ago`; `now` within the first second; `never` for None."""
+    """The time since an event: `3 s ago`; `now` within the first second; `never` for `None`."""
     if seconds is None:
         return "never"
     return "now" if seconds < 1 else f"{duration(seconds)} ago"
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time in a document; None if it is missing or malformed."""
+    """A time in a document; `None` if it is missing or malformed."""
     try:
         parsed = datetime.fromisoformat(text or "")
     except ValueError:
@@ -173,6 +173,6 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def seconds_between(earlier: str | None, later: str | None) -> float | None:
-    """Seconds between two times in documents; None if one is missing."""
+    """Seconds between two times in documents; `None` if one is missing."""
     begin, end = parse_time(earlier), parse_time(later)
     return None if begin is None or end is None else (end - begin) / timedelta(seconds=1)

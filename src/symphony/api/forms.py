@@ -1,8 +1,8 @@
-"""What pages post as HTML forms: signing in and out, and operator actions.
+"""Handles the HTML forms of pages: signing in and out, and operator actions.
 
 An action is a form with the fields `csrf` (`Access.csrf`), `issue`, `text` or `state`, and `next`, posted to
-`/actions/<verb>`. The answer redirects to `next` with `?notice=<id>`, whatever came of it; the page there
-shows the notice of that id. The texts of notices are not in the address, so no link can make one up.
+`/actions/<verb>`. The answer always redirects to `next` with `?notice=<id>`, and the page there shows the
+notice with that id. The address does not contain the text of a notice, so no link can forge one.
 
 An action on several issues is posted to `/actions/selected` with the field `verb`, `issue` for each, and for
 a move one `state` for all, or one for each.
@@ -40,12 +40,12 @@ const root = localStorage.getItem("root");
 if (root && !location.pathname.startsWith("/~"))
   location.replace(root + location.pathname.slice(1) + location.search + location.hash);
 """
-"""Leads a browser that is signed in from an address of a notification to the one below its path.
+"""Redirects a signed-in browser from the address in a notification to the address below its own path.
 
-It knows the path by a page that it had: `localStorage` tells ports apart.
+An earlier page stored the path: `localStorage` is separate for each port.
 """
 MAX_SELECTED: Final = 100
-"""The most issues of one action."""
+"""How many issues one action can have at most."""
 _AT_ONCE: Final = 4
 _MAX_FIELDS: Final = 32
 _DONE: Final = {"retry": "retried", "unblock": "unblocked", "stop": "stopped", "move": "moved"}
@@ -62,19 +62,19 @@ _MAX_SKIPPED: Final = 200
 _KEY_CHARS: Final = 12
 _MAX_PLACE_CHARS: Final = 500
 TYPED: Final = ("title", "text", "message", "comment", "body", "file")
-"""Fields with what a person typed."""
+"""The fields with text that a person typed."""
 _WITH_TEXT: Final = frozenset({"answer", "comment", "move"})
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """The order that takes another one back.
+    """The order that undoes another one.
 
     Attributes:
-        verb: of `ON_SELECTED`, or of the daemon.
-        label: what the button says.
-        issues: the identifiers, each with the state to move it to, which other verbs do not read.
+        verb: a verb of `ON_SELECTED`, or of the daemon.
+        label: the text of the button.
+        issues: the identifiers, each with the target state of a move, which other verbs ignore.
     """
 
     verb: str
@@ -84,16 +84,16 @@ class Undo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormResult:
-    """What came of a form, for the page that is shown next.
+    """The result of a form, for the page that is shown next.
 
     Attributes:
         ok: whether the action was carried out.
-        message: what happens now, or why nothing does; untrusted text.
+        message: what happens now, or why nothing happens; untrusted text.
         hint: what to do instead, or `None`.
-        unsent: what the person wrote, if nothing was done with it.
-        issue: the issue that it is about, if it is one of several.
-        parts: what came of each of several issues.
-        undo: the order that takes it back, where there is one.
+        unsent: the person's text, if it was not used.
+        issue: the issue of this result, if it is one of several.
+        parts: the results for several issues.
+        undo: the order that undoes the action, if there is one.
     """
 
     ok: bool
@@ -106,30 +106,30 @@ class FormResult:
 
     @classmethod
     def of_error(cls, error: ApiError | SymphonyError) -> "FormResult":
-        """Why nothing was done."""
+        """The result of a failed action."""
         why = error.failure if isinstance(error, SymphonyError) else error
         return cls(ok=False, message=why.message, hint=why.hint)
 
 
 class Notices:
-    """The latest notices by their ids."""
+    """The latest notices by id."""
 
     def __init__(self) -> None:
         self._notices: FIFOCache[str, FormResult] = FIFOCache(_MAX_NOTICES)
 
     def put(self, notice: FormResult) -> str:
-        """Keep a notice; its id."""
+        """Store a notice and return its id."""
         key = secrets.token_urlsafe(9)
         self._notices[key] = notice
         return key
 
     def of(self, request: Request) -> FormResult | None:
-        """The notice that a page shows; `None` if there is none, or not any more."""
+        """The notice for a page; `None` if there is none or it was dropped."""
         return self._notices.get(request.query_params.get("notice", ""))
 
 
 def undo_of(done: Verb) -> Undo | None:
-    """The order that takes an action back; `None` where there is none, or nothing has changed."""
+    """The order that undoes an action; `None` if there is none, or if nothing has changed."""
     issue = done.issue_identifier or ""
     if done.changed and done.verb in _UNDONE_BY:
         label, verb = _UNDONE_BY[done.verb]
@@ -140,7 +140,7 @@ def undo_of(done: Verb) -> Undo | None:
 
 
 def summed_up(verb: str, results: Sequence[FormResult]) -> FormResult:
-    """One notice for several issues, with those that failed first."""
+    """One notice for several issues, with failed ones first."""
     failed = sum(not one.ok for one in results)
     undone = [one.undo for one in results if one.undo is not None]
     undo = None
@@ -178,7 +178,7 @@ class Forms:
         return self._go_on(fields, notice, typed="text")
 
     async def act_on_selected(self, request: Request) -> Response:
-        """Carry out one action on several issues, each with a result of its own, and go to `next`."""
+        """Carry out one action on several issues, each with its own result, and go to `next`."""
         pairs = await form_pairs(request, MAX_ANSWER_BYTES, 2 * MAX_SELECTED + _MAX_FIELDS)
         fields = dict(pairs)
         self._access.check_form(request, fields.get("csrf", ""))
@@ -222,7 +222,7 @@ class Forms:
         return self._go_on(fields, notice, typed="comment")
 
     def _go_on(self, fields: Mapping[str, str], notice: FormResult, *, typed: str) -> Response:
-        """Lead to the page `next`, which shows the notice, and what was typed if nothing was done with it."""
+        """Redirect to the page `next`, which shows the notice and the typed text if it was not used."""
         if not notice.ok:
             notice = replace(notice, unsent=fields.get(typed, "").replace("\r\n", "\n"))
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
@@ -276,7 +276,10 @@ class SignInForms:
         self._access = access
 
     async def show_sign_in(self, request: Request) -> Response:
-        """The page of a one-time link, whose form uses the link: a preview of the page does not use it up."""
+        """The page of a one-time link.
+
+        Its form uses the link, so a preview of the page does not use it up.
+        """
         if self._access.caller(request) in {Caller.OWNER, Caller.BROWSER}:
             return see_other("/")
         link, path = request.query_params.get("link", ""), local_path(request.query_params.get("next", ""))
@@ -316,7 +319,7 @@ class SignInForms:
         return response
 
     def _elsewhere(self, request: Request, link: str, path: str) -> Response | None:
-        """Redirect a browser with an open link to the daemon's own name, which no other answer reveals."""
+        """Redirect a browser with a valid link to the daemon's own name, which no other answer reveals."""
         address = self._access.own_address(request)
         if address is None or not self._access.sign_in.is_open(link):
             return None
@@ -334,7 +337,7 @@ class SignInForms:
 
 
 def feedback_skipped(request: Request, identifier: str) -> bool:
-    """Whether a person at this browser does not want to give feedback on the issue."""
+    """Whether the person at this browser declined to give feedback on the issue."""
     return _digest(identifier) in _skipped(request)
 
 
@@ -347,10 +350,10 @@ def _digest(text: str) -> str:
 
 
 def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *, csrf: str = "") -> Response:
-    """The page for a browser whose form was not taken, with what the person typed.
+    """The page for a browser whose form was refused, with the typed text.
 
-    The form there sends it again, if the browser is below the path of the pages: it is signed in by then, or
-    it sends the CSRF value of its new sign-in.
+    Its form sends the text again if the browser is below the path of pages: the browser is signed in by then,
+    or it sends the CSRF value of its new sign-in.
     """
     blocks = ["<p>This browser has a new sign-in since you opened the page. Send it again.</p>"]
     if error.code == "unauthorized":
@@ -379,11 +382,11 @@ def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *,
 
 
 def refusal_page(error: RequestError, path: str) -> Response:
-    """The page for a browser that is not let in; `path` is what it asked for."""
+    """The page for a browser without access; `path` is the requested path."""
     blocks = (
         f"<p>{escape(error.message[:1].upper() + error.message[1:])} ({escape(error.code)}).</p>",
         "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
-        # A link of another site leads here without the cookie; a link of this page sends it.
+        # A link on another site leads here without the cookie; a link on this page sends it.
         f'<p>If it is signed in already: <a href="{escape(local_path(path))}">open this page again</a>.</p>',
         '<script src="/assets/return.js" defer></script>',
     )
@@ -403,7 +406,7 @@ def local_path(given: str) -> str:
 
 
 def see_other(path: str, *, notice: str | None = None) -> Response:
-    """Send a browser to a path of this site; `notice` is the id of what the page there shows."""
+    """Redirect a browser to a path of this site; `notice` is the id of the notice to show there."""
     if notice is not None:
         parts = urlsplit(path)
         query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "notice"]
@@ -411,11 +414,11 @@ def see_other(path: str, *, notice: str | None = None) -> Response:
     return RedirectResponse(path, status_code=_SEE_OTHER)
 
 
-# --- what is typed and not sent: see `typed` -------------------------------------------------------------
+# --- typed and unsent text: see `typed` -------------------------------------------------------------
 
 
 def forget_typed(request: Request, *places: str) -> None:
-    """What was typed in these places is sent."""
+    """Forget the text of these places, because it was sent."""
     texts: TypedTexts = request.app.state.typed
     if (who := _typing(request)) is not None:
         for place in places:
@@ -423,14 +426,14 @@ def forget_typed(request: Request, *places: str) -> None:
 
 
 async def show_typed(request: Request) -> Response:
-    """The texts that the browser goes on with, by place."""
+    """The unsent texts of the browser, by place."""
     texts: TypedTexts = request.app.state.typed
     who = _typing(request)
     return JSONResponse({} if who is None else texts.of(*who), headers={"cache-control": "no-store"})
 
 
 async def keep_typed(request: Request) -> Response:
-    """Keep the field `text` for `place`."""
+    """Store the field `text` for `place`."""
     fields, texts, access = await form_fields(request), request.app.state.typed, request.app.state.access
     access.check_form(request, fields.get("csrf", ""))
     place, text, who = fields.get("place", ""), fields.get("text", "").replace("\r\n", "\n"), _typing(request)
@@ -441,7 +444,7 @@ async def keep_typed(request: Request) -> Response:
 
 
 def _typing(request: Request) -> tuple[str, str] | None:
-    """Names of the browser and of the key of its sign-in; `None` for a mere reader."""
+    """Names of the browser and of its sign-in key; `None` for a caller who may only read."""
     access: Access = request.app.state.access
     csrf = access.csrf(request)
     if csrf is None:

@@ -1,7 +1,7 @@
-"""What the state of the scheduler lacks: wall-clock times, and recent events per issue.
+"""Facts that the scheduler's state lacks: wall-clock times, and recent events per issue.
 
-`History` observes the service. Its memory is bounded, and may be lost at any time: the documents then say
-less, and nothing wrong.
+`History` observes the service. Its memory is limited and may be lost at any time; the documents then contain
+less, but nothing wrong.
 """
 
 from collections import deque
@@ -50,8 +50,8 @@ class HistoryEvent:
     """An event of an issue.
 
     Attributes:
-        number: the order, which wall-clock times do not show reliably.
-        at: the wall clock.
+        number: the position, because wall-clock times do not show the order reliably.
+        at: the wall-clock time.
         event: the name of the log event, or the agent's own name of its event.
         message: for people.
     """
@@ -68,10 +68,10 @@ def _events() -> deque[HistoryEvent]:
 
 @dataclass(slots=True, kw_only=True)
 class IssueHistory:
-    """The memory of one issue. Times are of the wall clock. `transcript_problem` is of the latest run.
+    """The memory of one issue, with wall-clock times. `transcript_problem` concerns the latest run.
 
-    `decisions` and `agent_events` are bounded separately, so that a talkative agent does not push out why
-    the issue was retried.
+    `decisions` and `agent_events` have separate limits, so that a talkative agent does not push out why the
+    issue was retried.
     """
 
     runs: int = 0
@@ -112,8 +112,8 @@ class History(Observer):
     def wall(self, moment_ms: int, *, now_ms: int, now: datetime) -> datetime:
         """The wall-clock time of a monotonic moment, the same in every answer unless the wall clock jumps.
 
-        The two clocks are never read at the same instant, so their distance flickers. The first one noted
-        holds while it is within a second.
+        The two clocks are never read at the same instant, so their difference varies. The first recorded
+        difference is used while later ones are within a second.
         """
         offset_ms = _clock_offset_ms(now, now_ms)
         if self._offset_ms is not None and abs(self._offset_ms - offset_ms) < _JUMP_MS:
@@ -178,7 +178,7 @@ class History(Observer):
         self._forget(after)
 
     def _entry(self, issue_id: str) -> IssueHistory:
-        """The memory of the issue, which becomes the one used last."""
+        """The memory of the issue, which becomes the most recently used one."""
         entry = self._issues.pop(issue_id, None) or IssueHistory()
         self._issues[issue_id] = entry
         return entry
@@ -233,7 +233,7 @@ class History(Observer):
         )
 
     def _forget(self, state: State) -> None:
-        """Drop the issues without events for longest; issues with a claim stay."""
+        """Drop the issues whose last event is oldest; issues with a claim stay."""
         excess = len(self._issues) - self._max_issues
         if excess <= 0:
             return
@@ -243,7 +243,7 @@ class History(Observer):
 
 
 def _with(totals: SkillsTotals, skills: Skills) -> SkillsTotals:
-    """The sums with one more run; of left out skills, only those count that had no room."""
+    """The sums with another run; of left-out skills only those that did not fit count."""
     return SkillsTotals(
         runs=totals.runs + 1,
         listed=totals.listed + len(skills.listed),

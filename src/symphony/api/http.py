@@ -24,11 +24,11 @@ MAX_BODY_BYTES: Final = 65_536
 MAX_ANSWER_BYTES: Final = 4 * MAX_BODY_BYTES
 MAX_WEBHOOK_BYTES: Final = 1_048_576
 MAX_EDIT_BYTES: Final = 1_048_576
-"""The largest body with a skill of the library."""
+"""The largest request body with a skill of the library."""
 BODY_TIMEOUT_S: Final = 5.0
 _MAX_FIELDS: Final = 32
 _FORM: Final = "symphony.form"
-"""Fields of forms in which people write."""
+"""The form fields in which people write."""
 _CLOSE: Mapping[str, str] = {"connection": "close"}  # the rest of the body is not read
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -38,7 +38,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-"""Headers of every answer that does not have its own of that name."""
+"""Headers of every answer that does not set them itself."""
 PAGE_HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -60,14 +60,14 @@ _BODIES: Final[Mapping[type[models.Document], tuple[int, str]]] = {
     models.OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
     models.Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
 }
-"""The largest body in bytes, and the message for a wrong one."""
+"""By type of body: the largest size in bytes, and the message for an invalid one."""
 
 
 # --- responses -------------------------------------------------------------------------------------------
 
 
 class RequestError(HTTPException):
-    """A request is refused; `code` is stable, `message` is for people and quotes nothing of the request."""
+    """A refused request; `code` is stable, `message` is for people and quotes nothing from the request."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None
@@ -96,7 +96,7 @@ def refusal(
     headers: Mapping[str, str] | None = None,
     generated_at: str | UnsetType = UNSET,
 ) -> Response:
-    """The error envelope, with `generated_at` beside the error if it is set."""
+    """The error envelope, with `generated_at` beside the error if it is given."""
     error = models.ErrorFacts(code=code, message=message, hint=UNSET if hint is None else hint)
     response = answer(models.Error(error=error, generated_at=generated_at), status=status)
     response.headers.update(headers or {})
@@ -128,7 +128,7 @@ def small_page(
 
 
 def wants_page(headers: Headers) -> bool:
-    """Whether a browser asks for a page, as opposed to a program or a script of a page."""
+    """Whether a browser asks for a page, and not a program or a script of a page."""
     return "text/html" in headers.get("accept", "")
 
 
@@ -160,7 +160,7 @@ async def form_fields(request: Request) -> Mapping[str, str]:
 
 
 async def sent_fields(request: Request) -> Mapping[str, str]:
-    """The fields of a form that is refused, whether they were read before or not; empty if it is none."""
+    """The fields of a refused form, whether they were read before or not; empty if there is no form."""
     if _FORM not in request.scope:
         with suppress(RequestError):
             await form_fields(request)
@@ -178,14 +178,14 @@ async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tupl
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=max_fields
         )
-    except ValueError:  # also of bytes that are not UTF-8
+    except ValueError:  # also from bytes that are not UTF-8
         raise RequestError(400, "bad_request", "the body is not a form") from None
     request.scope[_FORM] = pairs
     return pairs
 
 
 async def body_of(request: Request, kind: type[_Body]) -> _Body:
-    """The document that a request takes; an empty `Trigger` needs no body.
+    """The document in a request; an empty `Trigger` needs no body.
 
     Raises:
         RequestError: 400, 408 or 413.

@@ -1,4 +1,4 @@
-"""What the API needs from a daemon: questions, a refresh, actions, and webhooks. The daemon implements it."""
+"""The interface that the API needs from a daemon: questions, a refresh, actions, and webhooks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.scheduler import ReasonCode
 
-if TYPE_CHECKING:  # the command line reads this module, and need not load the settings and git
+if TYPE_CHECKING:  # the command line imports this module, and need not load the settings and git
     from symphony.api.typed import TypedTexts
     from symphony.domain import FileChange
     from symphony.library.store import Library
@@ -16,20 +16,20 @@ if TYPE_CHECKING:  # the command line reads this module, and need not load the s
 REASON_CODES = (*(code.value for code in ReasonCode), "starting", "deferred", "ready")
 """The codes by which issues can be selected. Issues that are `ready` wait for a review."""
 RUN_SUMS = ("day", "agent", "issue", "state")
-"""What sums of runs can be made by."""
+"""The criteria by which runs can be summed up."""
 RUN_OUTCOMES = (
     *("running", "succeeded", "no_progress", "failed", "timed_out", "input_required", "canceled"),
     "interrupted",
 )
-"""How runs end, and `running` for those that have not."""
+"""The outcomes of runs, and `running` for live ones."""
 AGE_PATTERN = "^([0-9]{1,6}[smhdw])?$"
 """An age in a query; empty for none."""
 MAX_RUNS = 1_000
-"""The most runs that one answer lists."""
+"""How many runs one answer lists at most."""
 MAX_ANSWER_CHARS = 20_000
 """The longest answer to an agent's question, and the longest comment."""
 API_PREFIX = "api:"
-"""How the names of reviewers begin who use the API; those of browsers begin with their sign-in and `-`."""
+"""The prefix of reviewers' names in the API; names of browsers begin with their sign-in and `-`."""
 MAX_REVIEW_CHARS = 20_000
 """The longest overall text of a review, and the longest comment on a line."""
 MAX_STATE_CHARS = 255
@@ -40,9 +40,9 @@ class ApiError(Exception):
     """Why the daemon cannot do what is asked.
 
     Attributes:
-        status: of HTTP.
-        code: stable.
-        message: for people.
+        status: the HTTP status.
+        code: a stable code.
+        message: a text for people.
         hint: what to do instead, or `None`.
     """
 
@@ -79,7 +79,7 @@ class UnavailableError(ApiError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposition:
-    """The metrics of the daemon as text, in the form of that media type."""
+    """The metrics of the daemon as text of this media type."""
 
     content: bytes
     content_type: str
@@ -87,7 +87,7 @@ class Exposition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryInUse:
-    """The library of the daemon; `mask` hides secrets in a text of it."""
+    """The library of the daemon; `mask` masks secrets in its texts."""
 
     store: "Library"
     mask: Callable[[str], str]
@@ -95,14 +95,14 @@ class LibraryInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftEdit:
-    """A change of a person's draft of a review; what is `None` stays as it is.
+    """A change of a person's draft of a review; `None` changes nothing.
 
     Attributes:
         head: the commit that was shown.
         message: the overall text.
         add: a comment on a line; it replaces an earlier one on the same line.
-        drop: the number of a comment to take out, from 0.
-        path: a file, and `viewed` whether it was read.
+        drop: the number of a comment to remove, from 0.
+        path: a file; `viewed` says whether it was read.
     """
 
     head: str
@@ -115,7 +115,7 @@ class DraftEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingDiff:
-    """What a workspace has changed so far: a patch whose paths have no prefix; if `cut`, it ends early."""
+    """The changes in a workspace so far: a patch whose paths have no prefix. If `cut`, it ends early."""
 
     text: str
     cut: bool
@@ -126,11 +126,11 @@ class TranscriptQuery:
     """Selects entries of a transcript: the last ones, unless `after` is given.
 
     Attributes:
-        run: the id of the run, or the begin of it; the latest run by default.
+        run: the id of the run, or its beginning; the latest run by default.
         after: the first entries after this number.
         before: only entries before this number.
-        limit: how many; there may be fewer, as an answer has a limited size.
-        text: only entries with this text, in upper or lower case.
+        limit: how many; there may be fewer, because an answer has a limited size.
+        text: only entries with this text, ignoring case.
     """
 
     run: str | None = None
@@ -150,11 +150,11 @@ class RunQuery:
 
     Attributes:
         since_s: only runs that started within this number of seconds; `None` for all.
-        by: what sums are made by, one of `RUN_SUMS`, or `None`.
+        by: the criterion of sums, one of `RUN_SUMS`, or `None`.
         issues: identifiers.
         agents: names.
         outcomes: as in `RunRow.outcome`, and `running`.
-        limit: the most rows; it limits no sum.
+        limit: the largest number of rows; it does not limit sums.
     """
 
     since_s: float | None = None
@@ -166,23 +166,23 @@ class RunQuery:
 
 
 class Operator(Protocol):
-    """What people may ask of a daemon. Secrets are masked in all documents and errors."""
+    """The questions and actions that a daemon offers. Secrets are masked in all documents and errors."""
 
     @property
     def typed(self) -> "TypedTexts":
-        """What people have typed and not sent."""
+        """The texts that people have typed but not sent."""
         ...
 
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The state of the daemon, with rows of the selected issues.
 
         Raises:
-            UnavailableError: there is no state yet or any more, or it took too long.
+            UnavailableError: there is no state yet or no longer, or it took too long.
         """
         ...
 
     async def issue(self, identifier: str) -> models.Issue | None:
-        """One issue; `None` if it is not known.
+        """One issue; `None` if it is unknown.
 
         Raises:
             UnavailableError: as `state`.
@@ -190,9 +190,9 @@ class Operator(Protocol):
         ...
 
     async def task(self, identifier: str) -> models.Task | None:
-        """One issue as the tracker has it; `None` if it is not known.
+        """The tracker's snapshot of an issue; `None` if it is unknown.
 
-        Asks the tracker, at most once in a while; what it does not answer in time is missing.
+        Asks the tracker, but not too often; parts without an answer in time are missing.
 
         Raises:
             UnavailableError: as `state`.
@@ -202,7 +202,7 @@ class Operator(Protocol):
     async def transcript(
         self, identifier: str, part: TranscriptQuery = NEWEST_ENTRIES
     ) -> models.Transcript | None:
-        """A part of the transcript of a run of the issue; `None` if the issue is not known.
+        """A part of the transcript of a run of the issue; `None` if the issue is unknown.
 
         Raises:
             UnavailableError: as `state`.
@@ -211,7 +211,7 @@ class Operator(Protocol):
         ...
 
     async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
-        """What a dispatch of the issue would send now; `None` if it is not known. Without side effects.
+        """The prompt that a dispatch of the issue would send now; `None` if it is unknown. No side effects.
 
         With `phase`, as if the work were in this phase.
 
@@ -246,10 +246,10 @@ class Operator(Protocol):
         since: str | None = None,
         until: str | None = None,
     ) -> models.Review | None:
-        """The change of an issue as last delivered; `None` if the issue is not known.
+        """The last delivered change of an issue; `None` if the issue is unknown.
 
-        It counts as shown to `reviewer`. With `since` it is what is new since that commit, and with `until`
-        it ends there.
+        It counts as shown to `reviewer`. With `since` it begins at that commit, and with `until` it ends
+        there.
 
         Raises:
             UnknownError: there is no branch, or no such commit.
@@ -260,7 +260,7 @@ class Operator(Protocol):
     async def patches(
         self, review: models.Review, files: Sequence[int], *, context: int
     ) -> Mapping[int, str]:
-        """The patches of some files of a review by their places in it; what is too long is cut or missing.
+        """The patches of some files of a review, by their positions; long ones are cut or missing.
 
         Raises:
             UnavailableError: as `review`.
@@ -268,7 +268,7 @@ class Operator(Protocol):
         ...
 
     async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
-        """Change what a person is about to say in a review; false if the issue is not known.
+        """Change a person's draft of a review; false if the issue is unknown.
 
         Raises:
             ConflictError: there is no such line, or the draft is too long.
@@ -279,12 +279,12 @@ class Operator(Protocol):
     async def decide(
         self, identifier: str, reviewer: str, given: models.ReviewGiven, *, with_draft: bool = False
     ) -> models.ReviewOutcome | None:
-        """Send work back or approve it, once; `None` if the issue is not known.
+        """Send work back or approve it, once; `None` if the issue is unknown.
 
         With `with_draft` the comments of the draft are sent too.
 
         Raises:
-            ConflictError: it is refused, and nothing is done; the codes are in docs/api.md.
+            ConflictError: it is refused and nothing is done; docs/api.md lists the codes.
             UnavailableError: as `review`.
             SymphonyError: git failed; nothing is done.
         """
@@ -296,7 +296,7 @@ class Operator(Protocol):
         Raises:
             ConflictError: an issue has no branch, or nothing is ready.
             UnavailableError: as `state`, or it took too long.
-            SymphonyError: the repository or git cannot do it.
+            SymphonyError: the repository or git does not allow it.
         """
         ...
 
@@ -309,11 +309,11 @@ class Operator(Protocol):
         ...
 
     async def metrics(self) -> Exposition:
-        """The metrics for a scrape; while the daemon starts, those that exist."""
+        """The metrics for a scrape; while the daemon starts, those that exist already."""
         ...
 
     async def skills(self) -> models.SkillsOverview:
-        """The skills and the problems with them as the files are now, and their use in past runs.
+        """The skills and problems in the present files, and their use in past runs.
 
         Raises:
             UnavailableError: as `state`.
@@ -321,7 +321,7 @@ class Operator(Protocol):
         ...
 
     def library(self) -> LibraryInUse:
-        """The library of the settings in force.
+        """The library in the settings in force.
 
         Raises:
             UnavailableError: as `state`.
@@ -337,7 +337,7 @@ class Operator(Protocol):
         ...
 
     async def outbox(self) -> models.Outbox:
-        """Writes that have not arrived yet, and those that the daemon gave up.
+        """The jobs that wait or were given up.
 
         Raises:
             UnavailableError: as `state`.
@@ -345,32 +345,31 @@ class Operator(Protocol):
         ...
 
     async def change_outbox(self, verb: str, key: str) -> models.Outbox:
-        """Try jobs now, or delete them; returns these jobs.
+        """Try jobs now, or delete them; return these jobs.
 
         Args:
             verb: one of `routes.ON_OUTBOX`.
-            key: of one job, or the identifier of an issue for all of its jobs.
-
-        Raises: UnknownError: there is no such job.
-            UnavailableError: as `state`.
+            key: the key of one job, or the identifier of an issue for all of its jobs. Raises:
+            UnknownError:
+                there is no such job. UnavailableError: as `state`.
         """
         ...
 
     def refresh(self) -> models.Refresh:
-        """Poll and reconcile soon; may share a poll that is under way or due.
+        """Poll and reconcile soon; may share a poll that is in progress or due.
 
         Raises:
-            UnavailableError: the daemon does not poll yet or any more.
+            UnavailableError: the daemon does not poll yet or no longer polls.
         """
         ...
 
     async def feedback(
         self, identifier: str, given: models.Stars, *, may_teach: bool
     ) -> models.Feedback | None:
-        """Store feedback on an issue for ever; `None` if the issue is not known.
+        """Store feedback on an issue permanently; `None` if the issue is unknown.
 
-        It waits for a learning run, unless `may_teach` is false, the caller does not want one, the settings
-        say `off`, or the issue has no run.
+        It waits for a learning run, unless `may_teach` is false, the caller does not want one, learning is
+        off, or the issue has no run.
 
         Raises:
             ConflictError: callers without write access have given too much feedback on the issue.
@@ -380,7 +379,7 @@ class Operator(Protocol):
         ...
 
     async def artifact(self, identifier: str, file: str) -> tuple[str, bytes] | None:
-        """Name and content of a file that a check of the delivered commit left; `None` if it is not kept.
+        """Name and content of a file that a check of the delivered commit left; `None` if it was not kept.
 
         Args:
             identifier: the issue.
@@ -396,12 +395,12 @@ class Operator(Protocol):
 
         Raises:
             UnavailableError: as `state`.
-            SymphonyError: the tracker creates no issues, did not create it, or that is not known.
+            SymphonyError: the tracker cannot create issues, did not create it, or may have created it.
         """
         ...
 
     async def schedules(self) -> models.Schedules:
-        """The schedules of the settings, with their last issues as the tracker has them.
+        """The schedules of the settings, with the tracker's snapshots of their last issues.
 
         Raises:
             UnavailableError: as `state`.
@@ -409,7 +408,7 @@ class Operator(Protocol):
         ...
 
     async def run_schedule(self, name: str) -> models.CreatedIssue:
-        """File an issue of a schedule now, also while its former one is open.
+        """File an issue of a schedule now, even while its former one is open.
 
         Raises:
             UnknownError: there is no such schedule.
@@ -420,9 +419,9 @@ class Operator(Protocol):
         ...
 
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
-        """Carry out an operator's action; `None` if the issue is not known.
+        """Carry out an operator's action; `None` if the issue is unknown.
 
-        Later questions already show the effect, but that of a move comes with the poll that it asks for.
+        Later answers already show the effect, except that of a move, which the next poll shows.
 
         Args:
             verb: one of `routes.ON_ISSUE` with an identifier, or of `routes.ON_DAEMON` without.
@@ -431,14 +430,14 @@ class Operator(Protocol):
 
         Raises:
             ConflictError: the action does not fit the present state.
-            UnavailableError: the daemon starts or has ended.
-            SymphonyError: the tracker cannot or will not move the issue to that state.
+            UnavailableError: the daemon is starting or has ended.
+            SymphonyError: the tracker cannot or does not move the issue to that state.
         """
         ...
 
 
 OpenPort = Callable[[], Awaitable[str]]
-"""Opens a port on the loopback interface unless there is a port; returns its address, `http://HOST:PORT`.
+"""Opens a port on the loopback interface unless there is one; returns its address, `http://HOST:PORT`.
 
 Raises:
     ConflictError: the settings forbid it.
@@ -456,7 +455,7 @@ class WebhookAnswer:
 
 
 class WebhookDeniedError(ApiError):
-    """A webhook is not accepted."""
+    """A webhook was refused."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -464,7 +463,7 @@ class WebhookDeniedError(ApiError):
 
 
 class WebhookReceiver(Protocol):
-    """Receives webhooks of the tracker, by its kind, and of the forge. Header names are in lower case."""
+    """Receives webhooks of the tracker and of the forge. Header names are in lower case."""
 
     @property
     def enabled(self) -> bool:
@@ -472,7 +471,7 @@ class WebhookReceiver(Protocol):
         ...
 
     def check_headers(self, sender: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
-        """Judge a request before its body is read; `None` if the body is needed.
+        """Check a request before its body is read; `None` if the body is needed.
 
         Raises:
             WebhookDeniedError: this sender is not expected, or the signature is missing.
@@ -480,7 +479,7 @@ class WebhookReceiver(Protocol):
         ...
 
     def receive(self, sender: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
-        """Take a webhook; its effect comes later.
+        """Accept a webhook; its effect comes later.
 
         Raises:
             WebhookDeniedError: as `check_headers`, or the signature or the body is wrong.

@@ -1,7 +1,7 @@
-"""The library of skills as documents: what people read, check and change.
+"""The library of skills as documents, to read, check and change. The functions block.
 
-The functions block. What they return is masked: a secret in a skill is shown as a mask, and an edit of the
-masked text removes it.
+They return masked texts: a secret in a skill is shown as a mask, and an edit of the masked text removes the
+secret.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ MAX_ASSIGNED: Final = 500
 """How many skills one assignment names."""
 MAX_PAGES: Final = 100_000
 AUTHOR: Final = "operator"
-"""Who changes the library through the API or a page: no caller has a name."""
+"""The author of changes through the API or a page, because callers have no names."""
 LEARNED: Final = model.Origin.LEARNED.value
 PROPOSAL_STATES: Final = tuple(state.value for state in model.ProposalState)
 _MAX_DIFF_LINES: Final = 4_000
@@ -40,7 +40,7 @@ _Document = TypeVar("_Document", bound=models.Document)
 def skills(
     library: LibraryInUse, query: str = "", page: int | None = 1, *, learned: bool = False
 ) -> models.LibrarySkills:
-    """A page of the skills with all words of the query, or all; with `learned`, only of learned ones."""
+    """A page of the skills that match all words of the query; with `learned`, only learned ones."""
     heads = library.store.skills(query=query, origin=model.Origin.LEARNED if learned else None)
     shown = tuple(map(_skill, _page(heads, page)))
     return _masked(library, models.LibrarySkills(total=len(heads), page=page or 1, skills=shown))
@@ -48,12 +48,12 @@ def skills(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The skills of the library that match, of which a page shows a few.
+    """The matching skills of the library, of which a page shows some.
 
     Attributes:
-        heads: all, not masked.
+        heads: all of them, unmasked.
         open_proposals: how many proposals wait for a person.
-        document: makes a masked document of a head.
+        document: makes a masked document from a head.
     """
 
     heads: tuple[model.SkillHead, ...]
@@ -125,14 +125,14 @@ def assignments(library: LibraryInUse) -> models.LibraryAssignments:
 def proposals(
     library: LibraryInUse, state: str = model.ProposalState.OPEN, page: int | None = 1
 ) -> models.LibraryProposals:
-    """A page of the proposals in that state, or all."""
+    """A page of the proposals in this state, or of all."""
     found = library.store.proposals(state=model.ProposalState(state))
     shown = tuple(map(_proposal, _page(found, page)))
     return _masked(library, models.LibraryProposals(total=len(found), page=page or 1, proposals=shown))
 
 
 def proposal(library: LibraryInUse, number: int) -> models.LibraryProposalPage:
-    """One proposal with what it changes.
+    """One proposal with its changes.
 
     Raises:
         UnknownError: there is no such proposal.
@@ -146,7 +146,7 @@ def proposal(library: LibraryInUse, number: int) -> models.LibraryProposalPage:
         skill = library.store.skill(found.text.name)
     except model.NotInLibraryError:
         present = None
-    else:  # a skill that was added after the one of the proposal was removed is another one
+    else:  # a skill added after the removal of the proposal's skill is a different one
         present = skill.version if found.skill_id in {None, skill.id} else None
     document = models.LibraryProposalPage(
         proposal=_proposal(found),
@@ -181,12 +181,12 @@ def evaluation_document(found: Evaluation) -> models.LibraryEvaluation:
 
 
 def check(library: LibraryInUse, draft: models.LibraryDraft) -> models.LibraryCheck:
-    """What is wrong with a SKILL.md, and whether the library can keep it."""
+    """What is wrong with a SKILL.md, and whether the library can store it."""
     return checked(library, draft)[0]
 
 
 def checked(library: LibraryInUse, draft: models.LibraryDraft) -> tuple[models.LibraryCheck, str]:
-    """What is wrong with a SKILL.md, and its Markdown; empty if the library cannot keep it."""
+    """What is wrong with a SKILL.md, and its Markdown; empty if the library cannot store it."""
     text, findings = _lint(draft)
     if text is not None:
         try:
@@ -199,10 +199,10 @@ def checked(library: LibraryInUse, draft: models.LibraryDraft) -> tuple[models.L
 
 
 def admitted(library: LibraryInUse, text: model.SkillText) -> tuple[models.LibraryFinding, ...]:
-    """What is new in a text of which a person makes a version, and should be read twice; not masked.
+    """Findings in a text that a person saves as a version, which should be read carefully; unmasked.
 
     Raises:
-        LibraryError: it has a secret or hidden characters.
+        LibraryError: it contains a secret or hidden characters.
     """
     try:
         before = library.store.skill(text.name).text
@@ -212,7 +212,7 @@ def admitted(library: LibraryInUse, text: model.SkillText) -> tuple[models.Libra
 
 
 def _lint(draft: models.LibraryDraft) -> tuple[model.SkillText | None, tuple[models.LibraryFinding, ...]]:
-    """What a SKILL.md says, if it can be kept, and what is wrong with its form."""
+    """The text of a SKILL.md, if it can be stored, and the problems of its form."""
     data = draft.file.encode(errors="replace")
     parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
     findings = tuple(
@@ -249,7 +249,7 @@ def change(library: LibraryInUse, edit: Edit, author: str = AUTHOR, name: str = 
     """Change the library; an edit of the skill `name` must keep that name.
 
     Raises:
-        ConflictError: `stale_version`: the edit was based on another version than the newest one.
+        ConflictError: `stale_version`: the edit is not based on the newest version.
         UnknownError: there is no such skill, version or proposal.
         LibraryError: the library refuses it, or cannot be used.
     """
@@ -286,7 +286,7 @@ def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> model
                 f"{kept.name} is at version {kept.version}, with the text of version {version}",
             )
         case models.LibraryAccept(id=number):
-            admitted(library, store.proposal(number).text)  # its other findings are shown with it
+            admitted(library, store.proposal(number).text)  # the other findings are shown with it
             kept = store.accept(number, author)
             verb, message = "accept", f"{kept.name} is at version {kept.version}"
         case models.LibraryReject(id=number, reason=reason):
@@ -319,10 +319,10 @@ def _assign(library: LibraryInUse, edit: models.LibraryAssign) -> str:
 
 
 def _text(draft: models.LibraryDraft) -> model.SkillText:
-    """What the file says.
+    """The text of the file.
 
     Raises:
-        LibraryError: the library cannot keep it, or it is not a change of the skill that it should change.
+        LibraryError: the library cannot store it, or it belongs to another skill.
     """
     text = model.SkillText.of_file(draft.file.encode(errors="replace"), draft.name or "")
     if draft.name and text.name != draft.name:
@@ -368,7 +368,7 @@ def _diff(before: model.SkillText | None, after: model.SkillText) -> str:
 
 
 def unified(before: str, after: str) -> str:
-    """A unified diff of the first lines of both texts: comparing many lines takes long."""
+    """A unified diff of the first lines of both texts, because comparing many lines takes long."""
     old, new = (text.split("\n")[:_MAX_DIFF_LINES] if text else [] for text in (before, after))
     return "\n".join(list(unified_diff(old, new, lineterm=""))[2:])  # without the names of files
 

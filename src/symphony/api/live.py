@@ -1,7 +1,7 @@
-"""Tells open pages what has changed, as server-sent events.
+"""Notifies open pages of changes with server-sent events.
 
-A stream sends scopes and never content: the page then asks for its own address again. So one code path makes
-a page and its refresh, nothing is rendered for nobody, and access is checked each time.
+A stream sends scopes and never content: the page then requests its own address again. So one code path makes
+a page and its refresh, nothing is rendered without a reader, and access is checked each time.
 """
 
 import secrets
@@ -21,19 +21,23 @@ from symphony.scheduler import Command, Event, Polled, State
 MAX_STREAMS: Final = 16
 INTERVAL_S: Final = 1.0
 HEARTBEAT_S: Final = 1.5
-"""The longest silence of a stream, besides the interval. A page that hears nothing for 4.5 s takes the daemon
-for gone (SILENCE_MS in app.js)."""
+"""The longest silence of a stream, besides the interval.
+
+After 4.5 s of silence a page assumes that the daemon is gone (SILENCE_MS in app.js).
+"""
 RETRY_MS: Final = 3_000
 RESTART_DEADLINE: Final = "restart_deadline"
-"""Key in the `state` of an ASGI scope. The server puts a function there that restarts the time limit of the
-connection."""
+"""A key in the `state` of an ASGI scope.
+
+Its value is a function of the server that restarts the time limit of the connection.
+"""
 ALL: Final = "all"
 BOARD: Final = "board"
 LIBRARY: Final = "library"
 
 
 class Changes:
-    """Observes the steps of the scheduler and the library of skills, and knows the open streams.
+    """Observes the steps of the scheduler and the library of skills, and manages the open streams.
 
     Args:
         interval_s: the shortest time between two events of one scope in one stream.
@@ -48,11 +52,11 @@ class Changes:
 
     @property
     def id(self) -> str:
-        """The id of the present version; a stream that is opened `after` it misses nothing."""
+        """The id of the present version; a stream opened `after` it misses nothing."""
         return f"{self._life}-{self.version}"
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Take note of one step."""
+        """Record one step."""
         del commands
         if after is before:
             return
@@ -63,28 +67,28 @@ class Changes:
                 stream.add(scopes)
 
     def library_changed(self) -> None:
-        """Take note of a change of the library of skills."""
+        """Record a change of the library of skills."""
         self.version += 1
         for stream in self.streams:
             stream.add(frozenset({LIBRARY}))
 
     def issue_changed(self, identifier: str) -> None:
-        """Take note of something on the page of an issue that no step of the scheduler shows."""
+        """Record a change on the page of an issue that is not a step of the scheduler."""
         self.version += 1
         for stream in self.streams:
             stream.add(frozenset({f"issue:{identifier}"}))
 
     def everything_changed(self) -> None:
-        """Take note of what any page may show, such as a new result of a rehearsal."""
+        """Record a change that any page may show, such as a new result of a rehearsal."""
         self.version += 1
         for stream in self.streams:
             stream.add(frozenset({ALL}))
 
     def open_stream(self, after: str | None) -> "EventStream":
-        """A stream of what changes from now on; if `after` is not the present id, of everything first.
+        """A stream of changes from now on; if `after` is not the present id, it begins with all scopes.
 
         Raises:
-            UnavailableError: there are `MAX_STREAMS` already, or the daemon ends.
+            UnavailableError: there are already `MAX_STREAMS` streams, or the daemon is ending.
         """
         if self._closed:
             raise UnavailableError("orchestrator_unavailable", "the daemon is shutting down")
@@ -93,14 +97,14 @@ class Changes:
         return EventStream(self, frozenset() if after == self.id else frozenset({ALL}))
 
     def close(self) -> None:
-        """End all streams, for good."""
+        """End all streams permanently."""
         self._closed = True
         for stream in self.streams:
             stream.end()
 
 
 class EventStream(Response):
-    """One stream, until its client leaves or it is ended."""
+    """One stream, until its client disconnects or it is ended."""
 
     media_type = "text/event-stream"
 
@@ -153,7 +157,7 @@ class EventStream(Response):
                 await self._added.wait()
             has_changed = bool(self._pending)
             await send({"type": "http.response.body", "body": self._take(), "more_body": True})
-            restart_deadline()  # not reached while the client does not read
+            restart_deadline()  # does not get here while the client does not read
             if has_changed:
                 await anyio.sleep(self._changes.interval_s)
 
@@ -169,7 +173,7 @@ class EventStream(Response):
 
 
 def changed_scopes(before: State, event: Event, after: State) -> frozenset[str]:
-    """The scopes that a step changed: the board, and each issue whose claim or result is another one.
+    """The scopes that a step changed: the board, and each issue whose claim or result changed.
 
     A poll may change any issue.
     """

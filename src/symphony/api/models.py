@@ -5,8 +5,8 @@ descriptions in the schemas.
 
 Within v1, fields are added, never removed or retyped. An added field has a default, so that answers of
 earlier daemons can be read. Readers ignore unknown fields. A field is always sent, with null for no value,
-unless its type has `UnsetType`. Times are UTC, ISO-8601, to the second. Texts come from trackers and agents:
-`observability.redaction.masked` hides the secrets in them before a document is sent.
+unless its type has `UnsetType`. Times are in UTC, ISO 8601, to the second. Texts come from trackers and
+agents, so `observability.redaction.masked` masks secrets in them before a document is sent.
 """
 
 from datetime import UTC, datetime
@@ -37,12 +37,13 @@ class Document(Struct, frozen=True):
 
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
-        """The document of a value whose fields have the same names; `others` are those that differ.
+        """The document of a value whose fields have the same names; `others` are the fields that differ.
 
-        Enums become their values. Only for values that share nearly all fields: mypy does not check them.
+        Enums become their values. Use it only for values that share nearly all fields, because mypy does not
+        check them.
 
         Raises:
-            AttributeError: the value lacks a field that is not among the others.
+            AttributeError: the value lacks a field that is not in `others`.
         """
         same = {name: getattr(value, name) for name in cls.__struct_fields__ if name not in others}
         plain = {name: each.value if isinstance(each, Enum) else each for name, each in same.items()}
@@ -50,7 +51,7 @@ class Document(Struct, frozen=True):
 
 
 class ClosedDocument(Document, frozen=True, forbid_unknown_fields=True):
-    """Base of documents that have no other fields than those of their type."""
+    """Base of documents without further fields."""
 
 
 def _is(description: str) -> Meta:
@@ -121,7 +122,7 @@ class AgentInUse(Document, frozen=True, kw_only=True):
 
 
 class Totals(Tokens, Document, frozen=True, kw_only=True):
-    """Sums over all runs, those before a restart included."""
+    """Sums over all runs, including those before a restart."""
 
     cost_usd: CostUsd = None
     unpriced_tokens: Unpriced = 0
@@ -129,7 +130,7 @@ class Totals(Tokens, Document, frozen=True, kw_only=True):
 
 
 class TokenUsage(Document, frozen=True, kw_only=True):
-    """The tokens of all runs, those before a restart included, and how many issues and sessions used them."""
+    """The tokens of all runs, also before a restart, and how many issues and sessions used them."""
 
     input: Count = 0
     output: Count = 0
@@ -196,7 +197,7 @@ class InstructionModule(Document, frozen=True, kw_only=True):
 
 
 class Instructions(Document, frozen=True, kw_only=True):
-    """The instructions that a session gets in its phase, without their text."""
+    """The instructions of a session in its phase, without their text."""
 
     phase: Annotated[str | None, _is("Null without phases; then all modules are used.")]
     origin: Annotated[
@@ -452,7 +453,7 @@ class WaitingRow(Document, frozen=True, kw_only=True):
 
 
 class PullRequest(Document, frozen=True, kw_only=True):
-    """The pull request of finished work, as it was last looked at."""
+    """The last snapshot of the pull request of finished work."""
 
     number: Annotated[int | None, _is("Null until it is open.")]
     url: str | None
@@ -497,7 +498,7 @@ class MergeConflict(Document, frozen=True, kw_only=True):
 
 
 class RehearsedBranch(Document, frozen=True, kw_only=True):
-    """What became of a branch when the merges were rehearsed."""
+    """The outcome of a branch in a rehearsal of merges."""
 
     issue_id: IssueId
     issue_identifier: Identifier
@@ -530,7 +531,7 @@ class VerifiedCheck(Document, frozen=True, kw_only=True):
 
 
 class Artifact(Document, frozen=True, kw_only=True):
-    """A file that a check left and that is kept with the run."""
+    """A file that a check left, stored with the run."""
 
     name: Annotated[str, _is("Its path in the checkout; untrusted text.")]
     bytes: Annotated[int | None, _is("Null if it was too large to be kept.")]
@@ -538,7 +539,7 @@ class Artifact(Document, frozen=True, kw_only=True):
 
 
 class VerifiedReviewer(Document, frozen=True, kw_only=True):
-    """What the agent of verify.reviewer says of the delivered commit."""
+    """The verdict of the agent of verify.reviewer on the delivered commit."""
 
     agent: Annotated[str, _is("By name.")]
     verdict: Annotated[str, _is("approve or request_changes. An approval approves nothing for a landing.")]
@@ -546,7 +547,7 @@ class VerifiedReviewer(Document, frozen=True, kw_only=True):
 
 
 class VerifiedMerge(Document, frozen=True, kw_only=True):
-    """What the operator's commands say of the branches that merge together."""
+    """The results of the operator's commands on the branches that merge together."""
 
     status: Annotated[str, _is("passed, failed, base_failed or not_done. Only passed is a pass.")]
     breaks: Annotated[
@@ -560,7 +561,7 @@ class VerifiedMerge(Document, frozen=True, kw_only=True):
 
 
 class Rehearsal(Document, frozen=True, kw_only=True):
-    """Which branches go together on the present base, and which conflict."""
+    """Which branches merge together on the present base, and which conflict."""
 
     generated_at: Moment
     base: Annotated[str | None, _is("The base branch; null for a detached HEAD.")]
@@ -580,7 +581,7 @@ class Rehearsal(Document, frozen=True, kw_only=True):
 
 
 class Verified(Document, frozen=True, kw_only=True):
-    """What the operator's commands say of the delivered commit."""
+    """The results of the operator's commands on the delivered commit."""
 
     head: str
     passed: Annotated[bool, _is("All of it passed; nothing else is a pass.")]
@@ -601,7 +602,7 @@ class Verified(Document, frozen=True, kw_only=True):
 
 
 class ReadyBranch(Delivered, Document, frozen=True, kw_only=True):
-    """Delivered work, and whether it is where it should be."""
+    """Delivered work, and whether it has reached its repositories."""
 
     push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
     push_failure: Annotated[Failure | None, _is("Of the last push.")]
@@ -652,7 +653,7 @@ class Push(Document, frozen=True, kw_only=True):
 
 
 class FailedPush(Document, frozen=True, kw_only=True):
-    """A delivered branch that is not where it should be."""
+    """A delivered branch that has not reached a repository."""
 
     issue_identifier: Identifier
     branch: str
@@ -797,7 +798,7 @@ class Slots(Document, frozen=True, kw_only=True):
 
 
 class HostInUse(Document, frozen=True, kw_only=True):
-    """A machine of `worker.ssh_hosts`, the Ray cluster, or one that still has a run."""
+    """A machine of `worker.ssh_hosts`, the Ray cluster, or a removed machine that still has a run."""
 
     name: str
     used: Annotated[Count, _is("Its runs.")]
@@ -809,7 +810,7 @@ class HostInUse(Document, frozen=True, kw_only=True):
 
 
 class NotifyTarget(Document, frozen=True, kw_only=True):
-    """A target of `notify`, and whether it gets what is sent."""
+    """A target of `notify`, and whether notifications reach it."""
 
     name: str
     kind: Annotated[str, _is("slack, webhook or command.")]
@@ -821,7 +822,7 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
 
 
 class OwedJob(Document, frozen=True, kw_only=True):
-    """Something that the daemon owes to the outside."""
+    """A write to an outside service that is not done yet."""
 
     key: Annotated[str, _is("Identifies the job; the newer one of two with the same key counts.")]
     kind: Annotated[str, _is("comment, move, notification, push, pull_request and so on.")]
@@ -835,13 +836,13 @@ class OwedJob(Document, frozen=True, kw_only=True):
 
 
 class Outbox(Document, frozen=True, kw_only=True):
-    """What the daemon owes to the outside."""
+    """Writes to outside services that are not done yet."""
 
     jobs: Annotated[tuple[OwedJob, ...], _is("The oldest first.")]
 
 
 class OutboxCounts(Document, frozen=True, kw_only=True):
-    """How much the daemon owes to the outside."""
+    """How many writes to outside services are not done yet."""
 
     waiting: Count = 0
     failing: Annotated[Count, _is("Waiting jobs that failed at least once.")] = 0
@@ -850,7 +851,7 @@ class OutboxCounts(Document, frozen=True, kw_only=True):
 
 
 class Schedule(Document, frozen=True, kw_only=True):
-    """A schedule, by which issues are filed."""
+    """A schedule of recurring issues."""
 
     name: str
     cron: str
@@ -873,7 +874,7 @@ class Schedules(Document, frozen=True, kw_only=True):
 
 
 class KeptWorkspace(Document, frozen=True, kw_only=True):
-    """A workspace with work that no branch holds: it is not removed when its issue is closed."""
+    """A workspace with work that is on no branch; it is not removed when its issue is closed."""
 
     issue_id: IssueId
     issue_identifier: Identifier
@@ -935,7 +936,7 @@ class State(Document, frozen=True, kw_only=True):
 
 
 class Learning(SkillChanges, Document, frozen=True, kw_only=True):
-    """What becomes of a feedback: a learning run beside the work proposes better skills."""
+    """The effect of a feedback: a separate learning run proposes better skills."""
 
     state: Annotated[str, _is("off, waiting, running, done or dropped.")]
     reason: Annotated[str | None, _is("Why it is off or dropped, or why the last attempt failed.")]
@@ -946,7 +947,7 @@ class Learning(SkillChanges, Document, frozen=True, kw_only=True):
 
 
 class Feedback(Document, frozen=True, kw_only=True):
-    """What a person thinks of the work on an issue."""
+    """A person's feedback on the work on an issue."""
 
     id: int
     issue_identifier: Identifier
@@ -1041,7 +1042,7 @@ class TaskBlocker(Document, frozen=True, kw_only=True):
 
 
 class Task(Document, frozen=True, kw_only=True):
-    """An issue as the tracker has it: what is to be done, and what was said about it."""
+    """The tracker's snapshot of an issue: the task, and the comments on it."""
 
     generated_at: Moment
     issue_id: IssueId
@@ -1066,7 +1067,7 @@ class Task(Document, frozen=True, kw_only=True):
 
 
 class Transcript(Document, frozen=True, kw_only=True):
-    """A part of the transcript of one run: what its agent was sent, said and did."""
+    """A part of the transcript of one run: what its agent received, said and did."""
 
     issue_identifier: str
     run_id: Annotated[str | None, _is("Null if the issue has no run yet.")]
@@ -1092,7 +1093,7 @@ class PromptComment(Document, frozen=True, kw_only=True):
 
 
 class Prompt(Document, frozen=True, kw_only=True):
-    """What a dispatch would send now."""
+    """The prompt that a dispatch would send now."""
 
     issue_identifier: str
     source: Annotated[str, _is("daemon, or files if no daemon runs.")]
@@ -1137,7 +1138,7 @@ class SkillUses(Document, frozen=True, kw_only=True):
 
 
 class SkillFigures(Document, frozen=True, kw_only=True):
-    """What became of the runs that listed a skill."""
+    """The outcomes of the runs that listed a skill."""
 
     runs: Annotated[Count, _is("Ended runs that listed it.")]
     opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
@@ -1172,13 +1173,13 @@ class SkillVersionFigures(SkillFigures, frozen=True, kw_only=True):
 
 
 class SkillOutcomes(Document, frozen=True, kw_only=True):
-    """What became of the runs that skills were listed in, as far as the journal remembers."""
+    """The outcomes of the runs that listed skills, as far as the journal has them."""
 
     versions: Annotated[tuple[SkillVersionFigures, ...], _is("By name, the version used last first.")] = ()
 
 
 class SkillsOverview(Document, frozen=True, kw_only=True):
-    """The skills beside WORKFLOW.md, the skills of the user, and what became of the skills that runs used."""
+    """The skills beside WORKFLOW.md, the skills of the user, and the outcomes of runs with skills."""
 
     generated_at: Moment
     enabled: Annotated[bool, _is("agent.skills.enabled")]
@@ -1217,7 +1218,7 @@ class LibrarySkill(Document, frozen=True, kw_only=True):
 
 
 class LibrarySkills(Document, frozen=True, kw_only=True):
-    """A page of the library's skills: those that match, learned ones last."""
+    """A page of the library's matching skills, learned ones last."""
 
     total: Annotated[Count, _is("All that match.")]
     page: Positive
@@ -1235,7 +1236,7 @@ class LibraryVersion(Document, frozen=True, kw_only=True):
 
 
 class LibraryAssignment(Document, frozen=True, kw_only=True):
-    """The only library skills that an issue or an agent gets; none of them if the list is empty."""
+    """The only library skills that an issue or an agent gets; an empty list means none."""
 
     kind: TargetKind
     target: Target
@@ -1297,7 +1298,7 @@ class LibraryProposals(Document, frozen=True, kw_only=True):
 
 
 class LibraryFinding(Document, frozen=True, kw_only=True):
-    """Something about a SKILL.md that a person should know before it is kept."""
+    """A finding about a SKILL.md that a person should know before storing it."""
 
     severity: Annotated[str, _is("error: it cannot be stored; danger: read it carefully; warning or info.")]
     code: str
@@ -1317,7 +1318,7 @@ class LibraryTrial(Document, frozen=True, kw_only=True):
 
 
 class LibraryComparison(Document, frozen=True, kw_only=True):
-    """One past issue, worked on again without the change and with it."""
+    """One past issue, on which agents worked again without and with the change."""
 
     issue_identifier: Identifier
     base_commit: Annotated[str, _is("Where both sessions began.")]
@@ -1337,7 +1338,7 @@ class LibrarySums(Document, frozen=True, kw_only=True):
 
 
 class LibraryEvaluation(Document, frozen=True, kw_only=True):
-    """What past issues say about a proposal."""
+    """The evaluation of a proposal by past issues."""
 
     recommended: Annotated[bool, _is("No issue got worse, and at least one got better.")]
     check: Annotated[str, _is("The command that judged: agent.library.check.")]
@@ -1349,7 +1350,7 @@ class LibraryEvaluation(Document, frozen=True, kw_only=True):
 
 
 class LibraryProposalPage(Document, frozen=True, kw_only=True):
-    """A proposal with what it changes."""
+    """A proposal with its changes."""
 
     proposal: LibraryProposal
     file: SkillFileText
@@ -1362,7 +1363,7 @@ class LibraryProposalPage(Document, frozen=True, kw_only=True):
 
 
 class LibraryCheck(Document, frozen=True, kw_only=True):
-    """What the library says of a SKILL.md, without keeping it."""
+    """The library's check of a SKILL.md, which it does not store."""
 
     ok: Annotated[bool, _is("It can be stored.")]
     name: Annotated[str | None, _is("Of the skill; null if the file has none.")]
@@ -1370,7 +1371,7 @@ class LibraryCheck(Document, frozen=True, kw_only=True):
 
 
 class LibraryChanged(Document, frozen=True, kw_only=True):
-    """The library was changed, or already was as asked."""
+    """The library was changed, or was already in the requested state."""
 
     verb: str
     message: Annotated[str, _is("What was done, for people.")]
@@ -1382,14 +1383,14 @@ class LibraryChanged(Document, frozen=True, kw_only=True):
 
 
 class LibraryDraft(Document, frozen=True, kw_only=True):
-    """A SKILL.md to check; `name` is that of the skill that it changes, if it is no new one."""
+    """A SKILL.md to check; `name` is the name of the skill that it changes, if it is not new."""
 
     file: SkillFileText
     name: SkillName | UnsetType = UNSET
 
 
 class LibrarySave(Document, frozen=True, kw_only=True):
-    """Change a skill, or add it: `base_version` is the version that the edit began with; 0 for a new one."""
+    """Change or add a skill: `base_version` is the version on which the edit is based; 0 for a new one."""
 
     file: SkillFileText
     base_version: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
@@ -1420,7 +1421,7 @@ class LibraryAssign(Document, frozen=True, kw_only=True):
 
 
 class LibraryAccept(Document, frozen=True, kw_only=True):
-    """Make a version of a proposal."""
+    """Turn a proposal into a version."""
 
     id: LibraryNumber
 
@@ -1468,11 +1469,11 @@ CHECKS = (
     "metrics",
     "notifications",
 )
-"""What `symphony doctor` looks at."""
+"""The checks of `symphony doctor`."""
 
 
 class DoctorCheck(ClosedDocument, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: Annotated[str, Meta(extra_json_schema={"enum": list(CHECKS)})]
     status: Annotated[str, Meta(extra_json_schema={"enum": ["ok", "warning", "error"]})]
@@ -1484,7 +1485,7 @@ class DoctorCheck(ClosedDocument, frozen=True, kw_only=True):
 
 
 class Diagnosis(Document, frozen=True, kw_only=True):
-    """What `symphony doctor` says of the machine of the daemon."""
+    """The result of `symphony doctor` on the machine of the daemon."""
 
     checked_at: Moment
     checks: tuple[DoctorCheck, ...]
@@ -1554,7 +1555,7 @@ class ReviewFile(Document, frozen=True, kw_only=True):
 
 
 class ReviewRemark(Document, frozen=True, kw_only=True):
-    """A comment on a line that was not sent yet."""
+    """A comment on a line that is not sent yet."""
 
     file: str
     line: Positive
@@ -1581,7 +1582,7 @@ class ReviewDelivery(Document, frozen=True, kw_only=True):
 
 
 class Review(Document, frozen=True, kw_only=True):
-    """The change of an issue, as last delivered, and what can be decided about it."""
+    """The last delivered change of an issue, and the possible decisions about it."""
 
     generated_at: Moment
     issue_id: IssueId
@@ -1723,7 +1724,7 @@ class Notification(Document, frozen=True, kw_only=True):
 
 
 class Notifications(Document, frozen=True, kw_only=True):
-    """What a webhook or a command of `notify` gets."""
+    """The input of a webhook or a command of `notify`."""
 
     id: Annotated[str, _is("Of this delivery; a repeated one with the same content has the same id.")]
     sent_at: Moment
@@ -1759,7 +1760,7 @@ class ReviewLine(ClosedDocument, frozen=True, kw_only=True):
 
 
 class ReviewGiven(ClosedDocument, frozen=True, kw_only=True):
-    """A decision about the commit `head`, which the person saw."""
+    """A decision about the commit `head` that the person saw."""
 
     decision: Annotated[str, Meta(extra_json_schema={"enum": ["send_back", "approve"]})]
     head: Annotated[str | None, _is("Null for the commit that this reviewer was shown last.")] = None
@@ -1788,7 +1789,7 @@ class NewIssue(ClosedDocument, frozen=True, kw_only=True):
 
 
 class ScheduleChoice(ClosedDocument, frozen=True, kw_only=True):
-    """Which schedule is meant."""
+    """The name of a schedule."""
 
     name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
 
@@ -1802,7 +1803,7 @@ class Stars(ClosedDocument, frozen=True, kw_only=True):
 
 
 class OwedChoice(ClosedDocument, frozen=True, kw_only=True):
-    """Which of the owed things are meant."""
+    """The jobs to try or delete."""
 
     key: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
     """The key of one job, or the identifier of an issue for all of its jobs."""
@@ -1813,7 +1814,7 @@ class Trigger(ClosedDocument, frozen=True, kw_only=True):
 
 
 def feedback_effect(feedback: Feedback) -> str:
-    """What becomes of feedback, in one line."""
+    """The effect of feedback, in one line."""
     if feedback.learning.state == "off":
         return f"the feedback is stored; nothing is learned from it: {feedback.learning.reason}"
     follows = feedback.learning.reason or "a person accepts what it proposes"
@@ -1821,12 +1822,12 @@ def feedback_effect(feedback: Feedback) -> str:
 
 
 def utc_text(moment: datetime) -> str:
-    """The moment as the API shows it: UTC, ISO-8601, to the second."""
+    """A time in the form of the API: UTC, ISO 8601, to the second."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def wall_text(wall_ms: int) -> str:
-    """Unix time in milliseconds as the API shows it."""
+    """Unix time in milliseconds in the form of the API."""
     return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))
 
 

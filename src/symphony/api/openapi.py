@@ -28,9 +28,9 @@ def schemas(*kinds: type[models.Document], ref: str = IN_DEFS) -> dict[str, Any]
     """
     _, found = msgspec.json.schema_components(kinds, ref_template=ref)
     for shape in found.values():
-        if "description" in shape:  # Python 3.13 takes the indentation from docstrings, earlier ones do not
+        if "description" in shape:  # before Python 3.13 docstrings are indented
             shape["description"] = cleandoc(shape["description"])
-            # Of a type of `domain`: what its fields mean stands in Python's words.
+            # A type of `domain` describes its fields in Python's terms.
             shape["description"] = shape["description"].partition("\n\nAttributes:")[0]
         if "properties" in shape:
             shape["required"] = [
@@ -101,7 +101,7 @@ def _operation(row: routes.Resource[models.Document]) -> dict[str, Any]:
         operation["security"] = [{}]
     if row.verb == "POST":
         operation["requestBody"] = {
-            "required": row.body is not models.Trigger,  # which is an empty object
+            "required": row.body is not models.Trigger,  # a `Trigger` is an empty object
             "content": {_JSON: {"schema": _ref(row.body)}},
         }
     return operation

@@ -1,6 +1,6 @@
-"""What a path and a query may say: how a request is read, and how the description shows that.
+"""The parameters of paths and queries: functions that read them, and their description.
 
-`PARAMETERS` names the parts that a route reads (`routes.Resource.reads`); the functions read them.
+`PARAMETERS` describes the parts that a route reads (`routes.Resource.reads`).
 """
 
 import re
@@ -38,10 +38,10 @@ _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def identifier(request: Request) -> str:
-    """The issue identifier in the path, percent-decoded once; `%2F` is a slash of the identifier.
+    """The issue identifier in the path, percent-decoded once; `%2F` is a slash in the identifier.
 
     Raises:
-        RequestError: 400: the path is no percent-encoded UTF-8.
+        RequestError: 400: the path is not percent-encoded UTF-8.
     """
     raw = str(request.path_params["identifier"])
     if _BROKEN_ESCAPE.search(raw):
@@ -56,7 +56,7 @@ def selection(request: Request) -> Selection:
     """The issues that the query selects: `waiting` and `q` once, `state` and `reason` any number of times.
 
     Raises:
-        RequestError: 400: `waiting` is no number, or a code does not exist.
+        RequestError: 400: `waiting` is not a number, or a code does not exist.
     """
     query = request.query_params
     limit = query.get("waiting")
@@ -91,7 +91,7 @@ def run_query(request: Request) -> RunQuery:
     An empty value counts as none, because forms send it.
 
     Raises:
-        RequestError: 400: a value is none of those that are possible.
+        RequestError: 400: a value is invalid.
     """
     query = request.query_params
     since, by, limit = query.get("since", ""), query.get("by"), query.get("limit", str(MAX_RUNS))
@@ -132,7 +132,7 @@ def commit(request: Request, name: str) -> str | None:
     """A commit of a change in the query, `None` without one.
 
     Raises:
-        RequestError: 400: it is no whole object id.
+        RequestError: 400: it is not a full object id.
     """
     given = request.query_params.get(name) or None
     if given is not None and not _COMMIT.fullmatch(given):
@@ -144,7 +144,7 @@ def number(request: Request, name: str, *, at_most: int) -> int | None:
     """The number in the query, `None` without one.
 
     Raises:
-        RequestError: 400: it is no number from 0 to `at_most`.
+        RequestError: 400: it is not a number from 0 to `at_most`.
     """
     text = request.query_params.get(name)
     if text is None:
@@ -158,7 +158,7 @@ def transcript_part(request: Request) -> TranscriptQuery:
     """The part of a transcript that the query selects; each parameter once.
 
     Raises:
-        RequestError: 400: a value is no number, or `after` and `before` are both there.
+        RequestError: 400: a value is not a number, or both `after` and `before` are given.
     """
     after, before = (number(request, name, at_most=MAX_COUNT) for name in ("after", "before"))
     if after is not None and before is not None:
@@ -173,10 +173,10 @@ def transcript_part(request: Request) -> TranscriptQuery:
 
 
 def only_learned(request: Request) -> bool:
-    """Whether only learned skills are meant.
+    """Whether the query selects only learned skills.
 
     Raises:
-        RequestError: 400: the value is none of those that are possible.
+        RequestError: 400: the value is invalid.
     """
     learned = request.query_params.get("learned")
     if learned not in {None, "1"}:
@@ -188,7 +188,7 @@ def versions(request: Request) -> tuple[int, int]:
     """The two versions to compare.
 
     Raises:
-        RequestError: 400: one is missing, or no number.
+        RequestError: 400: one is missing or not a number.
     """
     old, new = version_of(request, "old"), version_of(request, "new")
     if old is None or new is None:
@@ -200,7 +200,7 @@ def page_of(request: Request) -> int:
     """The page in the query, the first one by default.
 
     Raises:
-        RequestError: 400: it is no number.
+        RequestError: 400: it is not a number.
     """
     page = number(request, "page", at_most=MAX_PAGES)
     if page == 0:
@@ -212,7 +212,7 @@ def version_of(request: Request, name: str) -> int | None:
     """The version in the query.
 
     Raises:
-        RequestError: 400: it is no number.
+        RequestError: 400: it is not a number.
     """
     version = number(request, name, at_most=MAX_COUNT)
     if version == 0:
@@ -236,7 +236,7 @@ def proposal_id(request: Request) -> int:
     """The number of a proposal in the path.
 
     Raises:
-        RequestError: 404: it is no number.
+        RequestError: 404: it is not a number.
     """
     text = str(request.path_params["id"])
     if not (text.isascii() and text.isdecimal() and int(text[:20]) <= MAX_COUNT):
@@ -295,7 +295,7 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
         ),
     ),
     "phase": (_query("phase", "As if the work were in this phase.", {"type": "string"}),),
-    "selection": (  # of the listed issues; counts are of all
+    "selection": (  # filters the listed issues; counts are of all
         _query(
             "waiting",
             "List at most this number of waiting issues, the first to start.",
@@ -374,4 +374,4 @@ PARAMETERS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
     "proposal_state": (_query("state", "open by default.", {"enum": list(PROPOSAL_STATES)}),),
     "proposal_id": ({"name": "id", "in": "path", "required": True, "schema": _NUMBERED},),
 }
-"""The parameters of the description, by the name of what reads them."""
+"""The parameters in the description, by the name of the function that reads them."""

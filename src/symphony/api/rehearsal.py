@@ -35,7 +35,7 @@ _FATES: Final = {
 
 
 def rehearsal_document(found: Rehearsal, issues: Mapping[str, Issue], *, now: datetime) -> models.Rehearsal:
-    """The document of a rehearsal of the branches of these issues, which are known by the issue's id."""
+    """The document of a rehearsal of the branches of these issues, by issue id."""
     fates = [branch.fate for branch in found.branches]
     merging = fates.count(Fate.MERGES)
     rows = []
@@ -79,12 +79,12 @@ def with_verification(
     breaks: int | None,
     timed_out_ms: int | None,
 ) -> models.Rehearsal:
-    """A rehearsal with what `verify.commands` say of the branches that merge.
+    """A rehearsal with the results of `verify.commands` on the branches that merge.
 
     Args:
         found: the rehearsal.
-        verification: of these branches together; `None` if it did not come to its end.
-        breaks: the place among them, from 1, of the one that makes the commands fail, if it was found.
+        verification: the verification of these branches together; `None` if it did not finish.
+        breaks: the position, from 1, of the branch that makes the commands fail, if it was found.
         timed_out_ms: the limit, if it was reached.
     """
     merging = [one for one in found.branches if one.outcome == Fate.MERGES]
@@ -154,6 +154,6 @@ def _file(file: FileConflict) -> str:
 def with_rehearsal(
     rows: Iterable[models.ReadyRow], rehearsal: models.Rehearsal | None
 ) -> tuple[models.ReadyRow, ...]:
-    """Ready rows with what became of their branches, where that was rehearsed."""
+    """Ready rows with the outcomes of their branches in the rehearsal."""
     known = {} if rehearsal is None else {one.issue_id: one for one in rehearsal.branches}
     return tuple(structs.replace(row, rehearsal=known.get(row.issue_id)) for row in rows)

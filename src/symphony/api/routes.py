@@ -4,8 +4,8 @@ Routing, the table of access, the OpenAPI description and the requests of the co
 rows; a test holds the page about the API to them. A new route is a row here and its answer in `app._Answers`.
 The rows import little, because every command that asks a daemon reads them.
 
-Rows are matched in their order against the path as it was sent, before it is percent-decoded: an identifier
-may contain a slash (`%2F`), and no identifier hides a fixed route.
+Rows are matched in order against the raw path, before percent-decoding: an identifier may contain a slash
+(`%2F`), and no identifier hides a fixed route.
 """
 
 import re
@@ -42,7 +42,7 @@ EDITS: Final[Mapping[str, type[Edit]]] = {
     "accept": models.LibraryAccept,
     "reject": models.LibraryReject,
 }
-"""How the library can be changed, and what each change takes."""
+"""The changes of the library by name, with the document that each takes."""
 _PLACEHOLDER: Final = re.compile(r"\{\w+\}")
 _ISSUE_PATH: Final = f"{API_PATH}/{{identifier}}"
 _CONTROL_PATH: Final = f"{API_PATH}/control"
@@ -57,7 +57,7 @@ class Needs(Enum):
     """What a caller needs; `access` has the table of callers."""
 
     NO_CHECK = "no check"
-    """Not even a Host header of this daemon: the answer says nothing, or a signature proves the sender."""
+    """Nothing, not even the Host header: the answer reveals nothing, or a signature proves the sender."""
     NOTHING = "nothing"
     SIGN_IN = "sign-in"
     """A form that everybody may post."""
@@ -66,7 +66,7 @@ class Needs(Enum):
     """An order that every reader may give."""
     ORDER = "order"
     FORM = "form"
-    """An order by a form, which has its own CSRF value."""
+    """An order through a form, which has its own CSRF value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,9 @@ class Route:
     """A path with one of its methods.
 
     Attributes:
-        name: unique; the name of its answer.
+        name: unique; also the name of its answer.
         verb: `GET`, which also answers HEAD and OPTIONS, or `POST`.
-        path: with `{placeholders}`, each for one segment.
+        path: the path with `{placeholders}`, each for one segment.
         needs: what a caller needs.
     """
 
@@ -86,11 +86,11 @@ class Route:
     needs: Needs = Needs.READ
 
     def matches(self, path: str) -> bool:
-        """Whether it is the route of a path, whatever the method."""
+        """Whether it is the route of a path, for any method."""
         return _pattern(self.path).fullmatch(path) is not None
 
     def url(self, segment: str = "") -> str:
-        """The path with this text, whatever characters it has, in place of its placeholder."""
+        """The path with this text, percent-encoded, in place of its placeholder."""
         dots = segment.replace(".", "%2E") if segment in {".", ".."} else None
         return _PLACEHOLDER.sub(lambda _: dots or quote(segment, safe="", errors="replace"), self.path)
 
@@ -107,11 +107,11 @@ class Resource(Route, Generic[_D_co]):
     Attributes:
         summary: one line.
         answered: the document of its answer.
-        body: the document that it takes, if it is a POST; an empty `Trigger` may be left out.
-        status: of its answer.
-        reads: what it reads of the path and the query: names of `parameters.PARAMETERS`.
-        refusals: statuses of errors of its own; all can answer 401, 403, 405 and 500.
-        shown: what the answer is.
+        body: the document that a POST takes; an empty `Trigger` may be left out.
+        status: the status of its answer.
+        reads: the parameters of path and query: names in `parameters.PARAMETERS`.
+        refusals: its own error statuses; all routes can answer 401, 403, 405 and 500.
+        shown: a description of the answer.
         media: its media type.
     """
 
@@ -313,7 +313,7 @@ ON_ISSUE: Final = {
         _on_issue("move", "Move the issue to another state of the tracker, and poll.", models.Move),
     )
 }
-"""What an operator may do about an issue, by verb."""
+"""The operator actions on an issue, by verb."""
 ON_SELECTED: Final = ("retry", "unblock", "stop", "move")
 """The verbs of `ON_ISSUE` that a page offers for several issues at once."""
 ON_DAEMON: Final = {
@@ -324,12 +324,12 @@ ON_DAEMON: Final = {
         _on_daemon("drain", "Start nothing new, let running turns end, then exit."),
     )
 }
-"""What an operator may do about the daemon, by verb."""
+"""The operator actions on the daemon, by verb."""
 ON_OUTBOX: Final = {
     "retry": _on_outbox("retry", "Try at once what is owed, also if it was given up."),
     "drop": _on_outbox("drop", "Delete jobs."),
 }
-"""What an operator may do about what is owed to the outside, by verb."""
+"""The operator actions on the outbox, by verb."""
 
 API: Final[tuple[Resource[Document], ...]] = (
     STATE,
@@ -468,9 +468,9 @@ API: Final[tuple[Resource[Document], ...]] = (
         refusals=(),
     ),
 )
-"""The routes of the API, as the description has them."""
+"""The routes of the API, in the order of the description."""
 WEBHOOK: Final = _form("webhook", f"{WEBHOOKS_PATH}{{sender}}", Needs.NO_CHECK)
-"""There only where webhooks are accepted: see `app.create_app`."""
+"""The route for webhooks, which exists only if webhooks are accepted: see `app.create_app`."""
 PAGES: Final = (
     _page("board_page", "/"),
     _page("issue_page", "/issues/{identifier}"),
@@ -516,7 +516,7 @@ _OF_ALL_DAEMONS: Final = frozenset(
     | {"sign_in_page", "sign_in_form", "sign_out_form"}
 )
 ALL_DAEMONS: Final = (*(row for row in (*API, *PAGES) if row.name in _OF_ALL_DAEMONS), OPEN_DAEMON)
-"""The page over every daemon of a person, which a process of its own serves: see `all_daemons`."""
+"""The routes of the page over all daemons of a person, which a separate process serves: see `all_daemons`."""
 
 
 def needs_of(method: str, path: str) -> Needs:

@@ -38,8 +38,8 @@ def runs_document(records: Iterable[RunRecord], query: RunQuery, *, now: datetim
 
     Args:
         records: runs of the journal, newest first.
-        query: selects runs; `limit` limits the rows, and no sum.
-        now: the present moment; live runs last until then.
+        query: selects runs; `limit` limits the rows, but no sum.
+        now: the present time; live runs count until then.
     """
     since_ms = since_wall_ms(query, now)
     chosen = [run for run in records if run.started_wall_ms >= since_ms and _selected(run, query)]
@@ -79,7 +79,7 @@ def past_run(record: RunRecord) -> models.PastRun:
 
 
 def usd(amount: float | None) -> float | None:
-    """An amount as documents show it, to a millionth of a dollar."""
+    """An amount in the form of documents, to a millionth of a dollar."""
     return None if amount is None else round(amount, _USD_DIGITS)
 
 

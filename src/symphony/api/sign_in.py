@@ -1,13 +1,12 @@
 """Signs browsers in: one-time links, cookies, and the CSRF values of forms.
 
 Nothing is stored for a browser. Its cookie is `<expiry>.<nonce>.<signature>`, signed with a key that each
-daemon makes at its start. Cookies do not tell ports apart, and an agent can start a server on another port.
-Therefore a signed-in browser needs three things, which come from the key:
+daemon makes at its start. Browsers share cookies between ports, and an agent can start a server on another
+port. So a signed-in browser needs three things that come from the key:
 
-- the name of the host, which is this daemon's own: the names of the machine are shared by all servers on it;
-- the path below which all pages are. A browser sends the cookie there only, so that a page on another port of
-  this name, which knows no path, never gets it; and a cookie counts below this path only;
-- the cookie.
+- the host name, which only this daemon has, while all servers on the machine share the machine's names; - the
+  path below which all pages are. A browser sends the cookie only there, so a page on another port of this
+  name, which does not know the path, never gets it. A cookie is valid only below this path; - the cookie.
 
 Signing out, and the end of the daemon, replace all of them, which ends the sign-in of all browsers.
 """
@@ -32,11 +31,11 @@ _ROOT_DIGITS: Final = 32
 
 
 class BrowserKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sign-in of browsers rests on.
+    """The key of the sign-in of browsers.
 
     Attributes:
-        name: part of the cookie's name and of the host name in links.
-        secret: signs cookies, and makes the path of pages.
+        name: a part of the cookie's name and of the host name in links.
+        secret: signs cookies, and determines the path of pages.
     """
 
     name: str
@@ -49,7 +48,7 @@ class BrowserKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkRefusedError(Exception):
-    """A one-time link does not sign in; `used` says that it did once."""
+    """A one-time link is invalid; `used` means that it was used before."""
 
     def __init__(self, *, used: bool) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ class BrowserSignIn:
 
     @property
     def host(self) -> str:
-        """A name of the loopback interface that is this daemon's own."""
+        """The name of the loopback interface that only this daemon has."""
         return f"symphony-{self._key.name}.localhost"
 
     @property
@@ -101,7 +100,7 @@ class BrowserSignIn:
         return self._links.get(link, -1.0) >= self._uptime_s()
 
     def use_link(self, link: str) -> str:
-        """Use up a link; the `Set-Cookie` header of the browser that is signed in now.
+        """Use up a link; return the `Set-Cookie` header that signs the browser in.
 
         Raises:
             LinkRefusedError: the link was used before, is too old, or never existed.
@@ -127,11 +126,11 @@ class BrowserSignIn:
         return value if int(content.partition(".")[0]) > self._now_s() else None
 
     def csrf(self, cookie: str) -> str:
-        """What a form must contain so that the browser with this cookie may post it."""
+        """The value that a form must contain so that the browser with this cookie may post it."""
         return self._sign("csrf", cookie)
 
     def sign_out(self) -> str:
-        """End the sign-in of all browsers; the `Set-Cookie` header that removes this one's cookie."""
+        """End the sign-in of all browsers; return the `Set-Cookie` header that removes this one's cookie."""
         removed = f"{self._cookie_name}=; Max-Age=0; {_COOKIE_ATTRIBUTES}; Path={self.root}"
         self._key = BrowserKey.new()
         self._links.clear()

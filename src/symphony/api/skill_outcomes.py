@@ -1,6 +1,6 @@
-"""The figures of skills: what became of the runs with each version.
+"""The figures of skills: the outcomes of the runs with each version. All but `read_skill_outcomes` is pure.
 
-Pure, but for `read_skill_outcomes`. The API, the page and `symphony skills report` show this document.
+The API, the page and `symphony skills report` show this document.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ def read_skill_outcomes(
 
 
 def skill_outcomes(versions: Iterable[VersionOutcomes]) -> models.SkillOutcomes:
-    """The figures of the journal's counts."""
+    """The figures made from the journal's counts."""
     by_version: dict[tuple[str, str | None], list[VersionOutcomes]] = {}
     for version in versions:
         by_version.setdefault((version.name, version.sha256), []).append(version)

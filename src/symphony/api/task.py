@@ -1,6 +1,6 @@
-"""The issue as the tracker has it, as a document: description, labels, dependencies, comments.
+"""The tracker's snapshot of an issue as a document: description, labels, dependencies, comments. Pure.
 
-Pure. The daemon asks the tracker; whatever it answers is bounded here, and may be missing.
+The daemon asks the tracker. This module limits the answer, which may be missing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,12 +25,12 @@ _AUTHOR_CHARS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerAnswer:
-    """What the tracker says of an issue.
+    """The tracker's answer about an issue.
 
     Attributes:
         issue: `None` if the tracker does not have it, or did not answer.
-        comments: the oldest first.
-        answered: whether the tracker told about the issue.
+        comments: the comments, oldest first.
+        answered: whether the tracker answered.
         failure: why something is missing, in one line with secrets masked.
     """
 
@@ -42,7 +42,7 @@ class TrackerAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsentComment:
-    """A comment of a person that is owed to the tracker; `failure` is of the last attempt."""
+    """A comment of a person that is not posted yet; `failure` is that of the last attempt."""
 
     text: str
     since_wall_ms: int
@@ -64,14 +64,14 @@ def task_document(
     """The document of one issue.
 
     Args:
-        state: of the scheduler, which knows other issues.
+        state: the state of the scheduler, with other issues.
         issue_id: the issue.
         identifier: its name for people.
-        known: the issue as the daemon knows it, for what the tracker does not tell now.
-        answer: of the tracker.
+        known: the daemon's snapshot, for parts that the tracker does not answer now.
+        answer: the tracker's answer.
         unsent: comments of people that the tracker does not have yet.
         can_comment: whether the tracker has comments.
-        now: the present moment.
+        now: the present time.
     """
     issue = answer.issue or known
     description = None if issue is None else (issue.description or "").strip() or None
@@ -98,7 +98,7 @@ def task_document(
 
 
 def _newest(comments: Sequence[Comment]) -> tuple[list[models.TaskComment], int]:
-    """The newest comments that fit, the newest last, and how many do not."""
+    """The newest comments that fit, the newest last, and how many do not fit."""
     shown: list[models.TaskComment] = []
     room = MAX_ALL_COMMENTS_CHARS
     for by, comment in map(attributed, reversed(comments)):

@@ -1,9 +1,9 @@
-"""What people type on pages and have not sent yet, so that neither a sign-out nor a restart loses it.
+"""Stores typed but unsent text of pages, so that neither a sign-out nor a restart loses it.
 
-A page sends what is typed as it is typed, and asks for it when it is opened. A browser gets its own texts and
-those of keys of the sign-in that are gone: signing out and the end of the daemon replace the key, and no
-browser of a former one can come back. The storage of the browser would not do, as it belongs to an address,
-and each key gives the pages another one, which no other program can take over (see `sign_in`).
+A page sends text while it is typed, and asks for it when it is opened. A browser gets its own texts and those
+of former sign-in keys: signing out and the end of the daemon replace the key, and no browser with a former
+key can come back. The storage of the browser is no alternative: it belongs to an address, and each key gives
+the pages another address, which no other program can take over (see `sign_in`).
 """
 
 import time
@@ -14,7 +14,7 @@ from typing import Final
 from symphony.journal.model import CodecError, SettingRecord, decode, encode
 
 SETTING: Final = "typed:"
-"""How the names of the journal's values with texts begin; the place of the text follows."""
+"""The prefix of the journal's settings with texts; the place of the text follows."""
 MAX_CHARS: Final = 65_536
 MAX_PLACES: Final = 200
 MAX_BROWSERS: Final = 4
@@ -22,7 +22,7 @@ MAX_BROWSERS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedText:
-    """A text of one browser, and the sign-in that it was typed in."""
+    """A text of one browser, and the sign-in in which it was typed."""
 
     text: str
     browser: str
@@ -38,7 +38,7 @@ class TypedAt:
 
 
 class TypedTexts:
-    """Keeps texts by place, such as `comment:SYM-7`; for the journal, too, once `begin` was called."""
+    """Stores texts by place, such as `comment:SYM-7`; in the journal too, once `begin` was called."""
 
     def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._wall_ms = wall_ms
@@ -46,7 +46,7 @@ class TypedTexts:
         self._record: Callable[[str, str | None], None] = lambda _, __: None
 
     def begin(self, recovered: Mapping[str, str], record: Callable[[str, str | None], None]) -> None:
-        """Go on with the texts of the previous daemon; `record` leaves a value to the next one."""
+        """Take over the texts of the previous daemon; `record` stores a value for the next one."""
         self._record = record
         for name, value in recovered.items():
             if name.startswith(SETTING):
@@ -62,12 +62,12 @@ class TypedTexts:
         )
 
     def of(self, browser: str, sign_in: str) -> dict[str, str]:
-        """The texts that a browser goes on with, by place."""
+        """The unsent texts of a browser, by place."""
         found = {place: next(_own(at, browser, sign_in), None) for place, at in self._places.items()}
         return {place: one.text for place, one in found.items() if one is not None}
 
     def keep(self, place: str, text: str, browser: str, sign_in: str) -> None:
-        """Keep a text in place of those that the browser would get there; an empty one keeps none."""
+        """Store a text in place of those that the browser would get there; an empty one removes them."""
         at = self._places.pop(place, TypedAt())
         replaced = tuple(_own(at, browser, sign_in))
         left = tuple(one for one in at.texts if one not in replaced)

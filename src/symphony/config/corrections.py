@@ -1,4 +1,4 @@
-"""Finds settings that stand at another place or have another name, and what a file would be without that.
+"""Finds settings that are misplaced or have another program's name, and makes the corrected file.
 
 `find_corrections` needs the names of `synonyms`, and the settings themselves. `validate_workflow` judges the
 corrected file as well, so that one pass reports everything; `symphony init --from` writes it.
@@ -24,7 +24,7 @@ _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 _SCRIPTS: Final = frozenset({"after_create", "before_run", "after_run", "before_remove", "command"})
 _PROVIDER: Final = ("tracker", "provider")
 _CLEAR: Final = frozenset({"access_token", "api_key", "api_token", "apikey", "repo_full_name", "token"})
-"""Names of a tracker's setting that are clear at the top of a file too."""
+"""Names of tracker settings that are also unambiguous at the top of a file."""
 
 ProviderKeys = Callable[[str], Collection[str]]
 """The keys of `tracker.provider` of a kind; empty for an unknown one."""
@@ -32,13 +32,13 @@ ProviderKeys = Callable[[str], Collection[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """One key that is called otherwise, stands elsewhere, or has a value in another program's words.
+    """One key that has another name, is misplaced, or has a value in another program's words.
 
     Attributes:
         at: the key in the file.
-        also: further keys that are said with it.
+        also: further keys that are reported with it.
         moves: the settings that it stands for; empty if there are none, or if the file has them already.
-        problem: the phrase after the key's name, for a value that is wrong; `None` for a key that is.
+        problem: the phrase after the key's name if the value is wrong; `None` if the key is.
         hint: what to write.
     """
 
@@ -50,12 +50,12 @@ class Correction:
 
     @property
     def targets(self) -> Iterator[Location]:
-        """The places of the settings that it stands for."""
+        """The locations of the settings that it stands for."""
         return (location for location, _ in self.moves)
 
 
 def plain_name(name: str) -> str:
-    """A name as the table has it: `apiKey`, `api-key` and `API_KEY` are `api_key`."""
+    """A name in the spelling of the table: `apiKey`, `api-key` and `API_KEY` become `api_key`."""
     text = unicodedata.normalize("NFKC", name).strip()
     return re.sub(r"[-\s]+", "_", _CAMEL.sub("_", text)).lower()
 
@@ -67,7 +67,7 @@ def find_corrections(
     agent_kinds: AgentKinds,
     provider_keys: ProviderKeys,
 ) -> tuple[Correction, ...]:
-    """What to correct in a file. A corrected section can hold more, which is found in a further round."""
+    """What to correct in a file. A corrected section can contain more, which a further round finds."""
     found: list[Correction] = []
     told: set[Location] = set()
     while new := [
@@ -99,7 +99,7 @@ def corrected(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
 
 
 def without(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
-    """The front matter without keys that are no settings; values that are wrong stay."""
+    """The front matter without keys that are not settings; wrong values stay."""
     value = copy.deepcopy(dict(front.value))
     for one in found:
         if one.problem is None:
@@ -109,7 +109,7 @@ def without(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
 
 
 def _remove(tree: Any, location: Location) -> None:
-    """Remove a key, and maps that are empty then."""
+    """Remove a key, and maps that become empty."""
     parents: list[tuple[dict[str, Any], str]] = []
     for part in location:
         if not isinstance(tree, dict) or part not in tree:
@@ -122,7 +122,7 @@ def _remove(tree: Any, location: Location) -> None:
 
 
 def _place(tree: dict[str, Any], location: Location, setting: Any) -> bool:
-    """Set a key that is not set, or what is not set of a map; only an entry of a list is replaced."""
+    """Set a key, or the keys of a map, if they are not set yet. Only an entry of a list is replaced."""
     *parents, last = location
     place: Any = tree
     for part in parents:
@@ -150,14 +150,14 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def known_tracker(value: object, kinds: Collection[str]) -> str | None:
-    """The kind of tracker that a value means; `None` if there is none of that name."""
+    """The kind of tracker that a value means, or `None`."""
     name = plain_name(value) if isinstance(value, str) else ""
     kind = synonyms.TRACKERS.get(name, name)
     return kind if kind in kinds else None
 
 
 def known_agent(value: object, kinds: Collection[str]) -> tuple[str, str | None] | None:
-    """The kind of agent that a value means, with its profile; `None` if there is none of that name."""
+    """The kind of agent that a value means, with its profile, or `None`."""
     name = plain_name(value) if isinstance(value, str) else ""
     kind, profile = synonyms.AGENTS.get(name, (name, None))
     return (kind, profile) if kind in kinds else None
@@ -196,7 +196,7 @@ class _Finder:
 
     @cached_property
     def _tracker(self) -> str | None:
-        """The kind of the tracker, whatever the file calls it."""
+        """The kind of the tracker, under any name that the file uses."""
         tracker = self._tree.get("tracker")
         if not isinstance(tracker, dict):
             return known_tracker(tracker, self._tracker_kinds)
@@ -287,7 +287,7 @@ class _Finder:
             )
 
     def _references(self, at: Location, node: object) -> Iterator[Correction]:
-        """Values that refer to a variable as another program does."""
+        """References to variables in the syntax of other programs."""
         if at in OPAQUE_KEYS or (at and at[-1] in _SCRIPTS) or not self._is_read(at):
             return
         if isinstance(node, dict):
@@ -305,7 +305,7 @@ class _Finder:
             yield Correction(at=at, hint=f"write it as {write}", moves=moves, problem=reference.problem)
 
     def _is_read(self, at: Location) -> bool:
-        """Whether a key has a meaning; unknown keys are reported separately."""
+        """Whether the key is a known one; unknown keys are reported separately."""
         if at[:1] == ("tracker",) and len(at) > 1:
             return at[1] in sections(Settings)["tracker"].model_fields or at[1] in synonyms.LINEAR_ALIASES
         return not at or at[0] in Settings.model_fields or at[0] in self._agent_kinds
@@ -354,7 +354,7 @@ class _Finder:
                         yield from self._unknown(("agents", key, name), each, own.model_fields)
 
     def _unknown(self, at: Location, value: object, known: Collection[str]) -> Iterator[Correction]:
-        """What an unknown key stands for; nothing if that is not known."""
+        """What an unknown key stands for, if that is known."""
         key, name = at[-1], plain_name(str(at[-1]))
         path = ".".join(plain_name(str(part)) for part in at)
         same = next((other for other in known if plain_name(other) == name), None)
@@ -383,7 +383,7 @@ class _Finder:
             yield replace(self._move(at, value, (*at[:-1], meant)), hint=near)
 
     def _named(self, at: Location, path: str, value: object) -> Correction | None:
-        """The setting that has this name in the table, in milliseconds, in the provider, or elsewhere."""
+        """The setting with this name in the table, in milliseconds, in the provider, or elsewhere."""
         target = synonyms.SETTINGS.get(path)
         if target in {"tracker.kind", "agent.kind"}:
             kinds = self._tracker_kinds if target == "tracker.kind" else self._agent_kinds
@@ -415,7 +415,7 @@ class _Finder:
         return tuple(found.split(".")) if found is not None and found.endswith("_ms") else None
 
     def _elsewhere(self, at: Location, name: str) -> str | None:
-        """The one setting that has this name in another section."""
+        """The setting with this name in another section, if there is exactly one."""
         model = AGENT_SECTIONS.get(self._agent)
         if at[0] == "agent" and model is not None and name in model.model_fields and name != "kind":
             return f"{self._agent}.{name}"
@@ -429,7 +429,7 @@ class _Finder:
         return agent if agent in found else found[0] if len(found) == 1 else None
 
     def _in_provider(self, at: Location, value: object) -> Correction | None:
-        """A setting of the tracker, or of `tracker`, that stands at the other of the two places."""
+        """A key of `tracker.provider` that is in `tracker`, or the other way round."""
         name, outside = plain_name(str(at[-1])), at[:2] != _PROVIDER
         if self._tracker is None or isinstance(value, dict) or (at[0] != "tracker" and len(at) > 1):
             return None
@@ -453,7 +453,7 @@ class _Finder:
         return Correction(at=at, hint=hint, moves=(((*states, key), value), *source))
 
     def _provider_key(self, name: str, value: object, *, only_clear: bool) -> str | None:
-        """What `tracker.provider` calls a thing; `only_clear` leaves out names that can mean anything."""
+        """The name of a thing in `tracker.provider`; `only_clear` leaves out ambiguous names."""
         named = synonyms.PROVIDER.get(self._tracker or "", {})
         thing = next((thing for thing in named if name in synonyms.THINGS[thing]), None)
         if thing is None or (
@@ -494,7 +494,7 @@ class _Finder:
         yield Correction(at=at, hint="write its keys in tracker.provider", moves=moves)
 
     def _inside(self, at: Location, value: Mapping[str, Any]) -> Iterator[Correction]:
-        """Settings in a section that is unknown itself."""
+        """Settings in an unknown section."""
         for key, each in value.items():
             place = (*at, key)
             path = ".".join(plain_name(str(part)) for part in place)
@@ -524,7 +524,7 @@ class _Finder:
         return Correction(at=at, hint=hint, moves=((target, value),))
 
     def _in_our_words(self, target: Location, value: str) -> str:
-        """The value that is meant, for the kind of tracker or agent, and for references to variables."""
+        """The value in the words of this program: kinds of trackers and agents, references to variables."""
         if target == ("tracker", "kind"):
             return known_tracker(value, self._tracker_kinds) or value
         reference = foreign_reference(value, secret=is_secret_key(str(target[-1])))

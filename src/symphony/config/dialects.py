@@ -1,7 +1,7 @@
-"""Prompts in other template languages: which one, which tags are not Liquid, and what they are in Liquid.
+"""Recognises prompts in other template languages, and converts their tags to Liquid.
 
-Recognised are text/template of Go, Handlebars and Jinja. A tag is converted alone, by its shape: where more
-than that is needed, it has no conversion, and a person has to write it.
+The languages are Go's text/template, Handlebars and Jinja. Each tag is converted by itself, by its shape. A
+person has to rewrite a tag that needs more than that.
 """
 
 import re
@@ -27,7 +27,7 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
-    """One tag: its offset in the text, its text, and the same in Liquid, or `None`."""
+    """One tag: its offset in the text, its text, and its conversion to Liquid, or `None`."""
 
     index: int
     text: str
@@ -42,7 +42,10 @@ class ForeignPrompt:
     tags: Sequence[Tag]
 
     def convert(self, text: str, *, keep: bool = True) -> str:
-        """The text with the tags that can be converted in Liquid; the others stay, unless `keep` is false."""
+        """The text with convertible tags in Liquid.
+
+        Other tags stay if `keep` is true, else they are removed.
+        """
         parts, end = [], 0
         for tag in self.tags:
             other = tag.text if keep else "\n" * tag.text.count("\n")
@@ -52,11 +55,11 @@ class ForeignPrompt:
 
 
 IsLiquid = Callable[[str], bool]
-"""Whether a tag can be read as Liquid, alone; a block is taken for complete."""
+"""Whether a single tag can be read as Liquid; its block is assumed to be complete."""
 
 
 def foreign_prompt(text: str, is_liquid: IsLiquid) -> ForeignPrompt | None:
-    """The language of a prompt that is not Liquid; `None` if nothing in it is of another one."""
+    """The language of a prompt that is not Liquid; `None` if it has no tag of another language."""
     tags = [*_tags(text)]
     wrong = [tag for tag in tags if tag.text.startswith("{#") or not is_liquid(tag.text)]
     signs = {one: sum(_CLEAR[one].match(tag.text) is not None for tag in wrong) for one in Dialect}
@@ -119,14 +122,14 @@ _CLEAR: Final[Mapping[Dialect, re.Pattern[str]]] = {
         re.DOTALL,
     ),
 }
-"""What a tag begins with, or holds, that only this language has."""
+"""Beginnings and parts of tags that occur in only one language."""
 
 _LOOP: Final = re.compile(r"\bloop\.(?=\w)")
 _ELSE: Final = re.compile(r"\{\{[-~]?\s*else\b.*\}\}", re.DOTALL)
 
 
 def _is_foreign(tag: Tag, dialect: Dialect) -> bool:
-    """Whether a tag that could be Liquid is of the other language, as `{{ end }}` and `{{ loop.index }}`."""
+    """Whether a tag that could be Liquid belongs to the other language: `{{ end }}`, `{{ loop.index }}`."""
     if dialect is Dialect.JINJA:
         return _LOOP.search(tag.text) is not None
     return bool(_CLEAR[dialect].match(tag.text) or _ELSE.match(tag.text))
@@ -140,7 +143,7 @@ _COMPARISONS: Final = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<",
 
 
 def liquid_path(path: str) -> str:
-    """A path in our words: `Issue.Title` is `issue.title`, and `ticket.body` is `issue.description`."""
+    """A path with this program's names: `Issue.Title` becomes `issue.title`."""
     root, *rest = (plain_name(part) for part in path.split("."))
     root = "issue" if root in ISSUES else root
     if root == "run" and rest == ["attempt"]:
@@ -151,7 +154,7 @@ def liquid_path(path: str) -> str:
 
 
 def _not(value: str) -> str:
-    """Liquid has no `not`, and an empty text counts as true."""
+    """A negated condition; Liquid has no `not`, and an empty text counts as true."""
     return f"{value} == nil or {value} == false or {value} == blank"
 
 
@@ -160,7 +163,7 @@ def _inside(text: str) -> str:
 
 
 class _Go:
-    """Blocks end with the same word whatever they are, so that their kinds are kept."""
+    """Go. All blocks end with the same word, so the kinds of open blocks are recorded."""
 
     def __init__(self) -> None:
         self._ends: list[str | None] = []
@@ -229,7 +232,7 @@ class _Go:
 
 
 class _Handlebars:
-    """`this` is the item of the innermost loop. The end of a block is as convertible as its beginning."""
+    """Handlebars. `this` is the item of the innermost loop. An end is convertible if its beginning is."""
 
     def __init__(self) -> None:
         self._ends: list[bool] = []
@@ -305,7 +308,7 @@ _FILTER: Final = re.compile(r"\|\s*(\w+)(?:\(([^()]*)\))?")
 
 
 class _Jinja:
-    """Most of Jinja is Liquid too."""
+    """Jinja. Most of it is Liquid too."""
 
     def __call__(self, text: str) -> str | None:
         inside = _inside(text)

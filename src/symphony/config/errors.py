@@ -109,7 +109,7 @@ _NEGATIONS: Final = ("anti", "de", "dis", "ex", "in", "no", "non", "not", "un")
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | None:
-    """A hint with the known name of which this one is a slip of the pen; `None` if there is none."""
+    """A hint with the known name of which `name` is a misspelling, or `None`."""
     given = name.strip().lower()
     near = difflib.get_close_matches(given, sorted(known), n=3, cutoff=0.6)
     match = next((other for other in near if _is_slip(given, other.lower())), None)
@@ -117,7 +117,10 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | 
 
 
 def _is_slip(name: str, other: str) -> bool:
-    """Whether both say the same, word by word: a similar name may mean another setting, or its opposite."""
+    """Whether both names match word by word.
+
+    A merely similar name may mean another setting or the opposite.
+    """
     words, others = _words(name), _words(other)
     if "".join(words) == "".join(others):
         return True
@@ -196,7 +199,8 @@ class FrontMatter:
 
     Attributes:
         present: whether the file has one.
-        corrected: settings that the file has elsewhere, or in other words; their references are told there
+        corrected: settings that the file has elsewhere or under other names; references in them are reported
+            there.
     """
 
     source_map: SourceMap
@@ -222,8 +226,8 @@ class ProblemCollector:
     Attributes:
         sections: the valid sections, so that an error in one does not hide the adapter's errors in another.
         partial_sections: the invalid sections with defaults in place of their invalid keys.
-        given_keys: per invalid section, the valid keys that the file has.
-        agents: the agents that can be chosen for an issue, as far as they are valid.
+        given_keys: per invalid section, the valid keys of the file.
+        agents: the valid agents that can be chosen for an issue.
         settings: set only if there are no failures.
         failed: the keys with failures.
         unknown: the keys that nothing reads.
@@ -291,7 +295,7 @@ class ProblemCollector:
         self._failures.append((self.source_map.first_line, config_failure(f"{name} {problem}")))
 
     def warn_unknown(self, location: Location, known: Collection[str], *, hint: str | None = None) -> None:
-        """Record that a key is unknown; `hint` stands in where no known one is similar."""
+        """Record that a key is unknown; `hint` is used if no known key is similar."""
         self.unknown.append(location)
         what = "key" if location[1:] else "section"
         self.warn(
@@ -367,7 +371,7 @@ _WORDS: Final = (
     ),
     ({"tuple_type"}, re.compile(r".*,.*", re.DOTALL), "write it as a list, in brackets: [first, second]"),
 )
-"""Hints for texts that other programs, or other versions of YAML, take for what is wanted."""
+"""Hints for texts that other programs or other versions of YAML accept as the wanted value."""
 
 
 def _hint_for(kind: str, found: object) -> str | None:

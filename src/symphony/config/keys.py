@@ -19,8 +19,8 @@ class Key:
     Attributes:
         name: dotted (`agent.max_turns`).
         shape: what its value must be.
-        default: as it would stand in the file; `None` where leaving it out means nothing is set.
-        unset: what holds where there is no default, in words.
+        default: as it would be written in the file; `None` if nothing is set by default.
+        unset: what applies without a default, in words.
         required: it has no default.
         reload: when a change takes effect.
         meaning: one line of Markdown, with links as docs/workflow-file.md has them.
@@ -62,7 +62,7 @@ def _key(name: str, field: FieldInfo) -> Key:
 
 
 def _shape(annotation: Any, marks: Sequence[object]) -> str:
-    """The outermost mark, because an alias may override the mark of another one; choices by their names."""
+    """The shape: the outermost mark, because an alias may override an inner one; choices by their names."""
     for mark in reversed(marks):
         if isinstance(mark, Shape):
             return mark.text
@@ -89,7 +89,7 @@ def _written(value: object) -> str | None:
 
 
 KEYS: Final[Mapping[str, Key]] = {key.name: key for key in keys_of(Settings)}
-"""In the order of the models."""
+"""All keys in the order of the models."""
 
 
 def value_of(settings: Settings, name: str) -> Any:

@@ -122,7 +122,7 @@ class WorkflowReport:
     """Result of validating a workflow file.
 
     Attributes:
-        failures, warnings: in the order of the file; those of the prompt are last.
+        failures, warnings: in the order of the file; problems of the prompt come last.
         workflow: set if, and only if, there are no failures.
         sections, partial_sections, given_keys, agents, unknown: as in `ProblemCollector`.
     """
@@ -174,7 +174,7 @@ def validate_workflow(
         environment: variables that `$NAME` may refer to.
         tracker_kinds: the existing tracker adapters.
         agent_kinds: the existing agent backends, with the models of their sections.
-        provider_keys: the keys of `tracker.provider` per kind, for settings that stand elsewhere.
+        provider_keys: the keys of `tracker.provider` per kind, to find misplaced settings.
         validators: checks of other layers, for valid sections.
     """
     source_map = errors.SourceMap(path=file.path, positions={}, first_line=1)
@@ -203,14 +203,14 @@ def validate_workflow(
         needed = [one for one in found if _is_needed(one, review.failed)]
         if found and review.failures:
             review = judge(corrected(front, found))
-            # The wrong value of a key that nothing depends on must not hide what else is wrong.
+            # A wrong value of a key on which nothing depends must not hide other problems.
             spoilt = [one for one in found if one not in needed and _spoils(one, review.failed)]
             if spoilt:
                 sound = [one for one in found if one not in spoilt]
                 review = judge(without(corrected(front, sound), spoilt))
-        if not has_tracker:  # so that it is unknown what else it needs
+        if not has_tracker:  # so its other requirements are unknown
             needed += [one for one in found if any(target[0] == "tracker" for target in one.targets)]
-        # What stands at another place refers to secrets too.
+        # Misplaced settings refer to secrets too.
         review.source = replace(review.source, value=front.value)
         for one in found:
             _tell(review, _with_unset(one, environment), needed=one in needed)
@@ -245,7 +245,7 @@ def validate_workflow(
 
 
 def _condensed(warnings: Sequence[errors.WorkflowWarning]) -> tuple[errors.WorkflowWarning, ...]:
-    """In the order of the file; a file of something else has too many unknown keys to name them all."""
+    """The warnings in the order of the file. Too many unknown keys are not listed one by one."""
 
     def line(warning: errors.WorkflowWarning) -> int:
         return int((warning.where or ":0").rpartition(":")[2])
@@ -264,7 +264,7 @@ def read_parts(file: WorkflowFile) -> tuple[errors.FrontMatter, str]:
     """The front matter of a file, and its prompt, without judging them.
 
     Raises:
-        WorkflowError: it is no text, or its front matter is no map.
+        WorkflowError: it is not text, or its front matter is not a map.
     """
     data = _plain_text(file)
     fences = _split(data, file.path)
@@ -281,7 +281,7 @@ def read_parts(file: WorkflowFile) -> tuple[errors.FrontMatter, str]:
 
 
 def _is_needed(one: Correction, failed: Collection[errors.Location]) -> bool:
-    """Whether the file cannot do without a correction."""
+    """Whether the file is invalid without the correction."""
     is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
     place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
     is_secret = one.at[0] in {"tracker", "forge", "tracing"} and any(map(is_secret_key, map(str, one.at)))
@@ -290,7 +290,7 @@ def _is_needed(one: Correction, failed: Collection[errors.Location]) -> bool:
 
 
 def _spoils(one: Correction, failed: Collection[errors.Location]) -> bool:
-    """Whether a value that moved is wrong."""
+    """Whether a moved value is invalid."""
     return any(place[: len(target)] == target for target in one.targets for place in failed)
 
 
@@ -303,7 +303,7 @@ def _with_unset(one: Correction, environment: Mapping[str, str]) -> Correction:
 
 
 def _tell(review: errors.ProblemCollector, one: Correction, *, needed: bool) -> None:
-    """Report one correction: a failure where the file cannot do without it, else a warning."""
+    """Report one correction: a failure if the file needs it, else a warning."""
     name = errors.dotted(one.at)
     if needed:
         category = Category.INVALID_WORKFLOW_CONFIG
@@ -533,7 +533,7 @@ class WorkflowStore:
                 yield_on_timeout=True,
                 recursive=False,
             ):
-                if batch or not begun:  # what was written before the watch began is seen now
+                if batch or not begun:  # finds changes that were made before the watch began
                     yield None
                 begun = True
         except OSError:

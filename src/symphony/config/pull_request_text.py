@@ -30,11 +30,11 @@ _EXAMPLE: Final[Mapping[str, object]] = {
 }
 
 PULL_REQUEST_NAMES: Final = frozenset(_EXAMPLE)
-"""What these templates know besides `issue`."""
+"""The variables of these templates besides `issue`."""
 
 
 def render_pull_request_text(source: str | None, issue: Issue, values: Mapping[str, object]) -> str:
-    """The text of a template with values for `PULL_REQUEST_NAMES`; `None` is the one of the text.
+    """The rendered template with values for `PULL_REQUEST_NAMES`; `None` is the default template of the text.
 
     Raises:
         ValueError: it cannot be rendered; the message says why, in one line.
@@ -46,7 +46,7 @@ def render_pull_request_text(source: str | None, issue: Issue, values: Mapping[s
         return render_bounded(_ENVIRONMENT.from_string(source), variables, clock=time.monotonic)
     except LiquidError as error:
         raise ValueError(str(error.message)) from error
-    except Exception as error:  # filters raise what they like
+    except Exception as error:  # filters may raise anything
         raise ValueError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
 
 

@@ -66,12 +66,12 @@ def _render(name: str, source: str, variables: Mapping[str, object]) -> str:
         return render_bounded(_ENVIRONMENT.from_string(source), variables, clock=time.monotonic)
     except LiquidError as error:
         raise ValueError(f"{name}: {error.message}") from error
-    except Exception as error:  # filters raise what they like
+    except Exception as error:  # filters may raise anything
         raise ValueError(f"{name}: {type(error).__name__}: {error}".splitlines()[0]) from error
 
 
 def scheduled_issue_problem(schedule: ScheduleSettings, base_dir: Path) -> str | None:
-    """Why title or body cannot be used, tried for the first issue and for a later one; `None` if they can."""
+    """Why title or body cannot be rendered, tried for the first issue and a later one; `None` if they can."""
     try:
         for previous in (None, _EXAMPLE):
             render_scheduled_issue(schedule, base_dir=base_dir, now=datetime.now(UTC), previous=previous)

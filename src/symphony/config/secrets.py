@@ -37,7 +37,7 @@ SECRET_ENDINGS: Final = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
 _FILE: Final = "_FILE"
 _OF_OTHERS: Final = ("AWS_", "AZURE_", "GOOGLE_", "SSL_", "TLS_")
 _CREDENTIAL: Final = re.compile(r"(?:[a-z0-9][a-z0-9.@-]*_)?([A-Z][A-Z0-9_]*)")
-# Container runtimes mount secrets here, readable by all, and their mode cannot be changed.
+# Container runtimes mount secrets here, readable by all, with a mode that cannot be changed.
 _MOUNTED: Final = Path("/run/secrets")
 
 
@@ -221,7 +221,7 @@ def _failure(message: str, hint: str) -> Failure:
 STATE_DIR_VARIABLE: Final = "SYMPHONY_STATE_DIR"
 """The state directory of the workflow file; `symphony.daemon.admission` sets it for each.
 
-It is the only variable that `workspace.root` may continue, as in `$SYMPHONY_STATE_DIR/workspaces`.
+It is the only variable that `workspace.root` may extend, as in `$SYMPHONY_STATE_DIR/workspaces`.
 """
 
 _REFERENCE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
@@ -271,7 +271,7 @@ _BARE_NAME: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 @dataclass(frozen=True, slots=True)
 class ForeignReference:
-    """A value that refers to a variable as another program does; `name` is None for another place.
+    """A reference to a variable in another program's syntax; `name` is `None` if it is no variable.
 
     `problem` follows the name of the key.
     """
@@ -285,8 +285,8 @@ def foreign_reference(value: str, *, secret: bool = False) -> ForeignReference |
 
     Args:
         value: the whole value.
-        secret: the value should be a secret. Then the bare name of a variable for secrets is one as well, as
-            after `!env`, and so are the places of secret stores.
+        secret: the value should be a secret. Then the bare name of a secret variable, as after `!env`, and
+            the address of a secret store count as references too.
     """
     text = value.strip()
     for pattern in _FOREIGN_FORMS:
@@ -308,7 +308,7 @@ _NEAR: Final = 0.7
 
 
 def nearest_variable(name: str, environment: Mapping[str, str]) -> str | None:
-    """The set variable with the most similar name, of the same service; `None` if none is similar."""
+    """The set variable of the same service with the most similar name; `None` if none is similar."""
     names = sorted(other for other, value in environment.items() if value and other != name)
     near = difflib.get_close_matches(name, names, n=3, cutoff=_NEAR)
     return next((other for other in near if _of_one_service(name, other)), None)
@@ -476,14 +476,14 @@ def mask_secrets(node: Any, *, secret: bool = False) -> Any:
 
 
 MIN_SIGNING_BYTES: Final = 16
-"""The shortest key that anything is signed with."""
+"""The smallest number of bytes of a key for signatures."""
 
 
 def signing_key(secret: str) -> bytes:
     """The key of signatures; after `whsec_` it is in base64, as in Standard Webhooks.
 
     Raises:
-        ValueError: it is no base64, or has fewer than `MIN_SIGNING_BYTES`. The text says which.
+        ValueError: it is not base64, or has fewer than `MIN_SIGNING_BYTES`. The text says which.
     """
     encoded = secret.removeprefix("whsec_")
     try:
@@ -506,7 +506,7 @@ def resolve_secret(
         fallback: the adapter's variable, used if the setting is missing or its variable is not set. A
             variable that is set but empty means that there is no secret.
 
-    A reference in the form of another program is no secret: it is never sent as one.
+    A reference in another program's syntax is not a secret and is never sent as one.
     """
     if isinstance(value, Secret):
         value = value.reveal()

@@ -90,7 +90,7 @@ OPAQUE_KEYS: Final = frozenset(
         ("worker", "ray", "runtime_env"),
     }
 )
-"""Maps that are passed to an agent or to Ray unchanged, including nulls."""
+"""Maps that are passed to an agent or to Ray unchanged, including null values."""
 
 NULLABLE_KEYS: Final = frozenset(
     {("agent", "skills", "user_path"), ("agent", "budget", "max_turns_without_progress")}
@@ -272,8 +272,8 @@ class VerifyCommand(Section):
     """One of `verify.commands`: a script for bash, which stops at the first command that fails.
 
     Attributes:
-        name: what people and the agent call it; the first line of the script if `None`.
-        paths: globs of changed files that it is for; all changes if empty.
+        name: its name for people and the agent; the first line of the script if `None`.
+        paths: globs of the changed files that it checks; all changes if empty.
     """
 
     name: Name | None = None
@@ -299,7 +299,7 @@ VerifyCommands = Annotated[
 
 
 class VerifySettings(Section):
-    """`verify`: what the daemon itself runs before finished work is called ready (docs/verification.md)."""
+    """`verify`: checks that the daemon runs before finished work is ready (docs/verification.md)."""
 
     commands: VerifyCommands = live(
         (),
@@ -331,7 +331,7 @@ class VerifySettings(Section):
 
 
 class RehearseSettings(Section):
-    """`rehearse`: what is done with branches that merge together (docs/how-to/rehearse-merges.md)."""
+    """`rehearse`: trial merges of finished branches (docs/how-to/rehearse-merges.md)."""
 
     verify: Flag = live(
         False,
@@ -495,10 +495,10 @@ class PhasesSettings(Section):
 
 
 class LibrarySettings(Section):
-    """`agent.library`: skills that are kept beside the repository, and learning from feedback.
+    """`agent.library`: skills that are stored outside the repository, and learning from feedback.
 
-    The library is `library.db` in the state directory, or the file `path`, which several daemons may share.
-    One that cannot be read holds back no run: the run goes on without its skills, with a warning.
+    The library is `library.db` in the state directory, or the file `path`, which several daemons may share. A
+    run does not wait for an unreadable library: it goes on without its skills, with a warning.
     """
 
     path: UserPath | None = restart(
@@ -727,7 +727,7 @@ class CarrierSettings(Section):
 
 
 class SshSettings(CarrierSettings):
-    """`worker.ssh`: how hosts are reached, and where things are on them."""
+    """`worker.ssh`: how to reach hosts, and the paths on them."""
 
     command: GitName = live("ssh", "the ssh client, OpenSSH's")
     options: SshOptions = live((), "further options of the client, such as `-i`, `/path/of/key`")
@@ -820,7 +820,7 @@ NotifyEvent = Literal[
 """What a person can be notified of."""
 
 NOTIFY_EVENTS: Final[tuple[NotifyEvent, ...]] = get_args(NotifyEvent)
-"""All of them."""
+"""The names of all events."""
 
 
 class NotifySettings(Section):
@@ -847,7 +847,7 @@ NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape
 
 
 class ScheduleSettings(Section):
-    """One of `schedules`: an issue that is filed again and again (docs/how-to/recurring-issues.md).
+    """One of `schedules`: a recurring issue (docs/how-to/recurring-issues.md).
 
     `title` and the body are Liquid templates. The body is `body`, or the content of `file`, a path from the
     directory of WORKFLOW.md. `state` is the first active one by default.
@@ -873,7 +873,7 @@ Schedules = Annotated[tuple[ScheduleSettings, ...], Field(strict=False), Shape("
 
 
 class ForgeFeedbackSettings(Section):
-    """`forge.feedback`: the feedback on its pull request that the agent gets, in further turns."""
+    """`forge.feedback`: which feedback on its pull request the agent gets, in further turns."""
 
     ci: Flag = live(True, "the agent gets [failed checks](forges.md#feedback), in at most 3 turns")
     review: Flag = live(
@@ -884,7 +884,7 @@ class ForgeFeedbackSettings(Section):
 
 
 class LandLimits(Section):
-    """`forge.land_limits`: what a change must be like for the daemon to land it."""
+    """`forge.land_limits`: limits for changes that the daemon lands."""
 
     labels: Names = live((), "labels that it must have, besides an approval by a person")
     max_changed_lines: Positive | None = live(None, "the most lines added and removed together")
@@ -970,12 +970,12 @@ class ForgeSettings(Section):
 
     @property
     def watches(self) -> bool:
-        """Whether the daemon watches pull requests, of its own or of others."""
+        """Whether the daemon watches pull requests, its own or those of others."""
         return self.kind is not None and self.repo is not None
 
     @property
     def opens(self) -> bool:
-        """Whether it also opens them."""
+        """Whether the daemon also opens pull requests."""
         return self.watches and self.open != "never"
 
 
@@ -1063,7 +1063,7 @@ class Variables(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the given environment, secrets from files included, and nothing else."""
+        """Read only the given environment, including secrets from files."""
         source = EnvSettingsSource(settings_cls)
         source.env_vars = cast("InitSettingsSource", init_settings).init_kwargs["given"]
         return (source,)
@@ -1109,9 +1109,9 @@ class Settings(Section):
 
     @property
     def deciding_labels(self) -> frozenset[str]:
-        """The labels by which a setting decides what is worked on, by whom, how, and what is landed.
+        """The labels in settings that select issues, agents, phases or changes to land. They are normalised.
 
-        Normalised; besides them `skill:<name>` decides (`SKILL_LABEL_PREFIX`).
+        The labels `skill:<name>` (`SKILL_LABEL_PREFIX`) have an effect too.
         """
         of_rules = (
             *(rule.label for rule in self.agent.rules),
@@ -1126,7 +1126,7 @@ class Settings(Section):
 
 
 def marked_for_workers(model: type[Section]) -> dict[str, Any]:
-    """The settings of a model with the mark, as pydantic includes them: by name, with those of a section."""
+    """The marked settings of a model in the form of pydantic's `include`: nested maps by name."""
     below = {name: marked_for_workers(section) for name, section in sections(model).items()}
     whole = {
         name: True
@@ -1155,13 +1155,13 @@ def sections(model: type[Section]) -> Mapping[str, type[Section]]:
 AgentKinds = Mapping[str, type[AgentSection]]
 """The kinds of agents that are installed, and the model of each one's section.
 
-To look a model up may import the package of the kind, which raises `SymphonyError` for one that is broken.
+Looking a model up may import the package of the kind; a broken package raises `SymphonyError`.
 """
 
 AGENT_SECTIONS: Final[AgentKinds] = {
     name: model for name, model in sections(Settings).items() if issubclass(model, AgentSection)
 }
-"""Kinds whose sections are part of `Settings`; their packages are not loaded for that."""
+"""Kinds whose sections are part of `Settings`, so their packages need not be loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""What other programs call our settings: the table, as data.
+"""The names of other programs for this program's settings, as data.
 
 `find_corrections` applies it to a file, for `symphony check` and `symphony init --from`. Names are compared
-in lower case with underscores: `apiKey`, `api-key` and `API_KEY` are one.
+in lower case with underscores: `apiKey`, `api-key` and `API_KEY` are equal.
 """
 
 from collections.abc import Mapping
@@ -164,7 +164,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "claude.reasoning_effort": "claude.effort",
     "claude.permissions": "claude.permission_mode",
 }
-"""Settings by other names, or at other places. Milliseconds stand for seconds and minutes too."""
+"""Settings by other names or at other places. A name in milliseconds also covers seconds and minutes."""
 
 NONE: Final[Mapping[str, str]] = {
     "tracker.inactive_states": "leave it out: a state that is not listed starts nothing",
@@ -190,7 +190,7 @@ NONE: Final[Mapping[str, str]] = {
     "prompts": "the one prompt is below the second ---; texts per phase are agent.instructions",
     "policy": "no section of that name: approvals and sandboxes are set in the section of the agent",
 }
-"""Settings that have no counterpart, with what to do instead. None of these resembles a setting here."""
+"""Settings without a counterpart, and what to do instead. None of them resembles a setting here."""
 
 TRACKERS: Final[Mapping[str, str]] = {
     "file": "markdown",
@@ -259,7 +259,7 @@ PROVIDER: Final[Mapping[str, Mapping[str, str]]] = {
     "redmine": {"credential": "api_key", "project": "project", "address": "base_url"},
     "markdown": {"folder": "path"},
 }
-"""Per kind of tracker: what `tracker.provider` calls each thing."""
+"""Per kind of tracker: the key of each thing in `tracker.provider`."""
 
 THINGS: Final[Mapping[str, frozenset[str]]] = {
     "credential": frozenset(
@@ -291,7 +291,7 @@ THINGS: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
 }
-"""What other programs call these things."""
+"""Other programs' names for these things."""
 
 LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
 """Keys of Linear that are accepted directly below `tracker` too, as in the specification."""
@@ -317,7 +317,7 @@ GENERIC: Final = frozenset(
         *("max_runs", "page_url", "timeout_ms", "webhook_secret"),
     }
 )
-"""Names that say too little, or stand too often, to be looked up in other sections; so do single words."""
+"""Names too vague or too common to look up in other sections; single words count as such too."""
 
 UNITS: Final[Mapping[str, int]] = {
     "ms": 1,
@@ -357,7 +357,7 @@ OTHER_HOOK_VARIABLES: Final[Mapping[str, str]] = {
     "RUN_ATTEMPT": "SYMPHONY_ATTEMPT",
     "RUN_ID": "SYMPHONY_RUN_ID",
 }
-"""The variables of hooks, by what follows another program's prefix."""
+"""The variables of hooks, by the part of the name after another program's prefix."""
 
 HOOK_PREFIXES: Final = (
     *("CYRUS_", "DETENT_", "FABRIK_", "KATA_", "LORENZ_", "OPENSYMPHONY_", "RISOLUTO_", "SORTIE_"),
@@ -391,4 +391,4 @@ VENDORS: Final = frozenset(
         *("notion", "openai", "redmine", "slack", "trello"),
     }
 )
-"""Words of a variable's name that say whose it is."""
+"""Words in a variable's name that identify its service."""

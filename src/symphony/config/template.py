@@ -1,4 +1,4 @@
-"""Prompts: the body of `WORKFLOW.md` as a Liquid template (specification sections 5.4, 12), fixed texts."""
+"""Prompts: the body of `WORKFLOW.md` as a Liquid template (specification 5.4, 12), and fixed texts."""
 
 import re
 import time
@@ -113,7 +113,7 @@ def answered_prompt(question: str | None, answer: str, *, approves: bool | None 
 def answer_section(question: str | None, answer: str, *, approves: bool | None = None) -> str:
     """A question of a session and the answer of a person, both fenced as untrusted text.
 
-    `approves` says what the answer decided about a request for approval, if that was the question.
+    `approves` is the decision about a request for approval, if that was the question.
     """
     asked = "" if question is None else f"An earlier session asked a person:\n\n{fence(question)}\n\n"
     section = f"{asked}A person answers:\n\n{fence(answer)}"
@@ -164,7 +164,7 @@ _LONG_BLANK = re.compile(rf"\s{{{MAX_BLANK_RUN}}}")
 
 
 class _OutputNode(OutputNode):
-    """Writes a list with commas: `{{ issue.labels }}` is "bug, web", where Liquid writes "bugweb"."""
+    """Writes a list with commas: `{{ issue.labels }}` is "bug, web", whereas Liquid writes "bugweb"."""
 
     @override
     def render_to_output(self, context: RenderContext, buffer: TextIO) -> int:
@@ -194,7 +194,7 @@ class BoundedEnvironment(Environment):
     def error(
         self, exc: type[LiquidError] | LiquidError, msg: str | None = None, token: Token | None = None
     ) -> None:
-        """Raise the error. One at the end of an expression has no position and gets that of its tag."""
+        """Raise the error. An error at the end of an expression has no position and gets that of its tag."""
         if isinstance(exc, LiquidError) and exc.token and exc.token.start_index < 0:
             exc.token = token
         super().error(exc, msg, token)
@@ -620,7 +620,7 @@ def prompt_of_another_language(text: str) -> ForeignPrompt | None:
 
 
 def prompt_in_liquid(text: str) -> str:
-    """The prompt with everything in Liquid and in our names that can be converted tag by tag."""
+    """The prompt with every convertible tag in Liquid and with this program's names."""
     found = prompt_of_another_language(text)
     text = text if found is None else found.convert(text)
     try:
@@ -634,7 +634,7 @@ def prompt_in_liquid(text: str) -> str:
 
 
 def _refuse_dialect(origin: _Origin) -> None:
-    """Name the other language of a prompt once, then every tag, then what is unknown besides."""
+    """Report the other language of a prompt once, then every tag, then other unknown names."""
     found = prompt_of_another_language(origin.text)
     if found is None:
         return

@@ -292,7 +292,7 @@ _PRICE_KEYS: Final = [field.alias or name for name, field in ModelPrice.model_fi
 _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
 
 _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
-"""The same keys in a named agent, whatever its kind."""
+"""`OPAQUE_KEYS` without their section, because a named agent can have any kind."""
 
 _NUMBERS_AS_TEXT: Final[tuple[Location, ...]] = (
     ("polling", "interval_ms"),
@@ -461,7 +461,7 @@ def _warn_unknown(
     at: Location,
     others: Collection[str] = (),
 ) -> None:
-    """Warn about unknown keys. `others` are sections of other packages, whose keys others check."""
+    """Warn about unknown keys. `others` are sections of other packages, which check their own keys."""
     known, below = {*model.model_fields, *others}, sections(model)
     for key, value in raw.items():
         if key not in known:
@@ -516,7 +516,7 @@ def _clean_state_limits(review: ProblemCollector, raw: dict[str, Any]) -> None:
 
 
 def _clean_notify(review: ProblemCollector, raw: dict[str, Any]) -> None:
-    """Remove invalid targets and events of `notify` with warnings: they must not keep work from starting."""
+    """Remove invalid targets and events of `notify` with warnings, so that work can start anyway."""
     targets = raw.pop("notify", [])
     if not isinstance(targets, list):
         _warn_notify(review, ("notify",), "must be a list of targets; no one is notified", None)
@@ -570,7 +570,7 @@ def _limit_problem(name: str, limit: object, seen: Mapping[str, int]) -> str | N
 
 
 def _clean_prices(review: ProblemCollector, raw: dict[str, Any]) -> None:
-    """Remove invalid prices with a warning: their tokens are unpriced, and no work waits for that."""
+    """Remove invalid prices with a warning, so that work can start anyway; their tokens have no price."""
 
     def ignore(at: Location, problem: str, hint: str | None = None) -> None:
         review.warn(at, f"{dotted(at)} is ignored: {problem}", code=WarningCode.IGNORED_PRICE, hint=hint)
@@ -667,7 +667,7 @@ def _override_skills(review: ProblemCollector, raw: dict[str, Any], environment:
 
 
 def _check_skills_source(review: ProblemCollector, settings: Settings | None) -> None:
-    """Skills of the base branch need a repository."""
+    """Check that skills of the base branch have a repository."""
     if settings and settings.agent.skills.source == "base_branch" and settings.workspace.repo is None:
         review.fail(
             ("agent", "skills", "source"),
@@ -677,7 +677,7 @@ def _check_skills_source(review: ProblemCollector, settings: Settings | None) ->
 
 
 def _check_instructions(review: ProblemCollector, settings: Settings | None) -> None:
-    """Remote instructions need an address."""
+    """Check that remote instructions have an address."""
     if settings and settings.agent.instructions.source == "remote" and not settings.agent.instructions.url:
         review.fail(
             ("agent", "instructions", "source"),
@@ -687,7 +687,7 @@ def _check_instructions(review: ProblemCollector, settings: Settings | None) -> 
 
 
 def _check_hosts(review: ProblemCollector, settings: Settings | None) -> None:
-    """Runs go one way: to a Ray cluster, to hosts by ssh, or by a carrier of another package."""
+    """Check that there is one carrier: Ray, SSH, or a carrier of another package."""
     if settings is None:
         return
     worker, hosts, cluster = settings.worker, "worker.ssh_hosts", "worker.ray.address"
@@ -708,7 +708,7 @@ def _check_hosts(review: ProblemCollector, settings: Settings | None) -> None:
 
 
 def _check_pull_requests(review: ProblemCollector, settings: Settings | None) -> None:
-    """The templates of pull requests that are set must be usable, and their branches need a repository."""
+    """Check that the templates of pull requests are usable, and that their branches have a repository."""
     if settings is None:
         return
     for key in sorted({"title", "body"} & settings.forge.model_fields_set):
@@ -738,7 +738,7 @@ def _warn_unknown_of_schedules(review: ProblemCollector, raw: Mapping[str, Any])
 
 
 def _check_schedules(review: ProblemCollector, settings: Settings | None) -> None:
-    """Schedules have names of their own, and one body each."""
+    """Check that the names of schedules are unique, and that each schedule has one body."""
     names = set[str]()
     for index, schedule in enumerate(settings.schedules if settings else ()):
         at: Location = ("schedules", index)
@@ -751,7 +751,7 @@ def _check_schedules(review: ProblemCollector, settings: Settings | None) -> Non
 
 
 def _push_for_pull_requests(raw: dict[str, Any]) -> None:
-    """Where the daemon opens pull requests, branches are pushed unless `workspace.push` is set."""
+    """Push branches by default if the daemon opens pull requests."""
     forge, workspace = raw.get("forge"), raw.get("workspace")
     if not isinstance(forge, dict) or not isinstance(workspace, dict):
         return

@@ -1,7 +1,7 @@
-"""The types of settings: which values are valid, and how the documentation says it.
+"""The types of settings: which values are valid, and how the documentation describes them.
 
-A type is the Python type with its checks, and a `Shape` where the name of the type does not say what a value
-must be. The error of a check begins with "must" or "must not" and does not contain the value.
+A type is the Python type with its checks. It has a `Shape` if its name does not say what a value must be. The
+error of a check begins with "must" or "must not" and does not contain the value.
 """
 
 import json
@@ -51,7 +51,7 @@ class Shape:
 
 
 def _must(message: str, holds: Callable[[Any], object]) -> AfterValidator:
-    """Refuse a value for which something does not hold."""
+    """Refuse a value for which `holds` returns a false value."""
 
     def check(value: T) -> T:
         if not holds(value):
@@ -75,7 +75,7 @@ def _one_word(text: str) -> str:
 
 
 def _http_url(text: str) -> str:
-    """Refuse what no request can be sent to, and a login, which would be shown wherever the URL is."""
+    """Refuse an address without a usable host or with a login, which would be shown wherever the URL is."""
     try:
         parts = urlsplit(_one_word(text))
         usable = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
@@ -87,7 +87,7 @@ def _http_url(text: str) -> str:
 
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Without blank and repeated hosts."""
+    """The names without blank and repeated ones."""
     return tuple(dict.fromkeys(_no_option(name.strip()) for name in names if name.strip()))
 
 
@@ -168,7 +168,7 @@ def time_zone(name: str) -> ZoneInfo:
     """A time zone. Its file is read when the setting is validated, and not again by the event loop.
 
     Raises:
-        KeyError, ValueError, OSError: there is none of that name.
+        KeyError, ValueError, OSError: there is no zone with that name.
     """
     return ZoneInfo(name)
 

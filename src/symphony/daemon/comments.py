@@ -345,7 +345,8 @@ class PeopleCommentReader(Observer):
 
     Each comment is new once, and once more if it was edited. A digest identifies its text.
 
-    Args: recorded: comments that sessions of an issue got before this daemon. Blocking.
+    Args:
+        recorded: reads the comments that sessions of an issue got before this daemon. Blocking.
     """
 
     def __init__(self, recorded: Callable[[str], tuple[ToldComment, ...]]) -> None:

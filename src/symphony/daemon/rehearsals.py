@@ -8,7 +8,6 @@ first set of ready branches gives a new one. A result of the commands is for one
 if these change meanwhile, it is not shown, and the commands run again on what is there then.
 """
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -158,10 +157,10 @@ class Rehearsals:
                     if state is None or context is None:
                         raise UnavailableError("snapshot_unavailable", "the daemon is starting")
                     ready = _ready(state)
-                    is_fresh = time.monotonic() - self._done_s < _FRESH_S and ready == self._rehearsed
+                    is_fresh = anyio.current_time() - self._done_s < _FRESH_S and ready == self._rehearsed
                     if not identifiers and self.latest is not None and is_fresh:
                         return self.latest
-                    began_s = time.monotonic()
+                    began_s = anyio.current_time()
                     found = await rehearse_merges(context, state, identifiers)
                     self._on_result("ok")
                     _log.info(
@@ -169,7 +168,7 @@ class Rehearsals:
                         branches=len(found.branches),
                         merging=found.merging,
                         conflicting=found.conflicting,
-                        duration_ms=round((time.monotonic() - began_s) * 1000),
+                        duration_ms=round((anyio.current_time() - began_s) * 1000),
                     )
                     if not identifiers:
                         self._keep(ready, found)
@@ -184,7 +183,7 @@ class Rehearsals:
             if done is not None and inputs == self._inputs(found):
                 found = structs.replace(done, generated_at=found.generated_at, moved=found.moved)
         changed = found != self.latest
-        self._rehearsed, self.latest, self._done_s, self._said = ready, found, time.monotonic(), None
+        self._rehearsed, self.latest, self._done_s, self._said = ready, found, anyio.current_time(), None
         if changed:
             self._on_changed()
 
@@ -224,7 +223,7 @@ class Rehearsals:
         inputs = self._inputs(found)
         if not found.merging or (self._verified is not None and self._verified[0] == inputs):
             return
-        began_s = time.monotonic()
+        began_s = anyio.current_time()
         self._verified = (inputs, None)
         try:
             done = await self._verify_together(context, found)
@@ -237,7 +236,7 @@ class Rehearsals:
                 result=done.verified.status,
                 reason=done.verified.message,
                 breaks=done.verified.breaks,
-                duration_ms=round((time.monotonic() - began_s) * 1000),
+                duration_ms=round((anyio.current_time() - began_s) * 1000),
             )
         self._verified = (inputs, done)
         if self.latest is not None and self._inputs(self.latest) == inputs:

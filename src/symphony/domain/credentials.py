@@ -1,11 +1,12 @@
-"""The variables that authenticate at a tracker, a forge or a chat, under every name that its clients read.
+"""The environment variables that hold credentials of trackers, forges and chats.
 
-An adapter declares all of them (openai/symphony pull request 119), because a token is as valid under the name
-that another program reads. No hook and no agent gets one, also where a login profile sets it, unless the
-settings pass it on by name: `hooks.env`, and `env` of an agent. Keys of models are beside the agents
-(`AGENT_KEYS`).
+The lists contain every name that a client of the service reads, because a token is valid under each of them
+(openai/symphony pull request 119). Hooks and agents do not get these variables, even if a login profile sets
+them. The settings can pass one on by name: `hooks.env`, and `env` of an agent. `AGENT_KEYS` lists the keys of
+models.
 
-The names are those in the documentation of each service and its clients; a comment says whose.
+The names come from the documentation of each service and its clients. A comment beside a name says from which
+client.
 """
 
 from collections.abc import Mapping
@@ -109,7 +110,7 @@ CREDENTIALS_BY_SERVICE: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "notifications": _NOTIFICATIONS,
     }
 )
-"""The variables by the kind of the tracker or forge; `notifications` has those of chats."""
+"""The variables by kind of tracker or forge; the key `notifications` has the variables of chats."""
 
 CREDENTIALS: Final = frozenset[str]().union(*CREDENTIALS_BY_SERVICE.values())
-"""All of them."""
+"""The variables of all services."""

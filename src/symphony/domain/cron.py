@@ -4,7 +4,7 @@ A line has the five fields of Debian's cron, with its rules for daylight saving:
 exist is due at the first minute after the gap, and one that exists twice is due the first time. A line whose
 minute or hour begins with `*` goes by elapsed time instead, so that `*/15 * * * *` is due in both hours.
 
-Source of the rules: cron(8) of Debian, as the library cronsim has them.
+Source of the rules: cron(8) of Debian, as implemented by the library cronsim.
 """
 
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -20,7 +20,7 @@ _ANY_DAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def cron_problem(line: str) -> str | None:
-    """Why a line is no cron line, or never comes true (30 February); `None` if it is due some day."""
+    """Why a line is no cron line or is never due (30 February); `None` if it is valid and due some day."""
     if len(line) > MAX_CRON_CHARS:
         return f"must not have more than {MAX_CRON_CHARS} characters"
     if len(line.split()) != _FIELDS:
@@ -37,9 +37,10 @@ def cron_problem(line: str) -> str | None:
 def next_due_ms(line: str, zone: tzinfo, after_ms: int) -> int | None:
     """The first time after `after_ms` at which a line is due; `None` if there is none within 50 years.
 
-    Times are of the wall clock, in ms since 1970. `line` has no `cron_problem`.
+    Times are wall-clock times in ms since 1970. The caller has checked `line` with `cron_problem`.
     """
-    # It goes by local time, which is ambiguous when clocks are set back: a time before `after_ms` may come.
+    # cronsim counts in local time, which is ambiguous when clocks are set back: it may return a time before
+    # `after_ms`.
     all_due = (
         (due.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
         for due in CronSim(line, moment(after_ms, zone))
@@ -48,5 +49,5 @@ def next_due_ms(line: str, zone: tzinfo, after_ms: int) -> int | None:
 
 
 def moment(wall_ms: int, zone: tzinfo = UTC) -> datetime:
-    """A time of the wall clock in a zone."""
+    """A wall-clock time (ms since 1970) as a date and time in a zone."""
     return (_EPOCH + timedelta(milliseconds=wall_ms)).astimezone(zone)

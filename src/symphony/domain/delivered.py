@@ -1,7 +1,4 @@
-"""The facts of delivered work: each is defined here, and nowhere else.
-
-Runs, deliveries, results, the journal, the API, the page and the command line have them as a whole.
-"""
+"""The facts of delivered work. Each fact is defined only here."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Self
@@ -23,7 +20,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
 
 class WorkSize(Struct, frozen=True, kw_only=True):
-    """How much work a branch has, against its base."""
+    """How much a branch changes compared with its base."""
 
     commits: Annotated[Count, Meta(description="Commits that only this branch has.")] = 0
     files_changed: Count = 0
@@ -32,7 +29,7 @@ class WorkSize(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, commits: int, files: Sequence[FileChange]) -> Self:
-        """The size of a branch with so many commits that change these files."""
+        """The size of a branch with `commits` commits that change `files`."""
         return cls(
             commits=commits,
             files_changed=len(files),
@@ -63,7 +60,7 @@ class Delivered(Struct, frozen=True, kw_only=True):
 
 
 class DeliveredBranch(Delivered, frozen=True, kw_only=True):
-    """Delivered work, and whether it is where it should be.
+    """Delivered work, and whether it has reached its repositories.
 
     Attributes:
         branch_failure: why the repository of `workspace.repo` does not have `head` on the branch.
@@ -78,7 +75,7 @@ class DeliveredBranch(Delivered, frozen=True, kw_only=True):
     push_failure: Failure | None = None
 
     def masked(self, redaction: Redaction) -> Self:
-        """The same with failures that are safe to show."""
+        """A copy whose failures are safe to show."""
         placed, pushed = (
             each and redaction.failure(each) for each in (self.branch_failure, self.push_failure)
         )
@@ -86,10 +83,10 @@ class DeliveredBranch(Delivered, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Why the branch is not where it should be."""
+        """Why the branch has not reached its repositories."""
         return tuple(each for each in (self.branch_failure, self.push_failure) if each is not None)
 
     @property
     def is_owed(self) -> bool:
-        """Whether the branch is to get somewhere where it is not."""
+        """Whether a repository still lacks the branch."""
         return self.to_push or bool(self.failures)

@@ -144,7 +144,7 @@ _WORD_AND_COLON: Final = re.compile(r"\b([a-z_]+): ")
 def without_codes(text: str) -> str:
     """A text for people without the categories of the failures in it, see `Failure.line`.
 
-    A category that is an ordinary word is one at the start only.
+    A category that is an ordinary word counts as a category only at the start of the text.
     """
 
     def shown(found: re.Match[str]) -> str:

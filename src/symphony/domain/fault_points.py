@@ -1,4 +1,4 @@
-"""The points at which tests kill the daemon, around everything that a crash could leave half-done.
+"""The points at which tests kill the daemon: before and after each action that a crash could interrupt.
 
 A daemon gets a `FaultHook` as a constructor argument and calls it at each point. Outside of tests the hook
 does nothing. The points are the rows of the crash matrix.

@@ -16,7 +16,10 @@ BOARD_PATH: Final = ".symphony/issues"
 
 MAX_ISSUE_TITLE_CHARS: Final = 250
 MAX_ISSUE_BODY_CHARS: Final = 30_000
-"""Every tracker takes so much of a new issue, a mark of the daemon included: Jira takes 32,767 characters."""
+"""The longest body of a new issue, including the mark of the daemon.
+
+Jira's limit is the lowest: 32,767 characters.
+"""
 MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""
 
@@ -107,8 +110,8 @@ class PeopleComments:
     """Comments of people on an issue, oldest first, bounded.
 
     Attributes:
-        known: all of it, as far as it fits.
-        new: comments that no session of the issue has got, or that were edited since.
+        known: all comments that fit.
+        new: comments that no session of the issue has received, and comments that were edited since then.
         left_out: how many new ones did not fit.
     """
 
@@ -158,7 +161,7 @@ class Issue:
 
 
 def issues_named(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The identifiers that a person may mean: but for upper and lower case, or else by their number."""
+    """The identifiers that match what a person typed: regardless of case, or else by number."""
     known, name = tuple(dict.fromkeys(names)), wanted.strip().casefold()
     alike = tuple(one for one in known if one.casefold() == name)
     number = name.removeprefix("#")
@@ -178,7 +181,7 @@ class Selection:
     """A filter for lists of waiting issues.
 
     Attributes:
-        limit: how many issues at most, those that start first; `None` is all.
+        limit: the largest number of issues, in the order in which they start; `None` is all.
         states: only issues in these states, in any spelling; empty is every state.
         codes: only issues that wait for one of these reasons, by code; empty is every code.
         text: only issues with this text in their identifier or title, in any case; empty is every issue.

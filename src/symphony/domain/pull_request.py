@@ -14,7 +14,7 @@ class PullState(StrEnum):
 
 
 class CheckState(StrEnum):
-    """How a check stands. A skipped, neutral or optional manual one passed: it holds nothing back."""
+    """How a check stands. A skipped or neutral check and an optional manual one count as passed."""
 
     PENDING = "pending"
     PASSED = "passed"
@@ -22,7 +22,7 @@ class CheckState(StrEnum):
 
 
 class ReviewState(StrEnum):
-    """What a review says. One that was dismissed or not yet submitted is no review."""
+    """What a review says. Dismissed and unsubmitted reviews do not count as reviews."""
 
     APPROVED = "approved"
     CHANGES_REQUESTED = "changes_requested"
@@ -49,11 +49,11 @@ class Check:
     """One CI check or job.
 
     Attributes:
-        id: unique among the checks of a commit; another run of the same check has another id.
+        id: unique among the checks of a commit. Each run of a check has its own id.
         sha: the commit that it ran on, which need not be the head.
         required: whether the base branch requires it.
         summary: the step that failed, or what the check itself says, in one line.
-        log: what `Forge.log_tail` reads its log by; `None` where the forge has none.
+        log: the key with which `Forge.log_tail` reads its log; `None` if the forge has no log.
     """
 
     id: str
@@ -89,7 +89,10 @@ class ReviewThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestReview:
-    """A review of the commit `sha`; one that only carries threads is left out. GitLab's have no text."""
+    """A review of the commit `sha`. Reviews that consist only of threads are left out.
+
+    GitLab's reviews have no text.
+    """
 
     id: str
     author: Author
@@ -104,7 +107,7 @@ class PullRequest:
     """The facts of a forge about a pull request, all read at one time.
 
     Attributes:
-        id: by which the forge itself refers to it.
+        id: the forge's own reference.
         head_repo: the repository of the head branch (`owner/name`); `None` if it is deleted.
         head_sha: the last commit of the head branch.
         conflicts: whether it conflicts with the base; `None` while the forge has not computed that.

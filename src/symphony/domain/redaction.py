@@ -2,12 +2,12 @@
 
 All outputs use these rules: logs, failures, comments, and the messages of agents.
 
-A known secret is found in every notation that programs write: verbatim, wrapped over lines or joined,
-percent-encoded, with the escapes of JSON, HTML, Python or a shell, in hex, and inside base64. To find it, the
-escapes in a copy of the text are decoded, one notation after the other, which finds mixed notations too.
+Masking finds a known secret in every notation that programs write: verbatim, wrapped over lines or joined,
+percent-encoded, with the escapes of JSON, HTML, Python or a shell, in hex, and inside base64. It decodes the
+escapes in a copy of the text, one notation after the other, so it finds mixed notations too.
 
-Mask before cutting. Where text arrives cut already (at its end, before `…` or a closing quote), the rest of a
-secret is masked as well.
+Mask before cutting. If text arrives already cut (at its end, before `…` or a closing quote), the remaining
+part of a secret is masked too.
 """
 
 import base64
@@ -37,7 +37,7 @@ def plain_text(text: str) -> str:
     Line breaks and tabs are kept.
     """
     if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
-        return text  # true for most texts, and then no pattern matches
+        return text  # true for most texts; no pattern can match
     return _CONTROL.sub(" ", _BREAKS.sub("\n", _ESCAPES.sub("", text)))
 
 
@@ -85,8 +85,9 @@ _TOKENS = re.compile(
     r"|\bATATT[A-Za-z0-9_=-]{16,}"
 )
 _PASSWORD_IN_ADDRESS = re.compile(r"[A-Za-z0-9+.-]://[^\s/@?#:$]*:[^\s/@?#$]+@")
-# Each pattern with texts of which a match contains at least one of each group, when its case is folded. It is
-# much faster to search for those first. If a pattern ignores case, they have no i: a dotless one matches too.
+# Each pattern with groups of texts. A case-folded match contains at least one text of each group, and
+# searching for these texts first is much faster. The texts of patterns that ignore case contain no i, because
+# a dotless i matches too.
 _CREDENTIALS: tuple[tuple[tuple[tuple[str, ...], ...], re.Pattern[str], str], ...] = (
     (((":",), ("://",)), re.compile(r"(?i)([a-z0-9+.-]://)[^\s/@?#]*@"), rf"\1{MASK}@"),
     ((("bearer", "bas"),), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
@@ -109,7 +110,7 @@ def mask_credentials(text: str) -> str:
 
 
 def _mask_shapes(text: str) -> str:
-    """As `mask_credentials`, but masks a part of an address's query only if its name is that of a secret."""
+    """As `mask_credentials`, but masks a query parameter only if its name is that of a secret."""
     if "eyJ" in text:
         text = _JWT.sub(_without_jwt, text)
     folded = text.casefold()
@@ -139,7 +140,7 @@ def _without_jwt(found: re.Match[str]) -> str:
 # --- known secrets ---------------------------------------------------------------------------------------
 
 # Each notation with a character that its escapes contain. A match may be a run of escapes. Notations are
-# decoded one at a time, because the escapes of one are plain text in another.
+# decoded one at a time, because escapes of one notation are plain text in another.
 _ESCAPED = (
     ("%", re.compile(r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)")),
     ("&", re.compile(r"(?P<html>&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});)")),
@@ -197,7 +198,7 @@ class _View:
         self._spans = spans
 
     def unescaped(self) -> "Iterator[_View]":
-        """The views with one more notation decoded, for each notation that occurs."""
+        """For each notation that occurs in the text, a view with that notation decoded."""
         for needed, pattern in _ESCAPED:
             if needed in self.text and pattern.search(self.text):
                 yield self._without(pattern)
@@ -249,14 +250,14 @@ class Redaction:
     def verbatim(self, text: str) -> str:
         """The text with secrets masked, and control characters and harmless queries kept.
 
-        For text that people want to see exactly, such as a prompt. It must be cleaned before it is shown on a
-        terminal.
+        Use it for text that people want to see exactly, such as a prompt. Clean the result before showing it
+        on a terminal.
         """
         return _mask_shapes(self._without_known(text))
 
     def line(self, text: str, limit: int = MAX_LINE_CHARS, *, joint: str = " ") -> str:
         """The text on one line of at most `limit` characters: masked, then joined, then cut."""
-        room = limit * 8  # a secret that is cut here is masked as well
+        room = limit * 8  # also masks a secret that is cut here
         lines = self.text(text[:room]).splitlines() + (["…"] if len(text) > room else [])
         return one_line(joint.join(line.strip() for line in lines if line.strip()), limit)
 
@@ -284,7 +285,7 @@ class Redaction:
         return _masked(text, spans) if spans else text
 
     def _secret_spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """The spans of known secrets, and of their rests where the text was cut."""
+        """The spans of known secrets, and of their remaining parts where the text was cut."""
         squeezed = _squeezed(text)
         found: list[tuple[int, int]] = []
         for head, tail, form in self._joined:
@@ -368,7 +369,7 @@ def _tails(text: str, form: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_cut(text: str, first: int, last: int) -> bool:
-    """Whether there is a mark of a cut, or one so soon after that half an escape may come between."""
+    """Whether a mark of a cut follows directly or after at most half an escape."""
     found = _CUT.search(text, max(first, 0), last + _MAX_ESCAPE_CHARS + _MAX_CUT_MARK_CHARS)
     return found is not None and found.start() <= last + _MAX_ESCAPE_CHARS
 

@@ -1,7 +1,4 @@
-"""The facts of a run: each is defined here, and nowhere else.
-
-Reports of workers, the journal, the API, the page and the command line have them as a whole.
-"""
+"""The facts of a run. Each fact is defined only here."""
 
 from typing import Annotated
 
@@ -12,7 +9,7 @@ from symphony.domain.usage import NO_TOKENS, Count, Tokens, Usage
 
 
 class AgentChoice(Struct, frozen=True, kw_only=True):
-    """The agent of an issue, or the one that would get it if its run started now."""
+    """The agent of an issue, or the agent that would get it if a run started now."""
 
     name: Annotated[str, Meta(description="Its name in WORKFLOW.md.")] = "codex"
     kind: Annotated[
@@ -41,7 +38,7 @@ class Spent(Struct, frozen=True, kw_only=True):
 
 
 class SkillChanges(Struct, frozen=True, kw_only=True):
-    """What the agent of a run made of the skills of the library, by their names."""
+    """How the agent of a run changed the skills of the library, by name."""
 
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -53,7 +50,7 @@ class SkillChanges(Struct, frozen=True, kw_only=True):
 
 
 class RunFacts(Usage, frozen=True, kw_only=True):
-    """What a run did so far."""
+    """What a run has done so far."""
 
     turn_count: Annotated[Count, Meta(description="Turns that started in the run.")] = 0
     session_id: str | None = None

@@ -1,13 +1,14 @@
-"""Decides which parts of a setting's value are secret, and are masked wherever they are shown.
+"""Decides which parts of a setting's value are secret. Secret parts are masked wherever they are shown.
 
-A masked word makes every text unreadable in which it stands, so a word is no secret: `symphony` in the
+Masking a word would make every text that contains it unreadable, so a word is no secret: `symphony` in the
 address of a webhook is not masked. There is no list of words. A word is a run of letters that can be
-pronounced in English: it has vowels at usual distances, and no pair of letters that English does not have.
+pronounced in English: it has vowels at usual distances, and only pairs of letters that occur in English.
 
-- A value that its setting or variable names as a credential (`api_key`, `DB_PASSWORD`), or that `worker.env`
-  gives to hosts, is a secret, unless it has fewer than eight characters or is one or two words.
+- A value is a secret if the name of its setting or variable says so (`api_key`, `DB_PASSWORD`), or if
+  `worker.env` gives it to hosts, unless it has fewer than eight characters or is one or two words.
   `correct-horse-battery-staple` is a secret.
-- Any other value, such as that of `project: $PROJECT`, is no secret however many words it joins.
+- Any other value that consists of words, such as that of `project: $PROJECT`, is no secret, no matter how
+  many words it has.
 - Of an address or a path, only the parts that can be a credential are secrets.
 """
 
@@ -69,7 +70,7 @@ def _is_secret(text: str, *, named: bool) -> bool:
 
 
 def _is_wordy(pieces: list[str]) -> bool:
-    """Whether the pieces are words, abbreviations and small numbers, with one word at least."""
+    """Whether the pieces are words, abbreviations and small numbers, with at least one word."""
     unspoken = digits = spoken = 0
     for piece in pieces:
         if piece.isascii() and piece.isdecimal():
@@ -86,7 +87,7 @@ def _is_wordy(pieces: list[str]) -> bool:
 
 
 def _words(piece: str) -> list[str]:
-    """The words of a piece, such as `IncomingWebhook`; none if it has anything but letters of words."""
+    """The words of a piece such as `IncomingWebhook`; none if the piece contains anything else."""
     if piece.isalpha() and (piece.islower() or piece.isupper()):
         return [piece]
     words = [found[0] for found in _HUMPS.finditer(piece)]
@@ -105,9 +106,9 @@ def _is_spoken(word: str) -> bool:
 
 
 def _address_parts(address: str) -> Iterator[str] | None:
-    """The secret parts of an address: login, values of the query, and of path and host what looks random.
+    """The secret parts of an address: login, values of the query, and random-looking parts of path and host.
 
-    `None` if it cannot be read as an address; then it counts as any other text.
+    `None` if it cannot be read as an address; the caller then treats it as any other text.
     """
     try:
         parts = urlsplit(address)
@@ -133,7 +134,7 @@ def _parts_of(login: str, host: str, path: str, query: list[tuple[str, str]], fr
 
 
 def _path_parts(path: str) -> Iterator[str]:
-    """Segments that are no words; neighbours together too, because each of them may be short.
+    """Segments that are no words. Neighbouring segments are also joined, because each of them may be short.
 
     Zapier's hooks end in `/1234567/a1b2c3d/`.
     """

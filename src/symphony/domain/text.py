@@ -1,4 +1,4 @@
-"""Numbers and ages as people read and write them; counts that every JSON reader represents exactly."""
+"""Numbers and ages as people read and write them, and counts that fit into every JSON reader's numbers."""
 
 import re
 from typing import Final

@@ -22,7 +22,7 @@ class ToolResult:
     Attributes:
         text: what the model reads.
         read_only: the call changed nothing.
-        commented: the call posted a comment, so that the daemon does not post one itself.
+        commented: the call posted a comment, so the daemon posts none itself.
     """
 
     success: bool

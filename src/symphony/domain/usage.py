@@ -1,4 +1,4 @@
-"""What agents use: tokens by kind, what they cost, and the prices of models."""
+"""What agents use: tokens by kind, their cost, and the prices of models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ Count = Annotated[int, Meta(ge=0)]
 class Tokens(Struct, frozen=True):
     """Absolute counts.
 
-    The input includes what was read from and written to a cache, the output includes reasoning. The kinds are
-    0 where an agent does not report them.
+    The input includes what was read from and written to a cache, the output includes reasoning. A kind is 0
+    if the agent does not report it.
     """
 
     input_tokens: Count = 0
@@ -35,11 +35,11 @@ class Tokens(Struct, frozen=True):
         return structs.asdict(self)
 
     def plus(self, other: "Tokens") -> "Tokens":
-        """The sum of both, each count at most `MAX_COUNT`."""
+        """The sum of both; each count is at most `MAX_COUNT`."""
         return Tokens(*map(add_counts, structs.astuple(self), structs.astuple(other)))
 
     def above(self, mark: "Tokens") -> "Tokens":
-        """How much each count exceeds the mark; 0 where it does not."""
+        """By how much each count exceeds the mark; 0 if it does not."""
         pairs = zip(structs.astuple(self), structs.astuple(mark), strict=True)
         return Tokens(*(max(0, count - before) for count, before in pairs))
 
@@ -48,9 +48,9 @@ NO_TOKENS: Final = Tokens()
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """What tokens cost, and how many tokens have no known price.
+    """The cost of tokens, and how many tokens have no known price.
 
-    `cost_usd` is `None` if nothing is known to cost anything; it is 0 only where that is the price.
+    `cost_usd` is `None` if no cost is known; it is 0 only if the price is 0.
     """
 
     cost_usd: Annotated[
@@ -62,7 +62,7 @@ class Cost(Struct, frozen=True, kw_only=True):
     ] = 0
 
     def above(self, mark: "Cost") -> "Cost":
-        """By how much it exceeds an earlier cost; below 0 where an estimate was too high."""
+        """By how much it exceeds an earlier cost; negative if an estimate was too high."""
         usd = None if self.cost_usd is None else self.cost_usd - (mark.cost_usd or 0)
         return Cost(cost_usd=usd, unpriced_tokens=self.unpriced_tokens - mark.unpriced_tokens)
 
@@ -76,7 +76,7 @@ class Cost(Struct, frozen=True, kw_only=True):
         )
 
     def rounded(self) -> Self:
-        """The same as people are shown it, to a millionth of a dollar."""
+        """The cost rounded for display, to a millionth of a dollar."""
         return self if self.cost_usd is None else structs.replace(self, cost_usd=round(self.cost_usd, 6))
 
 
@@ -84,7 +84,7 @@ NO_COST: Final = Cost()
 
 
 class Usage(Cost, frozen=True, kw_only=True):
-    """Tokens and what they cost."""
+    """Tokens and their cost."""
 
     tokens: Tokens = NO_TOKENS
 
@@ -124,14 +124,14 @@ class Price:
 def find_price(prices: Sequence[Price], model: str | None, day: str) -> Price | None:
     """The price of a model on a day (`YYYY-MM-DD`, UTC), or `None`.
 
-    An exact name goes before a beginning, a longer beginning before a shorter one, and then the latest day.
+    An exact name wins over a prefix, and a longer prefix over a shorter one; then the latest day wins.
     """
     found = [price for price in prices if model and price.fits(model) and price.since <= day]
     return max(found, key=lambda price: (price.model == model, len(price.model), price.since), default=None)
 
 
 def cost_of(tokens: Tokens, price: Price | None) -> Cost:
-    """What tokens cost at a price. Tokens that are neither input nor output have none."""
+    """The cost of tokens at a price. Tokens that are neither input nor output cost nothing."""
     priced = tokens.input_tokens + tokens.output_tokens
     total = max(tokens.total_tokens, priced)
     if price is None or not priced:

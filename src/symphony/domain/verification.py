@@ -12,10 +12,10 @@ from symphony.domain.redaction import Redaction, fence, one_line, plain_text
 from symphony.domain.text import plural
 
 MAX_CHECK_OUTPUT_CHARS: Final = 8_000
-"""The end of a command's output that is kept with a run and told to the agent."""
+"""How much of the end of a command's output is stored with a run and sent to the agent."""
 
 MAX_EVIDENCE_CHARS: Final = 24_000
-"""How much output of all failed commands together an agent or a comment gets."""
+"""The limit for the output of all failed commands together in a prompt or a comment."""
 
 MAX_NAMED_CHANGES: Final = 50
 """How many protected paths and hints a verification names."""
@@ -26,14 +26,14 @@ MAX_REVIEWER_REMARKS: Final = 50
 """How many remarks a reviewer can make on a change."""
 
 MAX_REMARK_CHARS: Final = 2_000
-"""How long one of them is."""
+"""The longest remark."""
 
 MAX_REMARK_PATH_CHARS: Final = 300
-"""How much of the name of its file is kept."""
+"""How much of the file name of a remark is kept."""
 
 
 class VerificationStatus(StrEnum):
-    """What a verification says of a head.
+    """The result of a verification of a head.
 
     Only `PASSED` is a pass. `BASE_FAILED` means that all failures also occur on the base commit, so the
     agent is not at fault.
@@ -53,9 +53,9 @@ class CheckRun:
         duration_ms: its wall-clock time.
         output_tail: the end of what it wrote to stdout and stderr, at most `MAX_CHECK_OUTPUT_CHARS`, masked.
         problem: why it has no exit code: a time-out, or that it could not be started.
-        skipped: the change touches no path that the command is for.
-        fails_on_base: whether it fails on the base commit too; `None` if that was not tried, or the command
-            could not be carried out there.
+        skipped: the change touches none of the paths of the command.
+        fails_on_base: whether it fails on the base commit too; `None` if that was not tried, or if the
+            command could not run there.
     """
 
     name: str
@@ -68,7 +68,7 @@ class CheckRun:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong by it."""
+        """Whether this check holds nothing back."""
         return self.skipped or (self.exit_code == 0 and self.problem is None)
 
     @property
@@ -103,7 +103,7 @@ class KeptFile:
 
     @property
     def file(self) -> str:
-        """Its name where it is kept: the percent-encoded path; that of a long one ends with a digest."""
+        """Its name in the store: the percent-encoded path. A long name is cut and ends with a digest."""
         encoded = quote(self.name, safe="", errors="replace")
         encoded = f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
         if len(encoded) <= _MAX_FILE_CHARS:
@@ -113,7 +113,7 @@ class KeptFile:
 
 
 class ReviewerRemark(Struct, frozen=True, kw_only=True):
-    """What the agent of `verify.reviewer` says of a place in a change: untrusted text.
+    """A remark of the agent of `verify.reviewer` on a place in a change: untrusted text.
 
     Attributes:
         file: relative to the repository, as the reviewer names it; it need not exist.
@@ -134,12 +134,12 @@ class ReviewerRemark(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewerVerdict:
-    """What the agent of `verify.reviewer` says of a change whose commands passed.
+    """The verdict of the agent of `verify.reviewer` on a change whose commands passed.
 
     Attributes:
         reviewer: the agent by its name in `agents`.
-        approves: whether it asks for no change. That approves nothing for a landing.
-        remarks: at most `MAX_REVIEWER_REMARKS`, also beside an approval.
+        approves: whether the reviewer asks for no change. It is no approval for landing.
+        remarks: at most `MAX_REVIEWER_REMARKS`. An approval can have remarks too.
     """
 
     reviewer: str
@@ -165,15 +165,15 @@ class Verification:
     Attributes:
         head: the commit that was checked, and no other.
         checks: in the order of `verify.commands`.
-        problem: what is wrong besides the commands, such as work that no commit holds.
+        problem: what is wrong apart from the commands, such as uncommitted work.
         protected_changes: files of `verify.protect` that the change touches.
-        weakened: tests that the change deletes or newly skips, by lines of its diff; a hint.
+        weakened: tests that the change deletes or newly skips, judged by the lines of its diff; only a hint.
         base: the commit on which failed commands were tried too; `None` if none were.
         artifacts: files of `verify.artifacts` that the checks left.
         run_id: the run that kept them.
-        passed_after_failure: the same head failed before, so that a check is not to be relied on.
-        reviewer: what the agent of `verify.reviewer` says, once the commands have passed; `None` if there is
-            none, or it was not asked.
+        passed_after_failure: the same head failed before, so at least one check is unreliable.
+        reviewer: the verdict of the agent of `verify.reviewer`, which is asked once the commands have passed;
+            `None` if there is no reviewer, or if it was not asked.
     """
 
     head: str
@@ -189,7 +189,7 @@ class Verification:
 
     @property
     def status(self) -> VerificationStatus:
-        """Nothing but a complete pass is a pass."""
+        """The overall result. Only a complete pass counts as a pass."""
         failed = [check for check in self.checks if not check.passed]
         if self.reviewer is not None and not self.reviewer.approves:
             return VerificationStatus.FAILED
@@ -222,7 +222,7 @@ class Verification:
         return f"{'; '.join([*passed, *said])}{flaky}"
 
     def masked(self, redaction: Redaction) -> "Verification":
-        """The same with secrets masked: it goes to logs, to the issue and to the agent."""
+        """A copy with secrets masked, for logs, the issue and the agent."""
         return replace(
             self,
             problem=None if self.problem is None else redaction.text(self.problem),
@@ -250,7 +250,7 @@ class Verification:
         )
 
     def kept(self) -> "Verification":
-        """The same without the output of what passed, as it is remembered with the work of an issue."""
+        """A copy without the output of passed checks, to store with the result of an issue."""
         short = (replace(check, output_tail="") if check.passed else check for check in self.checks)
         return replace(self, checks=tuple(short))
 

@@ -1,4 +1,4 @@
-"""HTTP for trackers and forges: what adapters use, and the client that runs their flows."""
+"""HTTP for trackers and forges: the interface for adapters, and the client that runs their flows."""
 
 from symphony.http.client import Http as Http
 from symphony.http.client import wall_ms as wall_ms

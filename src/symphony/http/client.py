@@ -1,8 +1,8 @@
 """Runs the flows of an adapter against its service: retries, redirects, rate limits, cache, counters.
 
-A read is repeated after a network error or a passing server error, twice at most. A write never is: it may
-have been carried out. Redirects are followed for reads and on the same host only, so that the credential
-never leaves it.
+A read is repeated after a network error or a temporary server error, at most twice. A write is never
+repeated, because it may have been carried out. Redirects are followed for reads and on the same host only, so
+that the credential never leaves it.
 """
 
 import random
@@ -40,9 +40,9 @@ def wall_ms() -> int:
 
 
 class ResponseCache:
-    """The last answers of a service by address, so that it can confirm them instead of sending them again.
+    """The last answers of a service by address, so that the service can confirm instead of resend them.
 
-    Keeps answers that carry a validator, in limits of number and bytes; the least recently used one goes
+    Keeps answers with a validator, within limits of number and bytes; the least recently used one is dropped
     first. Bodies are compressed: lists of issues shrink to a tenth.
     """
 

@@ -1,8 +1,7 @@
 """Requests to a service and their answers, without a network.
 
 An adapter is written as flows: generators that yield a `Request`, receive its `HttpResponse` and return a
-result.
-A flow with much to compute yields a `Pause` now and then, in which the daemon does other things.
+result. A flow with much to compute yields a `Pause` now and then, so that the daemon can do other things.
 `run_flow` drives a flow with anything that answers requests: `client.Http` over the network, a test by a
 list. A failed request raises `ServiceError` inside the flow, so that a flow can handle it.
 """
@@ -24,7 +23,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Purpose(IntEnum):
-    """What a request is for, most urgent first: the rate limiter refuses the last ones first."""
+    """What a request is for, most urgent first. The rate limiter refuses the least urgent ones first."""
 
     REFRESH = 0
     POLL = 1
@@ -38,11 +37,11 @@ class Request:
 
     Attributes:
         endpoint: the path with `{}` for its variable parts (`/repos/{}/issues`), for counters and messages.
-        path: below the base address, or a whole address on the same host.
-        query: added to the address in this order.
+        path: the path below the base address, or a whole address on the same host.
+        query: parameters, added to the address in this order.
         body: sent as JSON unless it is `None`.
         reads: whether the request changes nothing and can be repeated; `None` decides by the method.
-        conditional: whether the server has validators for it, so that it can confirm a cached answer.
+        conditional: whether the server has validators for it and can confirm a cached answer.
         accept: error statuses that the flow handles as answers.
     """
 
@@ -97,8 +96,8 @@ class HttpResponse:
     """An answer.
 
     Attributes:
-        headers: with lower-case names.
-        body: the decoded JSON; `None` where there is none.
+        headers: the headers with lower-case names.
+        body: the decoded JSON; `None` without any.
         text: the beginning of a body that is not JSON.
         cached: whether the server confirmed a cached body.
     """

@@ -1,4 +1,4 @@
-"""Values without guaranteed types in a service's JSON.
+"""Reads values without guaranteed types from a service's JSON.
 
 A missing required field makes a record malformed; an optional field that cannot be used becomes `None`.
 """
@@ -55,7 +55,7 @@ def text(value: Any) -> str | None:
 
 
 def texts(values: Iterable[Any]) -> list[str]:
-    """Those of the values that are texts and not blank."""
+    """The values that are texts and not blank."""
     return [value for value in values if isinstance(value, str) and value.strip()]
 
 

@@ -23,7 +23,7 @@ def operation(document: str, variables: Mapping[str, Any], *, path: str = "") ->
 
 
 def graphql(service: ServiceProfile, request: Request) -> Flow[Mapping[str, Any]]:
-    """The `data` of an answer. Any error fails all of it, since parts would be missing.
+    """The `data` of an answer. Any error fails the whole answer, because parts would be missing.
 
     Raises:
         ServiceError: `tracker_status` with the errors, or `tracker_response`.
@@ -46,7 +46,7 @@ def all_nodes(
     """All nodes of a connection, page by page.
 
     Args:
-        service: whose errors are raised.
+        service: the service whose errors are raised.
         base: the base address.
         ask: makes the request for the page after a cursor; `None` for the first page.
         find: finds the connection in the data of an answer.

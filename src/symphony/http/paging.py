@@ -41,7 +41,7 @@ class PageGuard:
             raise self._error(f"more than {MAX_RECORDS} records; narrow the scope")
 
     def cursor(self, value: Any) -> str:
-        """The cursor of the next page, where the server says that there is one."""
+        """The cursor of the next page, if the server says that there is one."""
         if not isinstance(value, str | int) or isinstance(value, bool) or not str(value):
             raise self._error("there is a next page, but no cursor for it")
         return self._once(str(value), "the same cursor twice")
@@ -74,7 +74,7 @@ class PageGuard:
 def all_pages(
     service: ServiceProfile, base: str, first: Request, read: Callable[[HttpResponse, PageGuard], Page]
 ) -> Flow[list[Any]]:
-    """All records of a listing; `read` takes an answer apart."""
+    """All records of a listing; `read` reads one page from an answer."""
     pager = PageGuard(service, first, base)
     records: list[Any] = []
     request: Request | None = first

@@ -1,6 +1,6 @@
 """Reads the proxies and certificates that the environment names.
 
-No text of this module repeats a value: the address of a proxy may hold a password.
+No message of this module contains a value, because the address of a proxy may have a password.
 """
 
 import os
@@ -36,12 +36,12 @@ def is_loopback(address: str) -> bool:
 
 
 def proxy_for(address: str, environment: Mapping[str, str]) -> Proxy | None:
-    """The proxy on the way to an address; `None` without one, and always for this machine.
+    """The proxy for an address; `None` without one, and always for this machine.
 
-    As in curl, a name in lower case precedes the same one in upper case, and `ALL_PROXY` comes last.
+    As in curl, a lower-case name comes before its upper-case form, and `ALL_PROXY` comes last.
 
     Raises:
-        EnvironmentVariableError: a variable that counts for this address cannot be used.
+        EnvironmentVariableError: a variable that applies to this address cannot be used.
     """
     if is_loopback(address):
         return None
@@ -88,7 +88,7 @@ def _is_exempt(address: str, environment: Mapping[str, str]) -> bool:
 
 
 def _matches(entry: str, host: str, port: int | None, variable: str) -> bool:
-    """Whether an entry of `NO_PROXY` means a host: `*`, a name, an address or a network."""
+    """Whether an entry of `NO_PROXY` (`*`, a name, an address or a network) matches a host."""
     if entry == "*":
         return True
     if "://" not in entry and "/" in entry:

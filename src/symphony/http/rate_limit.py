@@ -1,12 +1,11 @@
 """Keeps requests within the rate limits of a credential.
 
 There is one limiter per host and credential, shared by polls, refreshes, tools and comments of all trackers
-and forges in the process. It learns the limits from answers. It never waits: it refuses a request, with the
-time after which to try again.
+and forges in the process. It learns the limits from answers. It never waits: it refuses a request and says
+when to try again.
 
-- The less is left of a limit, the more urgent a request must be (`Purpose`): comments stop first.
-- A throttled answer stops all requests for the time that it names; without a time for a minute, doubled each
-  time.
+- The less of a limit is left, the more urgent a request must be (`Purpose`): comments stop first.
+- A throttled answer stops all requests for the time that it names, or else for a minute, doubled each time.
 - A rejected credential is not tried again at once: 30 seconds, doubled each time up to ten minutes.
 """
 
@@ -39,12 +38,12 @@ _RESERVE: Mapping[Purpose, float] = {
 _POLL_SHARE = 0.5
 
 _NUMBER = re.compile(r"\d{1,16}(\.\d{1,9})?")
-_LONGEST_DELAY_S = 10_000_000  # 115 days: a larger number is a moment
-_FIRST_MOMENT_MS = 100_000_000_000  # a moment in seconds is smaller until the year 5138
+_LONGEST_DELAY_S = 10_000_000  # 115 days: a larger number is a point in time
+_FIRST_MOMENT_MS = 100_000_000_000  # a Unix time in seconds is smaller until the year 5138
 
 
 def server_time_s(headers: Mapping[str, str], now_s: float) -> float:
-    """Unix time by the server's `Date` header, else `now_s`: only the server's own clock fits its moments."""
+    """Unix time by the server's `Date` header, else `now_s`: the server's times follow its clock."""
     moment_s = _moment_s(headers.get("date", ""))
     return now_s if moment_s is None else moment_s
 
@@ -108,13 +107,13 @@ class RateLimiter:
         return tuple(quota for quota in self._quota.values() if quota.reset_ms > now_ms)
 
     def paused_ms(self) -> int:
-        """How long all requests are paused; 0 where they are not."""
+        """How long all requests are paused; 0 if they are not."""
         return max(0, self._paused_until_ms - self.now_ms())
 
     def check(self, service: ServiceProfile, purpose: Purpose) -> None:
         """Raise `ServiceError` if a request for this purpose must not be made now."""
         if self._tripped is not None and self.now_ms() < self._tripped[0]:
-            failure = self._tripped[1].failure  # perhaps of another user of the credential
+            failure = self._tripped[1].failure  # maybe by another user of the credential
             raise ServiceError(replace(failure, category=service.category or Category.TRACKER_STATUS))
         if paused_ms := self.paused_ms():
             raise service.rate_limited(wait_ms=max(1_000, paused_ms), reason=self._reason)
@@ -127,7 +126,7 @@ class RateLimiter:
                 )
 
     def learn(self, service: ServiceProfile, answer: HttpResponse) -> None:
-        """Note what an answer reports about the limits."""
+        """Record what an answer reports about the limits."""
         now_ms = self.now_ms()
         now_s = server_time_s(answer.headers, now_ms / 1000)
         for bucket in service.buckets:
@@ -145,7 +144,7 @@ class RateLimiter:
         """Pause all requests because the service asks for it. Returns the failure to raise."""
         now_s = server_time_s(answer.headers, self.now_ms() / 1000)
         pause_ms = wait_ms(answer.headers.get("retry-after"), now_s=now_s)
-        if pause_ms is None:  # the latest reset of a limit that is used up
+        if pause_ms is None:  # the latest reset among used-up limits
             used_up = [b for b in service.buckets if answer.headers.get(b.remaining) in (None, "0")]
             resets = [wait_ms(answer.headers.get(bucket.reset), now_s=now_s) for bucket in used_up]
             pause_ms = max((reset for reset in resets if reset is not None), default=None)
@@ -168,7 +167,7 @@ class RateLimiter:
         self._tripped = None
 
     def poll_gap_ms(self, spent: Mapping[str, int]) -> int:
-        """The minimum time between two polls that each spend this much of the named limits.
+        """The minimum time between two polls that each spend this much of these limits.
 
         Polls get half of what is left beyond the reserve, spread evenly until the reset.
         """

@@ -1,14 +1,11 @@
-"""`ServiceProfile`: what is particular to one service, and the typed failures of its requests.
+"""`ServiceProfile`: the particulars of one service, and the typed failures of its requests.
 
-| category | meaning |
-|---|---|
-| `tracker_request` | no complete answer: no connection, a timeout, half a body |
-| `tracker_status` | the service refused the request |
-| `tracker_rate_limited` | the service asks for a pause |
-| `tracker_response` | the answer cannot be understood |
-| `tracker_pagination` | the pages of a listing cannot be followed |
+| category | meaning | |---|---| | `tracker_request` | no complete answer: no connection, a timeout, an
+incomplete body | | `tracker_status` | the service refused the request | | `tracker_rate_limited` | the
+service asks for a pause | | `tracker_response` | the answer cannot be understood | | `tracker_pagination` |
+the pages of a listing cannot be followed |
 
-All of them blame the tracker: an attempt that such a failure ends does not count against the agent.
+All of them blame the tracker, so an attempt that ends with such a failure does not count against the agent.
 """
 
 import re
@@ -37,7 +34,7 @@ _REASONS = (
     ),
     (r"\b(issues|comments) (are|has been|have been) disabled", "switch that on in the settings of {name}"),
 )
-"""Phrases of services that explain a status with several causes, and the remedies."""
+"""Phrases of services that explain ambiguous statuses, and the remedies."""
 
 _MAX_MESSAGE = 1_000
 _MAX_DETAIL = 300
@@ -65,7 +62,7 @@ STANDARD = (Bucket.of("requests", "x-ratelimit"), Bucket.of("requests", "ratelim
 
 
 def plain_status(answer: HttpResponse) -> int:
-    """The status, with a 403 that means a limit as 429: it names a wait, or nothing is left."""
+    """The status; a 403 counts as 429 if it names a wait or nothing of a limit is left."""
     if answer.status != FORBIDDEN:
         return answer.status
     used_up = any(answer.headers.get(bucket.remaining, "").strip() == "0" for bucket in STANDARD)
@@ -95,7 +92,7 @@ def _texts(node: Any, depth: int = 0) -> Sequence[str]:
 
 
 def bearer(credential: str) -> Mapping[str, str]:
-    """The header of OAuth, which most services take for other tokens too."""
+    """The OAuth header, which most services accept for other tokens too."""
     return {"authorization": f"Bearer {credential}"}
 
 
@@ -104,19 +101,19 @@ class ServiceProfile:
     """One service.
 
     Attributes:
-        name: in messages (`GitHub`).
+        name: its name in messages (`GitHub`).
         credential_key: the setting with the credential, for hints (`tracker.provider.token`).
         scope_key: the setting that names what is in scope (`tracker.provider.repo`).
-        address: of its API, unless the settings name another one.
-        headers: those that carry a credential.
+        address: the address of its API, unless the settings name another one.
+        headers: makes the headers with a credential.
         status: the HTTP status that an answer means: 429 for every rate limit, 401 for a rejected credential.
             A GraphQL answer with other errors keeps its 200.
         message: the text of an error body, for people.
         buckets: the rate limits that it reports.
-        resource_header: the header that tells apart several limits of one name.
+        resource_header: the header that distinguishes limits with the same name.
         write_gap_ms: the minimum time between two writes.
-        category: of every failure; `None` tells them apart as above.
-        has_code_fences: whether its comments know fenced code, in which nothing is a mention or a link.
+        category: the category of every failure; `None` for the categories above.
+        has_code_fences: whether its comments support fenced code, which contains no mention or link.
     """
 
     name: str
@@ -135,7 +132,7 @@ class ServiceProfile:
     # --- failures of a request ---------------------------------------------------------------------------
 
     def unreachable(self, request: Request, problem: str) -> ServiceError:
-        """No answer, or half of one."""
+        """The failure for a missing or incomplete answer."""
         return self._error(
             Category.TRACKER_REQUEST,
             f"{self.name} did not answer {request.method} {request.endpoint}: {problem}",
@@ -143,7 +140,7 @@ class ServiceProfile:
         )
 
     def refused(self, request: Request, answer: HttpResponse, status: int) -> ServiceError:
-        """The service refused the request; `status` is what its answer means."""
+        """The failure for a refused request; `status` is the meaning of the answer."""
         detail = one_line(mask_credentials(self.message(answer.body) or answer.text), _MAX_DETAIL)
         asked = f"{request.method} {request.endpoint}"
         message = f"{self.name} answered {status} to {asked}"
@@ -178,7 +175,7 @@ class ServiceProfile:
         return "the server does not support this request: is it a different version?"
 
     def rate_limited(self, *, wait_ms: int, reason: str, for_all: bool = True) -> ServiceError:
-        """A pause that the service asks for; with `for_all` false, by our own reserve for urgent requests."""
+        """The failure for a requested pause, or with `for_all` false for the reserve for urgent requests."""
         seconds = -(-wait_ms // 1000)
         return self._error(
             Category.TRACKER_RATE_LIMITED,
@@ -191,7 +188,7 @@ class ServiceProfile:
     def malformed(
         self, problem: str, *, hint: str | None = None, culprits: frozenset[str] = frozenset()
     ) -> ServiceError:
-        """An answer that cannot be understood; `problem` follows the name of the service."""
+        """The failure for a malformed answer; `problem` follows the name of the service."""
         return self._error(
             Category.TRACKER_RESPONSE,
             f"{self.name} {one_line(mask_credentials(problem), _MAX_DETAIL)}",
@@ -201,7 +198,7 @@ class ServiceProfile:
         )
 
     def list_of(self, value: Any, request: Request) -> list[Any]:
-        """The list that an answer must hold; one that is missing must not pass for an empty one.
+        """The list in an answer. A missing list must not pass for an empty one.
 
         Raises:
             ServiceError: `tracker_response`.
@@ -211,7 +208,10 @@ class ServiceProfile:
         return value
 
     def bad_pagination(self, request: Request, problem: str) -> ServiceError:
-        """Pages that cannot be followed: the whole listing fails, since half of it would pass for all."""
+        """The failure for pages that cannot be followed.
+
+        The whole listing fails, or else a part would pass for all of it.
+        """
         return self._error(
             Category.TRACKER_PAGINATION,
             f"{self.name}, pages of {request.endpoint}: {problem}",
@@ -221,16 +221,16 @@ class ServiceProfile:
     # --- refusals by the adapter itself ------------------------------------------------------------------
 
     def not_found(self, what: str, *, hint: str | None = None) -> ServiceError:
-        """Something that is addressed by name does not exist, or the credential may not see it."""
+        """The failure for a name that does not exist, or that the credential may not see."""
         return self._rejected(f"there is no {one_line(what, 200)}", hint=hint, status=_NOT_FOUND)
 
     def no_such_state(self, state: str, known: Sequence[str]) -> ServiceError:
-        """The target state of a move does not exist."""
+        """The failure for a move to a state that does not exist."""
         hint = f"states: {', '.join(known)}" if known else None
         return self._rejected(f"there is no state {one_line(state, _MAX_NAME)!r}", hint=hint)
 
     def no_transition(self, issue: str, *, wanted: str, found: str, known: Sequence[str]) -> ServiceError:
-        """The tracker's workflow has no transition from the current state to the wanted one."""
+        """The failure for a move that the tracker's workflow does not allow."""
         hint = (
             f"from there it can be moved to: {', '.join(known)}" if known else "it cannot be moved from there"
         )

@@ -1,6 +1,6 @@
-"""Carries requests over the network. The only module that imports httpx.
+"""Sends requests over the network. This is the only module that imports httpx.
 
-Bodies are bounded in size and time before and after they are unpacked.
+Bodies are limited in size and time before and after decompression.
 """
 
 import os
@@ -25,7 +25,7 @@ MAX_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
 _PROXY_LOGIN = 407
-# By the numbers of OpenSSL (X509_V_ERR_…).
+# Messages by the error numbers of OpenSSL (X509_V_ERR_…).
 _UNKNOWN = "is of an authority that is not known here; SSL_CERT_FILE may name a file with it"
 _CERTIFICATES = {
     9: "is not valid yet",
@@ -39,7 +39,7 @@ _CERTIFICATES = {
 
 
 class ExchangeError(Exception):
-    """No complete answer. The text follows "did not answer: " and holds no address."""
+    """No complete answer. The text follows "did not answer: " and contains no address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +60,13 @@ class Send(Protocol):
         """Send and receive.
 
         Raises:
-            ExchangeError: no complete answer; the server may have acted all the same.
+            ExchangeError: no complete answer; the server may still have carried out the request.
         """
         ...
 
 
 class Transport(Protocol):
-    """Carries requests. Tests use an in-memory server."""
+    """Sends requests. Tests use an in-memory server."""
 
     def session(self, base: str) -> AbstractAsyncContextManager[Send]:
         """Connections to one host, closed at the end. Redirects are not followed."""
@@ -74,10 +74,10 @@ class Transport(Protocol):
 
 
 class HttpxTransport:
-    """Uses httpx, with the proxies and certificates that the environment names.
+    """Uses httpx, with the proxies and certificates of the environment.
 
-    httpx is imported at the first request, which keeps the start of the program fast. The connections of a
-    session are shared by the pages of one listing; servers close idle ones before the next poll anyway.
+    It imports httpx at the first request, so that the program starts fast. The pages of one listing share the
+    connections of a session; servers close idle connections before the next poll anyway.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class HttpxTransport:
             yield send
 
     async def _body(self, answer: Any) -> bytes | None:
-        """The unpacked body; `None` as soon as the packed or the unpacked bytes exceed the limit."""
+        """The decompressed body; `None` as soon as compressed or decompressed bytes exceed the limit."""
         coding = answer.headers.get("content-encoding", "").strip().lower()
         if coding not in {"", "identity", "gzip", "x-gzip"}:
             raise ExchangeError(f"it is packed as {one_line(coding, 80)!r}, which was not asked for")
@@ -162,7 +162,7 @@ class HttpxTransport:
         return bytes(body)
 
     async def _unpack(self, gzip: "zlib._Decompress", chunk: bytes, body: bytearray) -> bool:
-        """Unpack a chunk into `body`; false if that becomes too large."""
+        """Decompress a chunk into `body`; false if that becomes too large."""
         try:
             while chunk and not gzip.eof:
                 body += gzip.decompress(chunk, _CHUNK_BYTES)
@@ -178,7 +178,7 @@ class HttpxTransport:
 
 
 def _failing(problem: str) -> Send:
-    """Fails each request, so a bad variable is reported like every other failure."""
+    """A `Send` that fails each request, so that a bad variable is reported like every other failure."""
 
     async def send(
         method: str, address: str, headers: Mapping[str, str], content: bytes | None
@@ -215,7 +215,7 @@ def _wants_login(proxy: Proxy) -> str:
 
 
 def _describe_proxy(error: Exception, proxy: Proxy | None) -> str:
-    """What a proxy answered. Its own words are left out: they may repeat the login."""
+    """The answer of a proxy, without its own words, which may repeat the login."""
     if proxy is None:
         return _describe(error)
     status = str(error).partition(" ")[0]

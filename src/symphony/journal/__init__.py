@@ -1,1 +1,1 @@
-"""The daemon's memory across restarts: an SQLite file whose loss costs history, never correctness."""
+"""The daemon's memory across restarts: an SQLite file. Losing it costs history, never correctness."""

@@ -34,7 +34,7 @@ Key = tuple[str, ...]
 # --- tables ----------------------------------------------------------------------------------------------
 
 APPLICATION_ID = 0x53594D50
-"""`SYMP`: distinguishes a journal from other SQLite files."""
+"""`SYMP`: distinguishes journals from other SQLite files."""
 
 VERSION = 5
 """Changes with the tables. A file of an older version is migrated, and one of a newer version is refused."""
@@ -57,13 +57,13 @@ _FLAT = ", ".join(f"'$.{name}'" for name in _COUNTS)
 
 
 def _object(place: str, names: Iterable[str]) -> str:
-    """The numbers of these names at a place of a record as an object, in SQL."""
+    """SQL for an object of the numbers with these names at a place of a record."""
     numbers = ", ".join(f"'{name}', record -> '{place}.{name}'" for name in names)
     return f"json_patch('{{}}', json_object({numbers}))"
 
 
 def _gathered(table: str, place: str, target: str, names: Collection[str]) -> str:
-    """Puts numbers at a place of each record into an object of their own there, in SQL."""
+    """SQL that moves numbers at a place of each record into a nested object."""
     flat = ", ".join(f"'{place}.{name}'" for name in names)
     changed = f"json_set(json_remove(record, {flat}), '{place}.{target}', {_object(place, names)})"
     return (
@@ -83,7 +83,7 @@ _MIGRATIONS = {
         *_BY_ISSUE_ID,
     ),
     2: (
-        "DELETE FROM skills_notes WHERE NOT said",  # the next run decides anew what its comment says
+        "DELETE FROM skills_notes WHERE NOT said",  # the next run decides the text of the comment anew
         "ALTER TABLE skills_notes DROP COLUMN said",
         _JOBS,
     ),
@@ -135,7 +135,7 @@ _MIGRATIONS = {
         """,
     ),
 }
-"""By version, what leads to the next one. Since the third one, facts move to where they are defined now."""
+"""By version, the statements that lead to the next version."""
 
 _SCHEMA = f"""
 CREATE TABLE claims (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
@@ -196,7 +196,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def missing_table(connection: sqlite3.Connection) -> str | None:
-    """The name of a table that the file lacks, and that a later version did not add, or `None`."""
+    """The name of a table that the file lacks although its version should have it, or `None`."""
     found = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     for version in range(sqlite.number(connection, "user_version"), VERSION):
         found.update(_CREATED.findall("".join(_MIGRATIONS.get(version, ()))))
@@ -335,7 +335,7 @@ def typed(kind: type[_T], row: Sequence[object]) -> _T:
 
 
 def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[model.RecoveredState, tuple[Failure, ...]]:
-    """What a start needs, and a notice for each table with rows that do not decode.
+    """The state for a start, and a notice for each table with rows that do not decode.
 
     Such rows are skipped. `drop` deletes them, because a claim that cannot be read must not reappear with the
     next version of the program.
@@ -406,7 +406,7 @@ _LATER_BUSY_MS = 500
 
 
 def connect(path: Path, mode: sqlite.Mode, *, busy_s: float) -> sqlite3.Connection:
-    """Open a journal that exists; text that is not UTF-8, as a damaged file may hold it, is replaced.
+    """Open an existing journal; text that is not UTF-8, as in a damaged file, is replaced.
 
     Raises:
         sqlite3.Error: it cannot be opened.
@@ -461,7 +461,7 @@ def _open(path: Path, now_wall_ms: int, busy_ms: int) -> "Database":
 
 
 def _is_present(path: Path) -> bool:
-    """Whether there is a file to open, which is of this user; an empty one is removed."""
+    """Whether there is a file of this user to open; an empty one is removed."""
     try:
         is_regular, status = sqlite.is_regular(path), path.lstat()
     except FileNotFoundError:
@@ -596,7 +596,7 @@ class Database:
 
     Attributes:
         recovered_state: what the previous daemon left.
-        notices: what to show to people about the opening.
+        notices: notices about the opening, for people.
     """
 
     def __init__(
@@ -616,7 +616,7 @@ class Database:
 
     @property
     def in_place(self) -> bool:
-        """Whether the path still names the file that is open."""
+        """Whether the path still names the open file."""
         return _identity(self._path) == self._identity
 
     def close(self) -> None:
@@ -651,7 +651,7 @@ class Database:
                     if sql is INSERT_EVENT:
                         self._bound_events(rows)
         except BaseException:
-            self._counts.clear()  # the counts of what was rolled back
+            self._counts.clear()  # the counts include records that were rolled back
             raise
         return tuple(notices)
 
@@ -674,7 +674,7 @@ class Database:
 
 
 def _scope(row: Row) -> Scope:
-    """The run whose limit an event counts for, or its issue if the event belongs to no run."""
+    """The run whose limit applies to an event, or its issue if the event belongs to no run."""
     _, identifier, run_id, *_ = row
     return ("issue", str(identifier)) if run_id is None else ("run", str(run_id))
 
@@ -682,7 +682,7 @@ def _scope(row: Row) -> Scope:
 # --- trimming --------------------------------------------------------------------------------------------
 
 RUNS_PER_STEP = 20
-"""So many runs are deleted together, which takes a few milliseconds."""
+"""How many runs are deleted together; that takes a few milliseconds."""
 _EVENTS_PER_STEP = 1_000
 _PAGES_PER_STEP = 256
 
@@ -715,7 +715,7 @@ _OF_ISSUE = {
     "skills_notes": _UNCLAIMED,
     "pull_requests": f"NOT is_open AND {_WITHOUT_RESULT}",
 }
-"""What is kept for an issue until it is too old or its last run is forgotten, and the condition for that."""
+"""Rows of issues to delete when they are too old or have no run left: tables and conditions."""
 
 _AGED = (
     *(f"DELETE FROM {table} WHERE at_wall_ms < ? AND {over}" for table, over in _OF_ISSUE.items()),  # noqa: S608 - our names
@@ -751,7 +751,7 @@ def _used_bytes(connection: sqlite3.Connection) -> int:
 def make_room(connection: sqlite3.Connection, policy: model.Retention, *, now_wall_ms: int) -> None:
     """Delete the oldest of the runs that are too old or too many, at most `2 * RUNS_PER_STEP`.
 
-    Their pages are used again, so that the file of a busy daemon keeps its size between two trims.
+    Their pages are reused, so that the file of a busy daemon keeps its size between two trims.
 
     Raises:
         sqlite3.Error: nothing was deleted.
@@ -762,10 +762,10 @@ def make_room(connection: sqlite3.Connection, policy: model.Retention, *, now_wa
 def trim_steps(
     connection: sqlite3.Connection, policy: model.Retention, *, now_wall_ms: int
 ) -> Iterator[model.TrimResult]:
-    """Delete excess history; each step is a transaction of a few milliseconds and yields what it deleted.
+    """Delete excess history; each step is a transaction of a few milliseconds and yields its result.
 
     Raises:
-        sqlite3.Error: a step failed; those before it are committed.
+        sqlite3.Error: a step failed; the earlier ones are committed.
     """
     before = sqlite.number(connection, "page_count")
     oldest = now_wall_ms - policy.max_age_ms
@@ -802,7 +802,7 @@ def trim_steps(
 
 
 def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:
-    """Delete runs with everything that belongs to them, and to issues of which no run is left.
+    """Delete runs and their data, and the data of issues without further runs.
 
     Returns the number of events.
     """

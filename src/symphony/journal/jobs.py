@@ -1,11 +1,13 @@
-"""What the daemon owes to the outside: which of two jobs counts, when one is due, when it is given up.
+"""Jobs are writes to outside services that the daemon still has to make.
+
+This module decides which of two jobs counts, when a job is due, and when it is given up.
 
     owed -> waiting -> done, and forgotten
                |  ^
                v  | a person asks for it, or something newer is owed under the same key
             given up
 
-Times are of the wall clock, in ms since 1970. Everything here is pure.
+Times are wall-clock times in ms since 1970. Everything here is pure.
 """
 
 from dataclasses import dataclass, replace
@@ -16,14 +18,14 @@ from symphony.domain import Blame, Failure
 
 FIRST_RETRY_MS: Final = 1_000
 LONGEST_RETRY_MS: Final = 20_000
-"""The longest wait while an outage is young: what is owed arrives within a minute after it."""
+"""The longest wait early in an outage, so that jobs are done within a minute after its end."""
 
 LONGEST_LATE_RETRY_MS: Final = 300_000
 YOUNG_MS: Final = 36 * 3_600_000
 GIVE_UP_MS: Final = 72 * 3_600_000
 GIVE_UP_REFUSED_MS: Final = 3_600_000
 MIN_ATTEMPTS: Final = 10
-"""A daemon that was away for longer than a job is kept for tries it at least so often."""
+"""How often a job is tried at least, even if the daemon was away for longer than jobs are kept."""
 
 _MAX_DOUBLINGS: Final = 30
 
@@ -37,15 +39,16 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A write to an outside service. The newer one of two jobs with the same key counts.
+    """A write to an outside service. Of two jobs with the same key the newer one counts.
 
     Attributes:
-        key: what it is about, such as `comment:42:delivery`.
-        kind: what carries it out: `comment` or `move`.
-        receiver: what it goes to, without secrets. Jobs for a receiver that does not answer wait together.
+        key: identifies its subject, such as `comment:42:delivery`.
+        kind: the `JobKind` that carries it out, such as `comment` or `move`.
+        receiver: the service that it goes to, without secrets. Jobs for a receiver that does not answer wait
+            together.
         issue_id: the issue that it belongs to, with `issue_identifier` for people.
-        payload: JSON of what its kind needs, with secrets masked.
-        created_wall_ms: since when it is owed.
+        payload: the data for its kind as JSON, with secrets masked.
+        created_wall_ms: when it was created.
         due_wall_ms: when it is tried next.
         attempts: how often it was tried.
         failure: why the last attempt failed, in one line with secrets masked.
@@ -66,7 +69,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDone:
-    """Nothing is owed under this key any more."""
+    """The job with this key is done."""
 
     key: str
 
@@ -74,8 +77,8 @@ class JobDone:
 def newest(before: Job | None, job: Job) -> Job:
     """The job that counts: the known one or the new one.
 
-    An equal job changes nothing while the known one is tried. A newer one inherits the failure, so a known
-    reason is not reported again.
+    An equal job changes nothing while the known one is still tried. A newer one inherits the failure, so that
+    a known reason is not reported again.
     """
     if before is None:
         return job
@@ -86,15 +89,15 @@ def newest(before: Job | None, job: Job) -> Job:
 
 
 def backoff_ms(attempts: int, longest_ms: int) -> int:
-    """How long to wait after so many failed attempts in a row."""
+    """How long to wait after `attempts` failed attempts in a row."""
     return min(FIRST_RETRY_MS << min(attempts - 1, _MAX_DOUBLINGS), longest_ms)
 
 
 def after_failure(job: Job, failure: Failure, *, now_wall_ms: int) -> Job:
     """The job after a failed attempt: due again later, or given up.
 
-    What only a person can change is given up sooner, and a mistake in the configuration at once. A receiver
-    that says when to come again is obeyed.
+    A job whose failure only a person can fix is given up sooner, and one with a mistake in the configuration
+    at once. If the receiver says when to retry, the job waits until then.
     """
     attempts, age_ms = job.attempts + 1, now_wall_ms - job.created_wall_ms
     limit_ms = GIVE_UP_MS if failure.retryable else GIVE_UP_REFUSED_MS
@@ -114,7 +117,7 @@ def after_failure(job: Job, failure: Failure, *, now_wall_ms: int) -> Job:
 
 
 def tried_again(job: Job, *, now_wall_ms: int) -> Job:
-    """The job as new, because a person asked for it."""
+    """The job with its attempts counted from zero, because a person asked for it."""
     return replace(
         job, attempts=0, state=JobState.WAITING, created_wall_ms=now_wall_ms, due_wall_ms=now_wall_ms
     )

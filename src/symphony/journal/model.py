@@ -1,7 +1,7 @@
 """The journal's records, their JSON form, and the errors of its file.
 
-Times are of the wall clock, in ms since 1970. Records are upserts: the newest of a key wins, and a record
-that is written twice changes nothing.
+Times are wall-clock times in ms since 1970. Records are upserts: the newest record of a key wins, and writing
+a record twice changes nothing.
 """
 
 import json
@@ -36,9 +36,8 @@ from symphony.scheduler import IssueResult, NeedsYouCode, PullLedger, StoredClai
 _T = TypeVar("_T")
 
 # --- values as JSON --------------------------------------------------------------------------------------
-#
-# Used for the journal's rows and for recordings. Fields that equal their default are left out, so that a new
-# field needs no new schema. Reading checks types and ignores unknown names.
+# This form is used for the journal's rows and for recordings. Fields that equal their default are left out,
+# so a new field needs no new schema. Reading checks types and ignores unknown names.
 
 _MAX_CHARS = 8 * 1024 * 1024
 _MAX_INTEGER = 2**63
@@ -155,7 +154,7 @@ class ClaimRecord:
     """A claim on an issue. Key: the issue's id.
 
     Attributes:
-        claim: has no times, which a daemon can read on its own clock only.
+        claim: the claim without times, because times are on the clock of one daemon.
         owner: the daemon that wrote the record.
         since_wall_ms: when the run started, the issue was blocked, or the retry was scheduled.
         due_wall_ms: when a retry is due.
@@ -176,7 +175,7 @@ class ClaimReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRecord:
-    """What the runs of an issue produced, and when the last of them ended. Key: the issue's id."""
+    """What the runs of an issue produced, and when the last run ended. Key: the issue's id."""
 
     result: IssueResult
     ended_wall_ms: int
@@ -200,12 +199,12 @@ class RunRecord:
         reason: why the run ended, in one line.
         agent: the process of the agent.
         agent_name: the agent that was chosen, because of `agent_reason`.
-        facts: what the run did; its model is the one that the agent said it uses, else the configured one.
+        facts: what the run did; its model is the one that the agent reported, else the configured one.
         issue_state: the state of the issue at the tracker when the run started.
         issue_title: its title then; `None` in rows of older versions.
         delivered: whether the run added work to the branch that it delivered.
         head: the commit that it delivered; `None` without one, and in rows of older versions.
-        verified: the status of the verification of what it delivered; `None` if there was none.
+        verified: the status of the verification of its delivery; `None` if there was none.
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
         merged: whether that work is known to be merged.
@@ -239,7 +238,7 @@ class RunRecord:
 
 
 class Milestone(StrEnum):
-    """What became of delivered work; each value is a field of `RunRecord`."""
+    """A milestone of delivered work; each value is a field of `RunRecord`."""
 
     READY = "ready"
     MERGED = "merged"
@@ -247,7 +246,10 @@ class Milestone(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MilestoneRecord:
-    """The work on an issue got further; counts for the run that delivered last. Key: issue and milestone."""
+    """Delivered work reached a milestone; it counts for the run that delivered last.
+
+    Key: issue and milestone.
+    """
 
     issue_id: str
     issue_identifier: str
@@ -270,7 +272,7 @@ class EventRecord:
 class CommentRecord:
     """A comment that the daemon posted. Key: issue and kind.
 
-    `fingerprint` is a hash of what the comment was made from.
+    `fingerprint` is a hash of the input of the comment.
     """
 
     issue_id: str
@@ -282,7 +284,7 @@ class CommentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldComment:
-    """A comment of a person that a session got: a digest of its text, and how often sessions got it."""
+    """A comment of a person that sessions got: a digest of its text, and how often they got it."""
 
     comment_id: str
     digest: str
@@ -291,7 +293,7 @@ class ToldComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldComments:
-    """The comments of people that sessions of an issue were told. Key: the issue's id."""
+    """The comments of people that sessions of an issue got. Key: the issue's id."""
 
     issue_id: str
     comments: tuple[ToldComment, ...]
@@ -304,9 +306,9 @@ class SkillsComment:
 
     Attributes:
         tracker: identifies the tracker of the issue.
-        body: what the comment shall say.
+        body: the text of the comment.
         named: the problems that it names, or last named if all are solved: sanitised paths with codes.
-        revise: only edit an existing comment, and do not post a new one.
+        revise: whether to edit only an existing comment, and post no new one.
     """
 
     issue_id: str
@@ -320,20 +322,20 @@ class SkillsComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestRecord:
-    """The pull request of an issue. Key: the issue's id. It is written before each step that it is about.
+    """The pull request of an issue. Key: the issue's id. It is written before each step that it describes.
 
     Attributes:
         issue: its latest snapshot, without the description.
-        forge: kind, repository and server; what is recorded of another forge is left alone.
-        branch: the head branch, and `head` the delivered commit that is to be on it.
-        number: `None` until one is open.
+        forge: kind, repository and server; records of another forge are left alone.
+        branch: the head branch; `head` is the delivered commit that belongs on it.
+        number: its number; `None` until it is open.
         ours: whether the daemon opened it, so that it updates text and labels.
-        equipped: whether labels and reviewers were asked for.
-        described: the commit that its text is about, if the daemon wrote it.
-        text: a digest of that text as the forge showed it first; another one was edited by a person.
-        pull: as it was last observed.
+        equipped: whether labels and reviewers were requested.
+        described: the commit that its text describes, if the daemon wrote it.
+        text: a digest of that text as the forge first showed it; if the text differs, a person edited it.
+        pull: the last snapshot.
         ledger: what was done about it; `None` until it is observed.
-        code: what it waits for, as a stable code, and `message` in words.
+        code: what it waits for, as a stable code; `message` is the same in words.
         failure: why the last step did not succeed.
     """
 
@@ -355,13 +357,13 @@ class PullRequestRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one that is neither merged, closed nor deleted, as far as known."""
+        """Whether there is a pull request that is not known to be merged, closed or deleted."""
         is_over = self.code == "gone" or (self.pull is not None and self.pull.state is not PullState.OPEN)
         return self.number is not None and not is_over
 
     @property
     def is_prepared(self) -> bool:
-        """Whether its labels, reviewers and text are what they are to be for the delivered commit."""
+        """Whether its labels, reviewers and text are complete for the delivered commit."""
         return self.equipped and (not self.ours or self.described == self.head)
 
     @property
@@ -388,7 +390,7 @@ class SkillUse:
 class SkillsRecord:
     """The skills of a run, and the commit that they were read from. Key: the run's id.
 
-    `document` is JSON for those who ask about the issue later; empty if there is none.
+    `document` is the JSON document for later questions about the issue; empty if there is none.
     """
 
     run_id: str
@@ -435,7 +437,7 @@ class DayRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRecord:
-    """A value that the daemon leaves to the next one, such as `paused`; `None` deletes it. Key: the name."""
+    """A value that the daemon leaves for the next one, such as `paused`; `None` deletes it. Key: the name."""
 
     name: str
     value: str | None
@@ -482,10 +484,10 @@ class JournalStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredState:
-    """What a start needs of the journal, without history.
+    """The part of the journal that a start needs, without history.
 
-    `worked_on` are the ids of issues with ended runs. `comments` and `skills_comments` are the newest, `jobs`
-    stand in the order in which they were owed.
+    `worked_on` are the ids of issues with ended runs. `comments` and `skills_comments` are the newest ones;
+    `jobs` are in the order of their creation.
     """
 
     claims: tuple[ClaimRecord, ...] = ()
@@ -503,14 +505,14 @@ class RecoveredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much history is kept. What ended first is deleted first.
+    """How much history is kept. The runs that ended first are deleted first.
 
-    Live runs are never deleted, nor the comments and the usage of a claimed issue.
+    Live runs, and the comments and usage of claimed issues, are never deleted.
 
     Attributes:
-        max_age_ms: since the end of a run.
-        max_runs: ended runs.
-        max_bytes: size of the file without free pages.
+        max_age_ms: the longest time since the end of a run.
+        max_runs: the largest number of ended runs.
+        max_bytes: the largest size of the file without free pages.
     """
 
     max_age_ms: int = 30 * 24 * 3_600_000
@@ -520,7 +522,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimResult:
-    """What a trim deleted; `bytes` is by how much the file shrank."""
+    """What a trim deleted; `bytes` says how much the file shrank."""
 
     runs: int = 0
     events: int = 0
@@ -572,7 +574,7 @@ def taken_away(path: Path) -> Failure:
 
 
 def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:
-    """The failure that an error of SQLite or of the file system means."""
+    """The failure for an error of SQLite or of the file system."""
     make_failure = unreadable if reading else unusable
     if isinstance(error, UnusableError):
         return error.failure

@@ -1,8 +1,8 @@
 """Reads the journal, for the command line and the API, with or without a running daemon.
 
-A reader never writes. Each query sees what was committed before it. If the directory is not writable, SQLite
-cannot make its files beside the journal; the journal is then opened as immutable, unless changes wait in the
-write-ahead log.
+A reader never writes. Each query sees everything committed before it. If the directory is not writable,
+SQLite cannot create its files beside the journal. The journal is then opened as immutable, unless changes
+wait in the write-ahead log.
 
     with open_reader(path) as reader:
         for found in reader.events("SYM-7", after_id=known): ...
@@ -58,7 +58,7 @@ _ISSUE = """coalesce(
         )
     ) ORDER BY at_wall_ms DESC LIMIT 1)
 )"""
-"""The issue that has an identifier, or had it last: a tracker may give one to several issues in turn."""
+"""SQL for the issue that has an identifier or had it last; a tracker may reuse identifiers."""
 
 _USES = """
 WITH known AS MATERIALIZED (
@@ -78,10 +78,10 @@ class SkillReport:
     """One skill over many runs.
 
     Attributes:
-        listed: the number of runs whose agent got it listed.
+        listed: the number of runs whose agent got the skill in its list.
         seen: the number of runs whose agent read it.
-        outcomes: how many of the runs in `listed` ended in which outcome; `running` for live runs, `unknown`
-            if the outcome was not recorded.
+        outcomes: the number of runs in `listed` by outcome; `running` for live runs, `unknown` if the outcome
+            was not recorded.
         seen_outcomes: the same for the runs in `seen`.
         versions: the number of different contents.
         last_used_wall_ms: the start of the latest run.
@@ -139,7 +139,7 @@ class JournalReader:
         return self._records("SELECT record FROM results", (), model.ResultRecord)
 
     def recovered_state(self) -> model.RecoveredState:
-        """What the next daemon would start with."""
+        """The state with which the next daemon would start."""
         with self.translated_errors():
             return database.load(self.connection, drop=False)[0]
 
@@ -204,22 +204,22 @@ class JournalReader:
         return self._whole(query, (issue_id,), lambda *row: database.typed(model.CommentRecord, row))
 
     def told_comments(self, issue_id: str) -> tuple[model.ToldComment, ...]:
-        """The comments of people that sessions of an issue were told."""
+        """The comments of people that sessions of an issue got."""
         query = "SELECT record FROM told_comments WHERE issue_id = ?"
         found = self._whole(query, (issue_id,), partial(model.decode, kind=model.ToldComments))
         return found[0].comments if found else ()
 
     def jobs(self) -> tuple[Job, ...]:
-        """What is owed to the outside, and what was given up, the oldest first."""
+        """The jobs that wait or were given up, the oldest first."""
         return self._records("SELECT record FROM jobs ORDER BY created_wall_ms", (), Job)
 
     def skills_report(self, *, since_wall_ms: int = 0) -> tuple[SkillReport, ...]:
-        """How the runs since then that had skills ended, one report per skill, sorted by name."""
+        """How runs with skills ended since then, one report per skill, sorted by name."""
         with self.translated_errors():
             return _skill_reports(self.connection, since_wall_ms)
 
     def listed_skills(self, run_id: str) -> tuple[str, ...]:
-        """The names of the skills that a run listed."""
+        """The names of the skills that a run had in its list."""
         query = "SELECT DISTINCT name FROM skill_uses WHERE run_id = ? AND listed ORDER BY name"
         return self._whole(query, (run_id,), lambda name: model.restored(name, str))
 
@@ -231,12 +231,12 @@ class JournalReader:
     def version_outcomes(
         self, *, since_wall_ms: int = 0, stars: Mapping[str, int] | None = None
     ) -> tuple[VersionOutcomes, ...]:
-        """What became of the runs since then, for each version of a skill, agent and model."""
+        """The outcomes of the runs since then, for each version of a skill, agent and model."""
         with self.translated_errors():
             return version_outcomes(self.connection, since_wall_ms, stars or {})
 
     def expired_runs(self, policy: model.Retention, *, now_wall_ms: int) -> tuple[str, ...]:
-        """The runs that a trim would delete for age or number; it may delete more for the size."""
+        """The runs that a trim would delete because of age or number; it may delete more because of size."""
         with self.translated_errors():
             return database.overdue(self.connection, policy, now_wall_ms=now_wall_ms)
 
@@ -394,7 +394,7 @@ _COUNTS = "SELECT (SELECT count(*) FROM claims), (SELECT count(*) FROM runs), (S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """What is at the path of the journal.
+    """The state of the file at the path of the journal.
 
     Attributes:
         present: whether the file exists.

@@ -4,10 +4,10 @@ Pure: no I/O, no clock. `StepRecorder` compares the states before and after a st
 times a second, so a report becomes a record only at a milestone of the run: a new turn, another conversation,
 more tokens, a new message. All records of one step are written in one transaction.
 
-`recovered_event` goes the other way. Times in the journal are of the wall clock, which may have been set
-since: no wait becomes negative, or longer than it can be. A run that was live when its daemon ended is
-continued with its conversation, from the token counts that were recorded last; the next run counts the rest.
-If an operator was stopping it, its issue is blocked instead.
+`recovered_event` goes the other way. Times in the journal are wall-clock times, and the clock may have been
+set since. So waits are limited: none becomes negative or too long. A run that was live when its daemon ended
+is continued with its conversation, from the last recorded token counts; the next run counts the rest. If an
+operator was stopping the run, its issue is blocked instead.
 """
 
 import json
@@ -66,7 +66,7 @@ from symphony.scheduler import (
 V = TypeVar("V")
 
 PAUSED: Final = "paused"
-"""The setting that says that an operator has paused the daemon; its value is `true`."""
+"""The setting for a daemon that an operator paused; its value is `true`."""
 
 BUDGET_WAIVERS: Final = "exempt"
 """The setting with the issues that today's budget does not stop: `{"day": …, "issues": […]}`."""
@@ -103,9 +103,9 @@ class StepRecorder:
 
     Args:
         owner: this daemon.
-        left: runs that a previous daemon left without an end. They are ended with the first step, together
-            with the change of their claims.
-        mask: hides secrets in log texts.
+        left: runs that a previous daemon left without an end. The first step ends them, together with the
+            change of their claims.
+        mask: masks secrets in log texts.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class StepRecorder:
         return tuple(self._records(before, event, after, commands, Now(ms=now_ms, wall_ms=wall_ms)))
 
     def snapshot(self, *, now_ms: int, wall_ms: int) -> tuple[model.Record, ...] | None:
-        """All records of the present, without history, for a new file; `None` before the first step."""
+        """All present records without history, for a new file; `None` before the first step."""
         if (state := self._state) is None:
             return None
         now = Now(ms=now_ms, wall_ms=wall_ms)
@@ -208,7 +208,7 @@ class StepRecorder:
             yield from self._report_records(reported, after, now)
         elif isinstance(event, RunEnded):
             yield from self._end_records(before, event, after, now)
-        if not isinstance(event, Recovered):  # then results and usage come from the journal
+        if not isinstance(event, Recovered):  # results and usage then come from the journal
             yield from _result_records(_changed_keys(before.results, after.results), before, after, now)
             yield from _spent_records(before, after, reported)
         if after.day is not None and (after.day, after.day_tokens) != (before.day, before.day_tokens):
@@ -240,7 +240,7 @@ class StepRecorder:
             self._live_runs[run.run_id] = updated
             yield updated
         texts = []
-        if new.last_words not in {old.last_words, new.last_message, None}:  # other events came since
+        if new.last_words not in {old.last_words, new.last_message, None}:  # other events have come since
             texts.append(("notification", new.last_words))
         if new.last_message not in {old.last_message, None}:
             texts.append((new.last_event or "notification", new.last_message))
@@ -316,7 +316,7 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRe
 
 
 def _stored_claim(entry: ClaimEntry) -> StoredClaim:
-    """What is kept of a claim, with its times on the clock of this daemon."""
+    """The stored part of a claim, with its times on the clock of this daemon."""
     match entry:
         case Running():
             return StoredClaim(
@@ -365,7 +365,7 @@ def _stored_claim(entry: ClaimEntry) -> StoredClaim:
 
 
 def _changed_keys(before: Mapping[str, V], after: Mapping[str, V]) -> Iterator[str]:
-    """The keys whose values are not the same object any more."""
+    """The keys whose values are no longer the same object."""
     if before is after:
         return
     yield from (key for key, value in after.items() if before.get(key) is not value)
@@ -435,7 +435,7 @@ def _result_records(
 
 
 def _milestone_records(result: IssueResult) -> Iterator[model.MilestoneRecord]:
-    """What the tracker's state says about delivered work; work that was given up is not ready."""
+    """The milestones of delivered work by the tracker's state; abandoned work is not ready."""
     state = normalise_state(result.issue.state)
     left = result.status in {ResultStatus.READY, ResultStatus.ENDED}
     if result.delivered is None or not left or state in GIVEN_UP_STATES:
@@ -446,12 +446,12 @@ def _milestone_records(result: IssueResult) -> Iterator[model.MilestoneRecord]:
 
 
 def milestone_record(issue: Issue, milestone: model.Milestone) -> model.MilestoneRecord:
-    """The record of delivered work that got further; also for what another source than the tracker says."""
+    """The record of a milestone; also for milestones from another source than the tracker."""
     return model.MilestoneRecord(issue_id=issue.id, issue_identifier=issue.identifier, milestone=milestone)
 
 
 def _spent_records(before: State, after: State, reported: Running | None) -> Iterator[model.Record]:
-    """The changed usage of issues; a report of an agent changes only that of its own issue."""
+    """The changed usage of issues; a report of an agent changes only the usage of its own issue."""
     if after.spent is before.spent:
         return
     for issue_id in [reported.issue.id] if reported else sorted(_changed_keys(before.spent, after.spent)):
@@ -486,7 +486,7 @@ class RemoteWorkspaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredUsage:
-    """What all runs used: `totals` of ended runs, and what the tokens of `day` cost."""
+    """What all runs used: `totals` of ended runs, and the cost of the tokens of `day`."""
 
     totals: Totals = field(default_factory=Totals)
     day: str | None = None
@@ -498,7 +498,7 @@ class StoredUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStart:
-    """The moment of a daemon's start on both clocks, the day (`YYYY-MM-DD`, UTC), the longest retry wait."""
+    """The time of a daemon's start on both clocks, the day (`YYYY-MM-DD`, UTC), the longest retry wait."""
 
     now_ms: int
     wall_ms: int
@@ -519,8 +519,8 @@ def recovered_event(
 ) -> Recovered:
     """The first event of a daemon that starts now.
 
-    `workspaces` are those that were found on disk, and `delivered` is what was delivered from those of runs
-    that were cut off, by issue id.
+    `workspaces` were found on disk. `delivered` has the deliveries from workspaces of interrupted runs, by
+    issue id.
     """
     live = {run.run_id: run for run in remembered.live_runs}
     usage, known_issues = _recorded_usage(remembered)
@@ -550,7 +550,7 @@ def _recorded_remote_workspaces(remembered: model.RecoveredState) -> Mapping[str
 def _recovered_results(
     remembered: model.RecoveredState, start: DaemonStart, delivered: Mapping[str, DeliveredBranch]
 ) -> tuple[IssueResult, ...]:
-    """The results, the oldest first, with what the runs used and delivered that were cut off."""
+    """The results, oldest first, including the usage and deliveries of interrupted runs."""
     records = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
     found = {
         record.result.issue.id: replace(record.result, ended_ms=start.past_ms(record.ended_wall_ms))
@@ -575,7 +575,7 @@ def _recovered_results(
 
 
 def _recorded_usage(remembered: model.RecoveredState) -> tuple[StoredUsage, frozenset[str]]:
-    """The sums of the previous daemon with the runs that it left without an end, and their issues."""
+    """The sums of the previous daemon, including its interrupted runs, and the issues of these runs."""
     try:
         usage = model.decode(remembered.settings[USAGE], StoredUsage)
     except (KeyError, model.CodecError):
@@ -611,7 +611,10 @@ def _recovered_claim(
 
 
 def _due_ms(record: model.ClaimRecord, start: DaemonStart) -> int:
-    """When a retry is due. If the clock was set back, its whole wait begins now at the latest."""
+    """When a retry is due.
+
+    If the clock was set back, it is due at the latest after one whole wait from now.
+    """
     due_wall_ms = start.wall_ms if record.due_wall_ms is None else record.due_wall_ms
     left_ms, whole_ms = due_wall_ms - start.wall_ms, due_wall_ms - record.since_wall_ms
     return start.now_ms + max(min(left_ms, whole_ms, start.max_wait_ms), 0)

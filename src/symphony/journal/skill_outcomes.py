@@ -1,4 +1,4 @@
-"""Queries to the journal: what became of runs by the skills that they listed.
+"""Queries to the journal: the outcomes of runs by the skills in their lists.
 
 A version of a skill counts runs that ended. Runs that a restart of the daemon interrupted are left out,
 because their work goes on in another run.
@@ -42,13 +42,13 @@ GROUP BY 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionOutcomes:
-    """The runs that listed one version of a skill, of one agent and model.
+    """The runs of one agent and model that listed one version of a skill.
 
     Attributes:
         library_version: its number in the library; `None` for a skill of the repository or the user.
-        runs: ended runs that listed it; `opened` to `blocked` count among them.
-        attempts: of each run, like `turns` and `tokens`.
-        stars: of each run that people gave stars.
+        runs: ended runs that listed it; `opened` to `blocked` are counts among these.
+        attempts: the value of each run, like `turns` and `tokens`.
+        stars: the stars of each rated run.
     """
 
     name: str
@@ -74,7 +74,7 @@ class VersionOutcomes:
 def version_outcomes(
     connection: sqlite3.Connection, since_wall_ms: int, stars: Mapping[str, int]
 ) -> tuple[VersionOutcomes, ...]:
-    """The outcomes of all versions in the runs since then; `stars` are those of runs, by their ids."""
+    """The outcomes of all versions in the runs since then; `stars` are by run id."""
     rated = {
         tuple(key): json.loads(values)
         for *key, values in connection.execute(_STARS, (json.dumps(dict(stars)), since_wall_ms))

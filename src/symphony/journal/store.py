@@ -3,8 +3,8 @@
     put -> backlog -> [a thread: one transaction for all records since the last one] -> file
 
 While the file cannot be written, records stay in the bounded backlog, and writing is retried every 30 s and
-with each `flush`. If the file is damaged while open, a new one is made from the daemon's present state.
-If it is taken away, nothing is written any more, and the daemon ends.
+with each `flush`. If the file is damaged while open, a new one is made from the daemon's present state. If
+the file is removed or replaced, nothing more is written, and the daemon ends.
 """
 
 from collections import deque
@@ -37,10 +37,10 @@ _CLOSE_S = 5.0
 _MAX_NOTICES = 20
 
 MAX_EVENT_CHARS: Final = 32 * 1024 * 1024
-"""The size of the events that wait while the file cannot be written."""
+"""The largest size of events that wait while the file cannot be written."""
 
 MAX_HISTORY: Final = 2_000
-"""The number of records of history that wait."""
+"""How many records of history wait at most."""
 
 _EVENT_CHARS = 300  # estimated size of an event without its message
 Key = tuple[str, ...]
@@ -90,7 +90,7 @@ def record_key(record: model.Record) -> Key:  # noqa: C901, PLR0912 - one case p
 
 
 def _is_history(record: model.Record) -> bool:
-    """Whether nothing but history is lost with the record."""
+    """Whether losing the record loses only history."""
     match record:
         case model.RunRecord(ended_wall_ms=ended_wall_ms):
             return ended_wall_ms is not None
@@ -104,7 +104,7 @@ def _is_history(record: model.Record) -> bool:
 class Backlog:
     """Records that are not written yet: the newest of each key, and all events in order.
 
-    `lost` counts events and records of history that were dropped for lack of room.
+    `lost` counts events and records of history that were dropped because of the limits.
     """
 
     def __init__(self, *, max_history: int = MAX_HISTORY, max_event_chars: int = MAX_EVENT_CHARS) -> None:
@@ -167,8 +167,8 @@ async def open_journal(
         now_wall_ms: the wall clock.
         on_health: called when the health changes.
         on_written: called with the records of each transaction, without the events.
-        backlog: where records wait to be written.
-        retry_s: how long `run` waits before it retries a file that cannot be used.
+        backlog: collects the records to write.
+        retry_s: how long `run` waits before it retries an unusable file.
     """
     journal = Journal(
         path,
@@ -229,8 +229,7 @@ class Journal:
     def snapshot_from(self, present: Callable[[], Iterable[model.Record] | None]) -> None:
         """Set the source of all present records, for a file that is opened again or replaced.
 
-        The claims and results in the file are then replaced by these. `None` means that they are not known
-        yet.
+        They then replace the claims and results in the file. `None` means that they are not known yet.
         """
         self._present = present
 
@@ -247,7 +246,7 @@ class Journal:
             self._has_records.set()
 
     async def run(self) -> None:
-        """Write what was put in batches, until cancelled."""
+        """Write the put records in batches, until cancelled."""
         while True:
             if self.health.state is model.HealthState.OK:
                 await self._has_records.wait()
@@ -258,13 +257,13 @@ class Journal:
             await self.flush()
 
     async def until_taken_away(self) -> model.UnusableError:
-        """Wait until a write finds that the file was removed or replaced; the error that ends the daemon."""
+        """Wait until a write finds the file removed or replaced; return the error that ends the daemon."""
         await self._taken_away.wait()
         assert self.health.failure is not None  # noqa: S101 - the event is set behind it
         return model.UnusableError(self.health.failure)
 
     async def flush(self) -> None:
-        """Write now; returns when everything that was put is written or has failed to be."""
+        """Write now; return when the writing of all put records has succeeded or failed."""
         async with self._writing:
             if not self._closed:
                 await self._write()
@@ -274,7 +273,7 @@ class Journal:
         """Delete excess history, in small steps between which puts are written.
 
         Deletes nothing while the file cannot be used. The result is empty too if the trim failed. From now
-        on, runs that end push out the oldest ones that are beyond the limits.
+        on, the end of a run also deletes the oldest runs beyond the limits.
         """
         self._limits = policy
         if (database := self._database) is None:
@@ -296,7 +295,7 @@ class Journal:
             await self.flush()
 
     async def close(self) -> None:
-        """Write what is left and close the file; gives up after five seconds if the disk hangs."""
+        """Write the rest and close the file; give up after five seconds if the disk hangs."""
         with anyio.move_on_after(_CLOSE_S):
             async with self._writing:
                 if not self._closed:
@@ -342,7 +341,7 @@ class Journal:
             self._on_written(batch.records)
 
     async def _make_room(self) -> None:
-        """Delete some runs beyond the limits of the last trim whenever as many have ended."""
+        """Delete some runs beyond the limits of the last trim after as many runs have ended."""
         if self._limits is None or self._database is None or self._ended_runs < RUNS_PER_STEP:
             return
         self._ended_runs = 0

@@ -1,13 +1,12 @@
-"""The transcript of a run: what its agent was sent, said and did. One JSON object per line.
+"""The transcript of a run: what its agent received, said and did.
 
-The file is `<state dir>/transcripts/<run id>.jsonl`. Entries are numbered from 1 (`seq`). A missing number is
-a lost entry, whatever lost it: a full disk, a damaged file. Readers say which numbers are missing.
+The file `<state dir>/transcripts/<run id>.jsonl` has one JSON object per line. Entries are numbered from 1
+(`seq`). A missing number is an entry that was lost, for example to a full disk or a damaged file. Readers
+report which numbers are missing.
 
 Work that takes time has an entry when it starts and another one when it ends. The later entry is complete in
-itself, and `replaces` is the `seq` of the first one. `latest` leaves out what was replaced.
-
-Texts are untrusted. They are masked and bounded before they are written, and `left_out` counts the characters
-that did not fit.
+itself, and `replaces` is the `seq` of the first one. `latest` leaves out replaced entries. Texts are
+untrusted. They are masked and limited before they are written, and `left_out` counts the omitted characters.
 """
 
 import os
@@ -26,9 +25,9 @@ from symphony.domain import DECODE_ERRORS
 TRANSCRIPTS: Final = "transcripts"
 """The folder in the state directory."""
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""The largest transcript. What follows in the run is left out, and the last entry says so."""
+"""The largest transcript. Later entries of the run are left out, and the last entry says so."""
 MAX_PAGE: Final = 1_000
-"""The most entries that are read at once."""
+"""How many entries are read at once at most."""
 MAX_LINE_BYTES: Final = 1024 * 1024
 """The longest line of a transcript."""
 _MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -46,7 +45,7 @@ def _is(description: str) -> Meta:
 
 
 class Entry(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What all entries have."""
+    """The fields of all entries."""
 
     seq: Annotated[Positive, _is("The number of the entry in its run.")]
     at: Annotated[str, Meta(extra_json_schema={"format": "date-time"}), _is("To the millisecond.")]
@@ -61,7 +60,7 @@ class Entry(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class MessageEntry(Entry, frozen=True, kw_only=True, tag="message"):
-    """What the agent says to people."""
+    """A message of the agent to people."""
 
     text: str
     status: Annotated[
@@ -71,7 +70,7 @@ class MessageEntry(Entry, frozen=True, kw_only=True, tag="message"):
 
 
 class ReasoningEntry(Entry, frozen=True, kw_only=True, tag="reasoning"):
-    """What the agent thinks, or its summary of that."""
+    """The reasoning of the agent, or its summary."""
 
     text: str
 
@@ -105,7 +104,7 @@ class CommandEntry(Entry, frozen=True, kw_only=True, tag="command"):
 
 
 class CheckEntry(Entry, frozen=True, kw_only=True, tag="check"):
-    """A command of `verify` on what the run delivered."""
+    """A command of `verify` on the delivery of the run."""
 
     name: str
     passed: bool
@@ -154,7 +153,7 @@ class QuestionEntry(Entry, frozen=True, kw_only=True, tag="question"):
 
 
 class AnswerEntry(Entry, frozen=True, kw_only=True, tag="answer"):
-    """A person's answer, which this run passes to the agent; who gave it, and what it decided if it did."""
+    """A person's answer that this run passes to the agent, its author, and its decision if it makes one."""
 
     text: str
     by: str | None = None
@@ -180,7 +179,7 @@ class TurnEntry(Entry, frozen=True, kw_only=True, tag="turn"):
 
 
 class NoteEntry(Entry, frozen=True, kw_only=True, tag="note"):
-    """Anything else worth a line."""
+    """Any other entry."""
 
     level: Annotated[str, _is("info, warning or error.")]
     text: str
@@ -204,7 +203,7 @@ TranscriptEntry = (
 
 
 def latest(entries: Iterable[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
-    """The entries without those that were replaced. An entry stands where the one that it replaces stood."""
+    """The entries without replaced ones. A replacement takes the place of the entry that it replaces."""
     found: dict[int, TranscriptEntry] = {}
     for entry in entries:
         found[entry.replaces or entry.seq] = entry
@@ -240,7 +239,7 @@ class TranscriptWriter:
         self._is_full = False
 
     def write(self, entries: Sequence[TranscriptEntry]) -> None:
-        """Append entries; they survive the end of the process afterwards."""
+        """Append entries; afterwards they survive the end of the process."""
         if self._is_full or not entries:
             return
         data = b"".join(_line(entry) for entry in entries)
@@ -271,7 +270,7 @@ class TranscriptWriter:
             while done < len(data):
                 done += os.pwrite(self._descriptor, data[done:], self._size + done)
         except OSError:
-            with suppress(OSError):  # a part of a line would look like damage
+            with suppress(OSError):  # an incomplete line would look like damage
                 os.ftruncate(self._descriptor, self._size)
             raise
         self._size += done
@@ -288,11 +287,11 @@ class TranscriptPage(Struct, frozen=True, kw_only=True):
     """A part of a transcript.
 
     Attributes:
-        entries: in order.
-        next_after: the `seq` after which to go on.
-        more: there are further entries already.
-        earlier: there may be entries before these.
-        missing: what the part lacks, one sentence each.
+        entries: the entries in order.
+        next_after: the `seq` after which the next page begins.
+        more: whether there are further entries already.
+        earlier: whether there may be entries before these.
+        missing: what is missing, one sentence each.
     """
 
     entries: tuple[TranscriptEntry, ...] = ()
@@ -325,15 +324,15 @@ def read_transcript(
 ) -> TranscriptPage:
     """Read at most `limit` entries, and at most 4 MiB; blocking.
 
-    Only a plain file of the owner of its folder is read, and no link is followed. Damaged lines are skipped.
+    Reads only a plain file with the same owner as its folder, and follows no link. Damaged lines are skipped.
 
     Args:
         path: see `transcript_path`.
         after: the first entries after this `seq`; None for the last ones.
         before: only entries before this `seq`.
         limit: how many.
-        live: the run goes on, so that an unfinished last line is no damage.
-        text: only entries that have this text, in upper or lower case.
+        live: whether the run is live, so that an unfinished last line is no damage.
+        text: only entries that contain this text, ignoring case.
     """
     try:
         descriptor = _open_own(path)
@@ -420,7 +419,7 @@ class _Page:
         )
 
     def _start(self) -> int:
-        """After which entry the last ones are looked for: where a text is, only reading tells."""
+        """The `seq` after which to look for the last entries; with a text, the whole file is searched."""
         last = self._last_seq() if self._before is None else min(self._last_seq(), self._before - 1)
         return 0 if self._text else max(0, last - self._limit)
 
@@ -441,7 +440,10 @@ class _Page:
                 self._damaged += 1
 
     def _lines(self) -> Iterator[bytes]:
-        """Whole lines. A line above the limit is damaged, and so is a last line that nobody finishes."""
+        """Whole lines.
+
+        A line above the limit counts as damaged, and so does an unfinished last line of an ended run.
+        """
         while line := self._file.readline(MAX_LINE_BYTES):
             if line.endswith(b"\n"):
                 yield line
@@ -453,7 +455,7 @@ class _Page:
                 self._damaged += 1
 
     def _offset_before(self, after: int) -> int:
-        """An offset near and before the first entry after a `seq`: the numbers rise from line to line."""
+        """An offset shortly before the first entry after a `seq`; the numbers rise from line to line."""
         low, high = 0, self._size
         while after and high - low > _SCAN_BYTES:
             middle = (low + high) // 2
@@ -468,14 +470,14 @@ class _Page:
         return low
 
     def _last_seq(self) -> int:
-        """The `seq` of the last entry; 0 if the end of the file holds none."""
+        """The `seq` of the last entry; 0 if there is none at the end of the file."""
         self._file.seek(max(0, self._size - 2 * MAX_LINE_BYTES))
         numbers = (_seq_in(line) for line in reversed(self._file.read().splitlines()))
         return next((seq for seq in numbers if seq is not None), 0)
 
 
 def _has_text(entry: TranscriptEntry, text: str) -> bool:
-    """Whether a text of the entry has this text, which is folded."""
+    """Whether a text of the entry contains this case-folded text."""
     return any(text in each.casefold() for each in _texts(msgspec.to_builtins(entry)))
 
 

@@ -1,1 +1,1 @@
-"""Skills that live beside the repository: versions, assignments, proposals."""
+"""Skills stored outside the repository: versions, assignments, proposals."""

@@ -1,6 +1,6 @@
-"""What an agent wrote, compared with the skills that it was given: drafts of proposals. Everything blocks.
+"""Makes drafts of proposals: compares the agent's files with the skills that it got. Blocks.
 
-The agent may have left anything there: links, pipes, other kinds of files, more of them than anybody reads.
+The agent may have left anything there: links, pipes, other kinds of files, or too many files.
 """
 
 import os
@@ -33,7 +33,7 @@ class GivenSkill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDrafts:
-    """What an agent left: drafts of proposals, names of skills, and why other files are no skills."""
+    """The files of an agent: drafts of proposals, names of skills, and why other files are not skills."""
 
     drafts: tuple[SkillDraft, ...] = ()
     created: tuple[str, ...] = ()
@@ -51,18 +51,18 @@ def read_drafts(
     refused: Mapping[str, str] = MappingProxyType({}),
     bare: bool = False,
 ) -> FoundDrafts:
-    """Compare the skill files in a directory with those that the agent was given.
+    """Compare the skill files in a directory with those that the agent got.
 
-    A skill that is gone counts as unchanged, because no agent removes skills from the library. If two files
-    have one name, the first one that differs from the given text counts, and the other is a problem.
+    A missing skill counts as unchanged, because no agent removes skills from the library. If two files have
+    one name, the first one that differs from the given text counts, and the other is a problem.
 
     Args:
-        skills: the directory; what is in a link in its place is not read.
-        given: by name.
+        skills: the directory; it is not read if it is a link.
+        given: the given skills by name.
         more: a second directory, for agents that write elsewhere.
-        ignored: files that are not of the library.
+        ignored: files that do not belong to the library.
         refused: names that no agent may give to a skill, with the reason.
-        bare: files without front matter count too.
+        bare: whether files without front matter count too.
 
     Raises:
         LibraryError: there are more changed skills than a person can judge.
@@ -110,7 +110,7 @@ def _refuse(name: str, refused: Mapping[str, str], changed: Collection[str]) -> 
 
 
 def skill_files(skills: Path) -> Iterator[tuple[str, Path]]:
-    """The names and paths of what may be skill files: `<name>/SKILL.md` and `<name>.md`."""
+    """The names and paths of possible skill files: `<name>/SKILL.md` and `<name>.md`."""
     if skills.is_symlink() or not skills.is_dir():
         return
     with os.scandir(skills) as entries:
@@ -125,7 +125,10 @@ def skill_files(skills: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _text(data: bytes, name: str, original: SkillText | None, *, bare: bool) -> SkillText:
-    """A skill file; without front matter it keeps that of the original, or its first line describes it."""
+    """Read a skill file.
+
+    Without front matter it gets that of the original, or its first line as description.
+    """
     if not bare or data.lstrip(b"\xef\xbb\xbf").startswith(b"---"):
         return SkillText.of_file(data, name)
     try:
@@ -143,7 +146,7 @@ def read_content(path: Path) -> bytes:
     """The bytes of a regular file; no link is followed.
 
     Raises:
-        LibraryError: it is no skill file.
+        LibraryError: it is not a skill file.
         OSError: it cannot be read.
     """
     stream = open_regular(path)

@@ -1,7 +1,7 @@
-"""What past issues say about a proposal: each was worked on again, without the change and with it. Pure.
+"""Evaluates a proposal by past issues: agents work on each again without and with the change. Pure.
 
-A session counts as good if it changed something, came to its end, and the check of the operator passed.
-Models differ from session to session, so that a smaller difference in cost than `MARGIN` counts as none.
+A session counts as good if it changed something, ended normally, and passed the operator's check. Models vary
+from session to session, so a difference in cost below `MARGIN` counts as none.
 """
 
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from typing import Final
 from msgspec import Struct
 
 MARGIN: Final = 1.25
-"""How many times the cost of the cheaper session the other one has to have, to count as a difference."""
+"""The smallest ratio of the costs of two sessions that counts as a difference."""
 
 
 class Verdict(StrEnum):
-    """What the change did to one issue."""
+    """The effect of the change on one issue."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -27,7 +27,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     Attributes:
         passed: whether it was good.
-        seconds: of the agent, without the check.
+        seconds: the time of the agent, without the check.
         tokens: 0 if the agent does not report them.
         problem: why it was not good; `None` if it was.
     """
@@ -50,7 +50,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """What the change did: the check decides, then tokens, and turns where there are no tokens."""
+        """The effect of the change: the check decides first, then tokens, or turns if there are no tokens."""
         if self.without.passed is not self.changed.passed:
             return Verdict.BETTER if self.changed.passed else Verdict.WORSE
         if not self.changed.passed:
@@ -68,7 +68,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     Attributes:
         check: the command that judged.
-        base_version: the version that the proposal was compared with; 0 for none.
+        base_version: the version to which the proposal was compared; 0 for none.
     """
 
     check: str
@@ -78,7 +78,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     @property
     def recommended(self) -> bool:
-        """No issue got worse, and at least one got better."""
+        """Whether no issue got worse and at least one got better."""
         verdicts = {one.verdict for one in self.comparisons}
         return Verdict.BETTER in verdicts and Verdict.WORSE not in verdicts
 

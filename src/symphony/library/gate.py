@@ -1,10 +1,10 @@
-"""What a person should read twice before a change of a skill is accepted. Pure.
+"""Finds what a person should read carefully before accepting a change of a skill. Pure.
 
-Many sessions obey what a skill says, and its author may have read or copied texts of others. The gate finds
-what harmful texts have: addresses, commands that run what they download, keys of the front matter that give
-rights, hidden characters and secrets. It cannot know all of them. A person sees what it finds and decides;
-but no version is made of a text with something of `REFUSED`. What becomes a version without a person is
-decided the other way round, by what may be there: see `needs_no_person`.
+Many sessions obey a skill, and its author may have read or copied texts of others. The gate finds typical
+parts of harmful texts: addresses, commands that run downloads, front matter keys that grant rights, hidden
+characters and secrets. It cannot find everything. A person sees the findings and decides, but a text with a
+finding in `REFUSED` never becomes a version. Only texts that consist of allowed parts become versions without
+a person: see `needs_no_person`.
 """
 
 import re
@@ -19,13 +19,13 @@ from symphony.library.model import LibraryError, SkillText
 from symphony.library.provenance import unmarked
 
 REFUSED: Final = frozenset({"hidden_characters", "secret"})
-"""Codes of what no skill needs."""
+"""Codes of findings that no skill needs."""
 MAX_CHANGED_LINES: Final = 200
 _MAX_PER_CODE: Final = 20
 _QUIET_KEYS: Final = frozenset({"license", "compatibility", "metadata"})
 _VARIANTS: Final = re.compile(
     "[\U000e0100-\U000e01ef]"
-)  # of East Asian letters: each of them can hide a byte
+)  # variation selectors of East Asian letters; each can hide a byte
 _ADDRESS = re.compile(
     r"\b[a-z][a-z0-9+.-]{0,30}://[^\s<>\"'`)\]]+"
     r"|(?<![\w:/])//\w[^\s<>\"'`)\]]*"
@@ -49,7 +49,7 @@ _PIPE = re.compile(
 
 
 class GateFinding(Struct, frozen=True, kw_only=True):
-    """Something in a change; `line` is of the SKILL.md as it would be."""
+    """A finding in a change; `line` is the line in the future SKILL.md."""
 
     code: str
     line: int | None
@@ -58,7 +58,7 @@ class GateFinding(Struct, frozen=True, kw_only=True):
 
 
 def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
-    """What is new in `after` and can do harm; `mask` hides the secrets that are known."""
+    """New and possibly harmful parts of `after`; `mask` masks known secrets."""
     old = frozenset(() if before is None else before.file().decode().split("\n"))
     known = {address for line in old for address in _ADDRESS.findall(line)}
     new = [
@@ -69,7 +69,7 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
     def add(code: str, line: int | None, message: str, hint: str) -> None:
         found.setdefault(code, []).append(GateFinding(code=code, line=line, message=message, hint=hint))
 
-    begun = ""  # of a command that goes on in the next line
+    begun = ""  # the end of a command line that continues in the next line
     for number, line in new:
         if has_hidden(line.removesuffix("\r")) or _VARIANTS.search(line):
             add("hidden_characters", number, "It has invisible characters.", "Look at the escapes.")
@@ -93,10 +93,10 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
 
 
 def needs_no_person(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> bool:
-    """Whether what an agent wrote may become a version at once: prose of the body, and nothing else.
+    """Whether a text of an agent may become a version at once, because it changes only prose of the body.
 
-    The front matter of a skill that there is stays as it is, and so does each line that is not prose, in its
-    order. A new skill has a name, a description and `when_to_use`, and is prose all through.
+    The front matter of an existing skill must be unchanged, and so must all lines that are not prose, in
+    their order. A new skill must have only a name, a description and `when_to_use`, and consist of prose.
     """
     if gate(before, after, mask):
         return False
@@ -111,8 +111,8 @@ def needs_no_person(before: SkillText | None, after: SkillText, mask: Callable[[
 
 
 def _of_keys(before: SkillText | None, after: SkillText) -> Iterator[tuple[str, str, str, str]]:
-    """Code, key, message and hint of what is found in the front matter as a whole."""
-    for key in ("description", "when_to_use"):  # their file has some hidden characters as escapes
+    """Code, key, message and hint of each finding in the front matter as a whole."""
+    for key in ("description", "when_to_use"):  # the written file shows some hidden characters as escapes
         text: str = getattr(after, key)
         if getattr(before, key, None) != text and any(map(has_hidden, text.split("\n"))):
             yield "hidden_characters", key, "It has invisible characters.", "Look at the escapes."
@@ -122,7 +122,7 @@ def _of_keys(before: SkillText | None, after: SkillText) -> Iterator[tuple[str, 
 
 
 def _changed_keys(before: SkillText | None, after: SkillText) -> frozenset[str]:
-    """The keys of the front matter that are new, changed or gone, the marks of agents left out."""
+    """The keys of the front matter that are new, changed or gone, without the marks of agents."""
     old: Mapping[str, Any] = {} if before is None else unmarked(before).extra
     new = unmarked(after).extra
     return frozenset(
@@ -131,10 +131,10 @@ def _changed_keys(before: SkillText | None, after: SkillText) -> frozenset[str]:
 
 
 def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
-    """What a person who makes a version of this text should read twice.
+    """The findings that a person who accepts this text should read carefully.
 
     Raises:
-        LibraryError: it has something of `REFUSED`.
+        LibraryError: a finding is in `REFUSED`.
     """
     findings = gate(before, after, mask)
     for one in findings:
@@ -146,11 +146,10 @@ def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]
 
 
 # --- prose -----------------------------------------------------------------------------------------------
-#
-# Whether a text is nothing but sentences: no commands, code, names of hosts, links or markup. This is a list
-# of what may be there, not of what may not: words, numbers, punctuation, and the signs of headings, lists and
-# emphasis. What is not known is no prose. A request in plain words stays possible, such as to install a
-# package of some name.
+# Decides whether a text consists of sentences, without commands, code, host names, links or markup. The rule
+# lists what is allowed: words, numbers, punctuation, and the signs of headings, lists and emphasis.
+# Everything else is not prose. A request in plain words remains possible, such as to install a certain
+# package.
 
 # Words with a hyphen, dash, apostrophe or one slash between them, and names with underscores.
 _WORD: Final = r"\w+(?:[-'\u2019\u2011\u2013\u2014]\w+)*(?:/\w+(?:[-'\u2019]\w+)*)?(?:\([a-z]{1,3}\))?"
@@ -162,11 +161,11 @@ _TOKEN: Final = re.compile(rf"{_OPENING}(?P<word>{_NUMBER}|{_ABBREVIATION}|{_WOR
 _SIGN: Final = re.compile(
     r"[-*+\u2013\u2014]|-{2,3}|\*{3}|#{1,6}|\d{1,4}[.)]|\.{3}|[\xd7±≤≥→←⇒✓✔✗✘✅❌•·]|\[[xX]?\]|[\[\]]"
 )
-# East Asian sentences have no blanks: their stops separate, unless a letter of another script or a digit is
-# beside one, as in the name of a host.
+# East Asian sentences have no blanks: their full stops separate, unless a letter of another script or a digit
+# is next to one, as in a host name.
 _OTHER: Final = r"[^\W\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
 _STOP: Final = re.compile(rf"(?<!{_OTHER})[、。,;:!?()「」『』《》【】〈〉](?!{_OTHER})")
-_INDENTED: Final = re.compile(r"\t| {4}")  # code, also behind the sign of a list
+_INDENTED: Final = re.compile(r"\t| {4}")  # code, also after a list marker
 _FENCE: Final = re.compile(r"\s*(?:[-*+>]\s+|\d+[.)]\s+)*(?P<fence>`{3,}|~{3,})")
 _RUN: Final = re.compile("`+")
 _LINK: Final = re.compile(r"\][(:\[]")  # `[x]` alone is a sign
@@ -189,7 +188,7 @@ def is_prose(text: str) -> bool:
 
 
 def other_lines(text: str) -> Iterator[str]:
-    """The lines of a Markdown text that are not prose, with all that is in blocks and spans of code."""
+    """The lines of a Markdown text that are not prose, including all code blocks and spans."""
     fence, in_span, in_html = "", False, False
     for line in text.split("\n"):
         found = _FENCE.match(line)

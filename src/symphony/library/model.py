@@ -15,7 +15,7 @@ MAX_CONTENT_BYTES: Final = 256 * 1024
 """The largest body of a skill in the library."""
 MAX_REASON_CHARS: Final = 500
 LEARNING_RUN: Final = "learn-"
-"""The ids of learning runs begin so, and those of no other runs."""
+"""The prefix of the ids of learning runs; no other run has it."""
 _OWN_KEYS: Final = ("name", "description", "when_to_use")
 
 
@@ -35,11 +35,11 @@ class NotInLibraryError(LibraryError):
 
 
 class StaleVersionError(LibraryError):
-    """An edit was based on a version that is not the present one.
+    """An edit is based on a version that is not the present one.
 
     Attributes:
-        base: the version that the edit was based on.
-        present: the skill as it is now.
+        base: the version on which the edit is based.
+        present: the present skill.
     """
 
     def __init__(self, base: int, present: "LibrarySkill") -> None:
@@ -52,7 +52,10 @@ class StaleVersionError(LibraryError):
 
 
 class Origin(StrEnum):
-    """Who wrote the present text of a skill. `LEARNED` ones rank behind the others and never shadow them."""
+    """Who wrote the present text of a skill.
+
+    `LEARNED` skills rank behind the others and never shadow them.
+    """
 
     WRITTEN = "written"
     IMPORTED = "imported"
@@ -60,7 +63,7 @@ class Origin(StrEnum):
 
 
 class SkillText(Struct, frozen=True, kw_only=True):
-    """What a skill says.
+    """The text of a skill.
 
     Attributes:
         name: lower case letters, digits and single hyphens, at most 64 characters.
@@ -78,10 +81,10 @@ class SkillText(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_file(cls, data: bytes, directory: str) -> "SkillText":
-        """Read a SKILL.md that is, or would be, in a directory of this name.
+        """Read a SKILL.md in a directory of this name.
 
         Raises:
-            LibraryError: the file is not a skill that the library can keep; with the line.
+            LibraryError: the library cannot store the file as a skill; with the line.
         """
         parsed = agent_skills.parse_bytes(
             data, directory, agent_skills.FILE_NAME, agent_skills.ParseOptions(name_fallback=True)
@@ -109,7 +112,7 @@ class SkillText(Struct, frozen=True, kw_only=True):
         ).checked()
 
     def checked(self) -> "SkillText":
-        """This text, if the library can keep it.
+        """This text, if the library can store it.
 
         Raises:
             LibraryError: the name or the description is missing or out of bounds, or the content too large.
@@ -133,13 +136,13 @@ class SkillText(Struct, frozen=True, kw_only=True):
         return self
 
     def with_policy(self, policy: bytes) -> "SkillText":
-        """With what an agents/openai.yaml says of the skill, because the library keeps no such file."""
+        """The text with the policy of an agents/openai.yaml, because the library does not store that file."""
         if agent_skills.policy_for_people(policy) is None:
             return self
         return structs.replace(self, extra={**self.extra, "allow_implicit_invocation": "false"})
 
     def file(self, *, metadata: Mapping[str, str] | None = None) -> bytes:
-        """The SKILL.md of this skill; `metadata` is added to that of its front matter."""
+        """The SKILL.md of this skill; `metadata` is added to the metadata of its front matter."""
         extra = dict(self.extra)
         if metadata:
             own = extra.get("metadata")
@@ -154,8 +157,8 @@ class Authorship(Struct, frozen=True, kw_only=True):
     """Who changes a skill and why.
 
     Attributes:
-        run_id: the run of the agent that wrote the text; `None` for a person, or if it is not known.
-        learned: an agent wrote the text in a run that is not known.
+        run_id: the run of the agent that wrote the text; `None` for a person, or if it is unknown.
+        learned: whether an agent wrote the text in an unknown run.
     """
 
     author: str
@@ -174,7 +177,7 @@ class SkillHead(Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: stays the same for the life of the skill.
-        version: 1, and one more with each change of description, `when_to_use` or content.
+        version: counts from 1, and rises with each change of description, `when_to_use` or content.
     """
 
     id: int
@@ -188,7 +191,7 @@ class SkillHead(Struct, frozen=True, kw_only=True):
 
 
 class LibrarySkill(SkillHead, frozen=True, kw_only=True):
-    """A skill in its present version, with all that it says."""
+    """A skill in its present version, with its whole text."""
 
     content: str
     extra: dict[str, Any]
@@ -222,7 +225,7 @@ class TargetKind(StrEnum):
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """The skills of an issue (by its identifier) or of an agent (by its name); no names mean no skills."""
+    """The skills of an issue (by identifier) or of an agent (by name); no names mean no skills."""
 
     kind: TargetKind
     target: str
@@ -235,8 +238,8 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
     Attributes:
         skills: in order of their names, learned ones last.
-        reason: what decided, for people.
-        unknown: names that are assigned and that the library does not have.
+        reason: why these skills, for people.
+        unknown: assigned names that the library does not have.
     """
 
     skills: tuple[SkillHead, ...]
@@ -245,7 +248,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
 
 class ProposalState(StrEnum):
-    """What became of a proposal."""
+    """The state of a proposal."""
 
     OPEN = "open"
     ACCEPTED = "accepted"
@@ -266,11 +269,11 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
     Attributes:
         skill_id: the skill that it changes; `None` for a new one.
-        base_version: the version that the change is based on; 0 for a new skill.
+        base_version: the version on which the change is based; 0 for a new skill.
         before: the text of that version; `None` for a new skill.
         decided_by: who accepted or rejected it.
         reason: why it was rejected.
-        evaluation: what past issues say about it; `None` if it was not evaluated.
+        evaluation: its evaluation by past issues; `None` if it was not evaluated.
     """
 
     id: int
@@ -288,11 +291,11 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 class Reverted(Struct, frozen=True, kw_only=True):
-    """A skill that a purge took back.
+    """A skill that a purge reverted.
 
     Attributes:
-        before: the version that was the newest.
-        version: the new version, or the one that there would be.
+        before: the former newest version.
+        version: the new version, or the one that a real purge would make.
         text_of: the earlier version whose text it has.
     """
 
@@ -306,9 +309,9 @@ class Purged(Struct, frozen=True, kw_only=True):
     """What a purge of learned texts did, or would do.
 
     Attributes:
-        removed: names of skills.
+        removed: names of removed skills.
         reverted: skills that are back at an earlier text.
-        rejected: ids of proposals that waited.
+        rejected: ids of rejected proposals.
     """
 
     removed: tuple[str, ...] = ()
@@ -317,7 +320,7 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 
 class LearningState(StrEnum):
-    """How far the learning from a feedback is; of `OFF` and `DROPPED` the reason is stored."""
+    """The state of learning from a feedback; for `OFF` and `DROPPED` the reason is stored."""
 
     OFF = "off"
     WAITING = "waiting"
@@ -327,13 +330,13 @@ class LearningState(StrEnum):
 
 
 class Learned(SkillChanges, frozen=True, kw_only=True):
-    """What a learning run made of skills, and what it used.
+    """How a learning run changed skills, and what it used.
 
     Attributes:
         run_id: the id of the learning run.
-        total_tokens: of all turns of all learning runs from the feedback, those that failed included.
-        cost_usd: of the same; `None` if unknown.
-        resumed: it continued the thread of the work.
+        total_tokens: the tokens of all learning runs from the feedback, including failed ones.
+        cost_usd: their cost; `None` if unknown.
+        resumed: whether it continued the thread of the work.
         at_ms: when the tokens were counted, in milliseconds since 1970, UTC.
     """
 
@@ -345,15 +348,16 @@ class Learned(SkillChanges, frozen=True, kw_only=True):
 
 
 class Rating(Struct, frozen=True, kw_only=True):
-    """What a person thinks of the work on an issue.
+    """A person's rating of the work on an issue.
 
     Attributes:
-        workflow: the name of the state directory: a library may serve several.
-        run_ids: the runs that it is about, the newest first.
+        workflow: the name of the state directory, because a library may serve several.
+        run_ids: the rated runs, the newest first.
         stars: 1 to 5.
         comment: may be empty.
-        author: `operator`, or `visitor` for a caller without write access, who teaches nothing.
-        learn: a skill may be improved by it.
+        author: `operator`, or `visitor` for a caller without write access, from whose ratings nothing is
+            learned.
+        learn: whether it may be used to improve a skill.
     """
 
     workflow: str
@@ -382,8 +386,8 @@ class SkillDraft(Struct, frozen=True, kw_only=True):
     """A skill file that an agent wrote.
 
     Attributes:
-        base_version: of the skill that it was given; 0 for a new skill.
-        skill_id: of that skill; `None` for a new one.
+        base_version: the version of the skill that the agent got; 0 for a new skill.
+        skill_id: the id of that skill; `None` for a new one.
     """
 
     text: SkillText

@@ -1,10 +1,8 @@
-"""Where the text of a skill comes from, and which texts are the same. Pure.
+"""Records where the text of a skill comes from, and compares texts. Pure.
 
-The `metadata` in the front matter of a new skill of an agent holds a mark. Nothing that an agent writes
-changes or forges a mark.
-
-Fingerprints keep away what people have removed or rejected. Blanks, capitals, hidden characters, marks and
-the name make no difference to the fingerprint of a body.
+A new skill of an agent has a mark in the `metadata` of its front matter. Agents cannot change or forge a
+mark. Fingerprints recognise texts that people have removed or rejected. The fingerprint of a body ignores
+blanks, case, hidden characters, marks and the name.
 """
 
 import json
@@ -26,7 +24,7 @@ _KEYS: Final = frozenset({ORIGIN, RUN, AGENT, MODEL})
 
 
 def provenance(*, run_id: str, agent: str, model: str | None) -> Mapping[str, str]:
-    """The mark of a skill that an agent wrote in a run; `model` is `None` if it is not known."""
+    """The mark of a skill that an agent wrote in a run; `model` is `None` if it is unknown."""
     known = {} if model is None else {MODEL: model}
     return {ORIGIN: Origin.LEARNED.value, RUN: run_id, AGENT: agent, **known}
 
@@ -35,9 +33,9 @@ def marked(text: SkillText, before: SkillText | None, mark: Mapping[str, str]) -
     """The text of an agent, with the right mark.
 
     Args:
-        text: with whatever the agent claims.
-        before: the skill that it changes, whose mark stays as it is; `None` for a new skill.
-        mark: of a new skill.
+        text: the text with the agent's claims.
+        before: the skill that it changes, whose mark stays unchanged; `None` for a new skill.
+        mark: the mark of a new skill.
     """
     own = {key: value for key, value in _metadata(text).items() if key not in _KEYS}
     kept = mark if before is None else _metadata(before)
@@ -52,7 +50,7 @@ def unmarked(text: SkillText) -> SkillText:
 
 
 def is_learned(text: SkillText) -> bool:
-    """Whether the text is marked as that of an agent, such as one that another library exported."""
+    """Whether the text has the mark of an agent, for example after an export from another library."""
     return _metadata(text).get(ORIGIN) == Origin.LEARNED.value
 
 
@@ -62,7 +60,7 @@ def _metadata(text: SkillText) -> Mapping[str, object]:
 
 
 def change_fingerprint(text: SkillText, skill_id: int | None) -> str:
-    """The fingerprint of a change, to the letter; `skill_id` is the changed skill, `None` for a new one."""
+    """The fingerprint of a change, by its exact text; `skill_id` is `None` for a new skill."""
     parts = (skill_id, text.name, text.description, text.when_to_use, text.content, unmarked(text).extra)
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -73,7 +71,7 @@ def body_fingerprint(text: SkillText) -> str:
 
 
 def says_as_much(text: SkillText, other: SkillText) -> bool:
-    """Whether a text is another one of the same body, perhaps with further keys in its front matter."""
+    """Whether `text` has the body and all front matter of `other`, perhaps with further keys."""
     mine, others = (
         {"description": _folded(one.description), "when_to_use": _folded(one.when_to_use)}
         | {_folded(key): _folded(json.dumps(value)) for key, value in unmarked(one).extra.items()}

@@ -1,7 +1,7 @@
 """The library's SQLite file. Everything here blocks; each call opens the file again.
 
-The file holds what people wrote and decided, so that it is never replaced: a file that is damaged, of another
-program or of a newer version is refused and stays as it is. Several daemons and commands may use one file at
+The file contains what people wrote and decided, so it is never replaced. A file that is damaged, of another
+program or of a newer version is refused and stays unchanged. Several daemons and commands may use one file at
 the same time. A writer waits for another one for up to `BUSY_S` seconds.
 """
 
@@ -48,9 +48,9 @@ from symphony.library.model import (
 from symphony.library.provenance import body_fingerprint, change_fingerprint, says_as_much
 
 APPLICATION_ID: Final = 0x53594C42
-"""`SYLB`: distinguishes a library from other SQLite files."""
+"""`SYLB`: distinguishes libraries from other SQLite files."""
 LIBRARY_FILE: Final = "library.db"
-"""Its name in the state directory."""
+"""The name of the library in the state directory."""
 BUSY_S: Final = 5.0
 
 _MIGRATIONS: Final = (
@@ -163,7 +163,7 @@ class Library:
     """The skills of a library.
 
     Args:
-        path: the file; it is made on the first use.
+        path: the file; it is created at its first use.
         now_ms: the wall clock.
         busy_s: how long to wait for other processes that lock the file.
     """
@@ -193,7 +193,7 @@ class Library:
             return tuple(map(_head, rows))
 
     def skill(self, name: str) -> LibrarySkill:
-        """The skill of that name.
+        """The skill with this name.
 
         Raises:
             NotInLibraryError: there is none.
@@ -205,7 +205,7 @@ class Library:
         """Add a skill.
 
         Raises:
-            LibraryError: the text is not valid, or the library has a skill of that name; or an agent adds one
+            LibraryError: the text is invalid, the library has a skill of that name, or an agent adds a skill
                 that a person removed or rejected.
         """
         text.checked()
@@ -217,12 +217,12 @@ class Library:
             return self._insert(connection, text, change, origin)
 
     def edit(self, text: SkillText, change: Authorship, *, base_version: int) -> LibrarySkill:
-        """Change a skill; returns it as it is if the text is the present one.
+        """Change a skill; return it unchanged if it already has this text.
 
         Raises:
             StaleVersionError: `base_version` is not the present version.
-            LibraryError: the text is not valid, or there is no such skill; or an agent's text is one that a
-                person rejected.
+            LibraryError: the text is invalid, there is no such skill, or a person rejected this text of an
+                agent.
         """
         text.checked()
         with self._writing() as connection:
@@ -234,7 +234,7 @@ class Library:
             return self._new_version(connection, present, text, change, origin)
 
     def remove(self, name: str, change: Authorship) -> LibrarySkill:
-        """Remove a skill; its versions stay. Only a person gives its name to a new skill: see `retired`.
+        """Remove a skill; its versions stay. Only a person may reuse its name: see `retired`.
 
         Raises:
             LibraryError: there is no such skill.
@@ -245,7 +245,7 @@ class Library:
             return present
 
     def named(self, names: Collection[str]) -> tuple[LibrarySkill, ...]:
-        """The skills of these names that there are, in the order of the names."""
+        """The existing skills with these names, in the order of the names."""
         with self._reading() as connection:
             found = (_find(connection, name) for name in names)
             return tuple(one for one in found if one is not None)
@@ -257,16 +257,16 @@ class Library:
             return {name: _RETIRED_REASON.format(name) for name in names}
 
     def purge(self, since_ms: int, change: Authorship, *, dry_run: bool = False) -> Purged:
-        """Take out all texts that agents wrote since then, at once.
+        """Remove all texts that agents wrote since then, in one transaction.
 
-        A skill goes back to its newest text that has nothing of them in it, as a new version. A version that
-        a person made of a learned one counts as learned, until an earlier text is back. A skill without such
-        a text is removed. Proposals that were made since then and wait are rejected. History stays.
+        A skill returns to its newest text without any part of them, as a new version. A version that a person
+        based on a learned one counts as learned, until an earlier text is restored. A skill without such a
+        text is removed. Open proposals since then are rejected. History stays.
 
         Args:
-            since_ms: milliseconds since 1970, UTC; a version counts from when it was accepted.
+            since_ms: milliseconds since 1970, UTC; a version counts from its acceptance.
             change: by whom and why.
-            dry_run: only say what would be done.
+            dry_run: only report what would be done.
         """
         removed, reverted, rejected = [], [], []
         with self._reading() if dry_run else self._writing() as connection:
@@ -343,7 +343,7 @@ class Library:
             return Assignment(kind=kind, target=target, names=chosen, at_ms=now_ms)
 
     def unassign(self, kind: TargetKind, target: str) -> bool:
-        """Drop an assignment, so that the next rule decides; whether there was one."""
+        """Drop an assignment, so that the next rule decides; return whether there was one."""
         with self._writing() as connection:
             sql = "DELETE FROM assignments WHERE kind = ? AND target = ?"
             return connection.execute(sql, (kind.value, target)).rowcount > 0
@@ -363,7 +363,8 @@ class Library:
 
         Args:
             issue: the identifier.
-            labels: of the issue; `skill:<name>` assigns a skill, besides those assigned by command.
+            labels: the labels of the issue; `skill:<name>` assigns a skill, in addition to those assigned by
+                command.
             agent: its name.
             configured: the setting `agents.<name>.library`; `None` if it is not set.
         """
@@ -394,19 +395,18 @@ class Library:
     def propose(
         self, text: SkillText, evidence: Evidence, *, base_version: int, skill_id: int | None = None
     ) -> Proposal | None:
-        """Record a change that waits for a person; `None` if the same one was proposed before.
+        """Record a change that waits for a person; `None` if it was proposed before.
 
-        A rejected text is remembered, so that it is not proposed again. No skill and no text is proposed that
-        a person removed.
+        Texts that people rejected, and skills and texts that people removed, are not proposed again.
 
         Args:
-            text: what the skill would say.
+            text: the new text of the skill.
             evidence: where it comes from.
-            base_version: the version that the change is based on; 0 for a new skill.
-            skill_id: the skill that it changes; by default the present one of that name.
+            base_version: the version on which the change is based; 0 for a new skill.
+            skill_id: the skill that it changes; by default the present one with that name.
 
         Raises:
-            LibraryError: the text is not valid.
+            LibraryError: the text is invalid.
         """
         draft = SkillDraft(text=text, base_version=base_version, skill_id=skill_id)
         with self._writing() as connection:
@@ -454,17 +454,17 @@ class Library:
         """One proposal.
 
         Raises:
-            LibraryError: there is none of that number.
+            LibraryError: there is none with that number.
         """
         with self._reading() as connection:
             return _proposal(connection, number)
 
     def accept(self, number: int, author: str) -> LibrarySkill:
-        """Make a version of a proposal.
+        """Turn a proposal into a version.
 
         Raises:
-            StaleVersionError: the skill has changed since the proposal was made.
-            LibraryError: there is no open proposal of that number, or its skill was removed.
+            StaleVersionError: the skill has changed since the proposal.
+            LibraryError: there is no open proposal with that number, or its skill was removed.
         """
         with self._writing() as connection:
             return self._accept(connection, number, author, None)
@@ -472,7 +472,7 @@ class Library:
     def _accept(
         self, connection: sqlite3.Connection, number: int, author: str, origin: Origin | None
     ) -> LibrarySkill:
-        """Make a version of a proposal; without an `origin` it has that of the skill."""
+        """Turn a proposal into a version; without an `origin` it keeps that of the skill."""
         proposal = self._decide(connection, number, ProposalState.ACCEPTED, author, None)
         run_id = proposal.evidence.run_id
         change = Authorship(author=author, reason=f"proposal {number}", run_id=run_id, learned=run_id is None)
@@ -493,16 +493,16 @@ class Library:
         """Reject a proposal.
 
         Raises:
-            LibraryError: there is no open proposal of that number.
+            LibraryError: there is no open proposal with that number.
         """
         with self._writing() as connection:
             return self._decide(connection, number, ProposalState.REJECTED, author, reason)
 
     def record_evaluation(self, number: int, evaluation: Evaluation) -> Proposal:
-        """Store what past issues say about a proposal, in place of an earlier evaluation.
+        """Store the evaluation of a proposal; it replaces an earlier one.
 
         Raises:
-            LibraryError: there is no proposal of that number.
+            LibraryError: there is no proposal with that number.
         """
         with self._writing() as connection:
             _proposal(connection, number)
@@ -530,7 +530,7 @@ class Library:
     # --- feedback ----------------------------------------------------------------------------------------
 
     def rate(self, rating: Rating, *, off: str | None = None) -> StoredFeedback:
-        """Store a rating for ever; it waits for a learning run unless `off` says why there is none."""
+        """Store a rating permanently. It waits for a learning run, unless `off` says why there is none."""
         state = LearningState.WAITING if off is None else LearningState.OFF
         row = (
             rating.workflow, rating.issue_identifier, msgspec.json.encode(rating).decode(), state.value, off,
@@ -551,7 +551,7 @@ class Library:
             return tuple(map(_feedback_of, connection.execute(sql, (workflow, identifier))))
 
     def stars(self, workflow: str) -> dict[str, int]:
-        """The stars of people with write access, by the latest run of the issue; the newest rating counts."""
+        """The stars by people with write access, by the latest run of the issue; the newest rating counts."""
         with self._reading() as connection:
             return dict(connection.execute(_STARS, (workflow,)))
 
@@ -561,13 +561,13 @@ class Library:
             return dict(connection.execute(_ISSUE_STARS, (workflow,)))
 
     def pending_feedback(self, workflow: str) -> tuple[StoredFeedback, ...]:
-        """The feedback to learn from, the oldest first, with what a killed daemon left running."""
+        """The feedback to learn from, oldest first, including learning that a killed daemon left running."""
         with self._reading() as connection:
             sql = f"{_FEEDBACK} WHERE workflow = ? AND learning IN ('waiting', 'running') ORDER BY id"
             return tuple(map(_feedback_of, connection.execute(sql, (workflow,))))
 
     def begin_learning(self, number: int) -> StoredFeedback:
-        """Count one more learning run from a feedback."""
+        """Count another learning run from a feedback."""
         with self._writing() as connection:
             connection.execute(
                 "UPDATE feedback SET learning = 'running', attempts = attempts + 1 WHERE id = ?", (number,)
@@ -583,7 +583,7 @@ class Library:
             )
 
     def learning_tokens(self, workflow: str, since_ms: int) -> int:
-        """The tokens of learning runs from feedback whose last use was since then."""
+        """The tokens of learning from feedback that was last used since then."""
         with self._reading() as connection:
             sql = (
                 "SELECT total(learned ->> '$.total_tokens') FROM feedback "
@@ -601,19 +601,19 @@ class Library:
         accept: Collection[str] = (),
         author: str = "",
     ) -> StoredFeedback:
-        """Make proposals of what a learning run wrote; done at once, so that no crash makes them twice.
+        """Turn the drafts of a learning run into proposals, in one transaction: a crash makes none twice.
 
         Args:
-            number: of the feedback.
-            learned: what the run made and used.
-            drafts: what it wrote.
-            evidence: goes with the proposals.
-            accept: names of skills whose proposals are accepted at once. A proposal for another than the
-                present version waits all the same.
+            number: the number of the feedback.
+            learned: what the run changed and used.
+            drafts: the drafts of the run.
+            evidence: the evidence of the proposals.
+            accept: names of skills whose proposals are accepted at once. A proposal that is not based on the
+                present version waits anyway.
             author: who accepts them.
 
         Raises:
-            LibraryError: a draft is not valid; nothing is proposed.
+            LibraryError: a draft is invalid; nothing is proposed.
         """
         with self._writing() as connection:
             if _feedback(connection, number).learning is not LearningState.RUNNING:
@@ -633,7 +633,7 @@ class Library:
             return _feedback(connection, number)
 
     def give_back(self, number: int) -> None:
-        """Let a feedback wait again, as if the learning run that was cut off had never begun."""
+        """Let a feedback wait again, as if the interrupted learning run had never begun."""
         with self._writing() as connection:
             connection.execute(
                 "UPDATE feedback SET learning = 'waiting', attempts = attempts - 1 "
@@ -642,7 +642,7 @@ class Library:
             )
 
     def stop_learning(self, number: int, reason: str, *, again: bool) -> StoredFeedback:
-        """Say why a learning run made nothing; `again` lets the feedback wait for another one."""
+        """Record why a learning run failed; with `again` the feedback waits for another one."""
         state = LearningState.WAITING if again else LearningState.DROPPED
         with self._writing() as connection:
             connection.execute(
@@ -741,7 +741,7 @@ def check(path: Path) -> None:
 def _open(path: Path, busy_s: float) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
-        with suppress(FileExistsError):  # another process has just made it
+        with suppress(FileExistsError):  # another process has just created it
             sqlite.create(path, _fill)
     if not sqlite.is_regular(path):
         raise LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
@@ -884,7 +884,7 @@ def _write_version(
 
 
 def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms: int) -> SkillVersion | None:
-    """The newest version that has nothing in it of what agents wrote since then; `None` if there is none."""
+    """The newest version without any text that agents wrote since then; `None` if there is none."""
     clean: list[SkillVersion] = []
     learned: list[SkillText] = []
     is_learned = False
@@ -901,7 +901,7 @@ def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms
 
 
 def _removed(connection: sqlite3.Connection, text: SkillText) -> str | None:
-    """Why no agent brings this text: a person removed the skill or its text, and nobody added it again."""
+    """Why agents may not add this text: a person removed the skill or its text and did not restore it."""
     sql = "SELECT min(removed_at_ms IS NOT NULL) FROM skills WHERE name = ?"
     if connection.execute(sql, (text.name,)).fetchone()[0]:
         return _RETIRED_REASON.format(text.name)
@@ -917,7 +917,7 @@ def _rejected(connection: sqlite3.Connection, text: SkillText) -> list[SkillText
 
 
 def _refuse(connection: sqlite3.Connection, text: SkillText, change: Authorship) -> None:
-    """Refuse a text of an agent that people have decided about.
+    """Refuse a text of an agent that people have already refused.
 
     Raises:
         LibraryError: a person removed the skill or its text, or rejected its body.

@@ -1,4 +1,4 @@
-"""Sync: what an agent made of skills in its workspace becomes proposals, or versions. Everything blocks."""
+"""Turns an agent's changes of skills in its workspace into proposals or versions. Everything blocks."""
 
 from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
@@ -23,13 +23,13 @@ _MAX_PROBLEMS: Final = 20
 
 
 class Synced(SkillChanges, frozen=True, kw_only=True):
-    """What a sync found, compared with the library; `problems` say why other files are no skills."""
+    """The result of a sync, compared with the library; `problems` say why other files are not skills."""
 
     problems: tuple[str, ...] = ()
 
     @property
     def changes(self) -> SkillChanges:
-        """The same without the problems."""
+        """The changes without the problems."""
         return SkillChanges(**{name: getattr(self, name) for name in SkillChanges.__struct_fields__})
 
 
@@ -44,21 +44,21 @@ def sync_skills(
     metadata: Mapping[str, str] | None = None,
     mask: Callable[[str], str] = str,
 ) -> Synced | None:
-    """Make proposals, or versions, of the skills in a workspace; a second call makes nothing more.
+    """Turn the skills in a workspace into proposals or versions; a second call adds nothing.
 
-    Files that git tracks and files that were there before are of the repository, and not read. A skill that
-    is gone stays in the library.
+    Files that git tracks and files that were there before belong to the repository and are not read. A skill
+    that is missing in the workspace stays in the library.
 
     Args:
-        library: gave the skills, and gets the proposals.
-        workspace: resolved.
-        record: of what was written there (`write_skills`); without one there is nothing to sync.
+        library: the source of the skills, which gets the proposals.
+        workspace: the resolved path.
+        record: the record of the written skills (`write_skills`); without one there is nothing to sync.
         tracked: files of the directory that git tracks, relative to the workspace.
-        evidence: goes with the proposals.
-        change: of an agent; makes versions at once. What is based on an older version, and what is more than
-            prose (`needs_no_person`), becomes a proposal all the same.
-        metadata: marks new skills in their front matter (`provenance`).
-        mask: hides the secrets that are known; finds them for the gate.
+        evidence: the evidence of the proposals.
+        change: the authorship of an agent; with it, versions are made at once. A text that is based on an
+            older version or is more than prose (`needs_no_person`) becomes a proposal anyway.
+        metadata: the mark of new skills in their front matter (`provenance`).
+        mask: masks known secrets; the gate uses it to find them.
 
     Raises:
         LibraryError: the library cannot be used, or there are more changed skills than a person can judge.
@@ -73,11 +73,11 @@ def sync_skills(
         present = _present(library, name)
         try:
             data = library.version(name, one.version).text.file()
-        except model.NotInLibraryError:  # it was removed meanwhile
+        except model.NotInLibraryError:  # the skill was removed meanwhile
             data = b""
         if present is not None and sha256(data).hexdigest() == one.sha256:
             given[name] = GivenSkill(skill_id=present.id, version=one.version, data=data)
-        else:  # or another skill of that name was added
+        else:  # or another skill with that name was added
             ignored.add(workspace / file)
     mine = {f"{written.directory}/{name}/{FILE_NAME}" for name in given}
     ignored |= {workspace / path for path in tracked if path not in mine}
@@ -109,10 +109,10 @@ def sync_skills(
 
 
 class CollectedSkills(Struct, frozen=True, kw_only=True):
-    """What of a workspace a sync reads, to be carried to where the library is.
+    """The part of a workspace that a sync reads, to send it to the machine with the library.
 
     Attributes:
-        written: the record of what was written there.
+        written: the record of the written skills.
         files: changed and new skill files, by their paths in the workspace.
         problems: as in `Synced`.
     """
@@ -123,15 +123,15 @@ class CollectedSkills(Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> SkillChanges:
-        """The same without the problems."""
+        """The changes without the problems."""
         return SkillChanges(**{name: getattr(self, name) for name in SkillChanges.__struct_fields__})
 
 
 def collect_skills(workspace: Path, record: Path, *, tracked: Collection[str]) -> CollectedSkills | None:
-    """What `sync_collected` needs; `None` where `sync_skills` has nothing to sync. Arguments are as there.
+    """The input of `sync_collected`; `None` if there is nothing to sync. Arguments are as in `sync_skills`.
 
     Raises:
-        LibraryError: there is more than a person can judge.
+        LibraryError: there are more changed skills than a person can judge.
         OSError: the directory cannot be read.
     """
     written = read_written(record)
@@ -169,11 +169,11 @@ def sync_collected(
     metadata: Mapping[str, str] | None = None,
     mask: Callable[[str], str] = str,
 ) -> Synced | None:
-    """As `sync_skills` of the workspace that was collected.
+    """As `sync_skills` for the collected workspace.
 
     Raises:
-        LibraryError: as there, or a path leads out of the workspace.
-        OSError: there is no room for the files.
+        LibraryError: as in `sync_skills`, or a path leads out of the workspace.
+        OSError: the files could not be written.
     """
     with TemporaryDirectory(prefix="symphony-skills-") as directory:
         record, workspace = Path(directory, "record.json"), Path(directory, "workspace").resolve()
@@ -201,7 +201,7 @@ def sync_collected(
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name from elsewhere is a path that a file inside of the workspace can have."""
+    """Whether a name from another machine is a possible path of a file inside the workspace."""
     parts = PurePosixPath(name).parts
     is_encodable = name.encode(errors="ignore").decode() == name
     return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in name and is_encodable
@@ -216,7 +216,7 @@ def _keep(
     change: model.Authorship | None,
     metadata: Mapping[str, str],
 ) -> Synced:
-    """Make a version or a proposal of one draft; the result with it."""
+    """Turn one draft into a version or a proposal; return the result with it."""
     name = draft.text.name
     present = _present(library, name)
     text = marked(draft.text, None if present is None else present.text, metadata)
@@ -231,7 +231,7 @@ def _keep(
         try:
             if present is None:
                 library.add(text, change, origin=model.Origin.LEARNED)
-            else:  # the text of a person gets a mark with it
+            else:  # this marks the text of a person
                 learned = text if is_learned(text) else marked(text, None, metadata)
                 library.edit(learned, change, base_version=based)
         except model.LibraryError as error:
@@ -244,7 +244,7 @@ def _keep(
 
 
 def _reserved_names(library: Library, given: Collection[str]) -> dict[str, str]:
-    """The names of skills of people that the agent was not given, with the reason why it has none of them."""
+    """Names of people's skills that the agent did not get, with the reason why it may not use them."""
     return {
         one.name: f"the library has another skill {one.name}"
         for one in library.skills()

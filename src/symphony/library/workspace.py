@@ -1,7 +1,7 @@
-"""The library's skills in a workspace: which files are written, refreshed and removed. Everything blocks.
+"""Writes, refreshes and removes the library's skills in a workspace. Everything blocks.
 
-What was written is recorded outside the workspace, by digest. A file that is not in the record, or that git
-tracks, is of the repository and never touched. No link is followed.
+A record outside the workspace has the written files by digest. A file that is not in the record, or that git
+tracks, belongs to the repository and is never touched. No link is followed.
 """
 
 import os
@@ -19,7 +19,7 @@ from symphony.library.model import LibraryError
 from symphony.skills import FILE_NAME
 
 LEGACY_DIRECTORY: Final = ".opencode/skills"
-"""Where some agents write skills too."""
+"""A second directory in which some agents write skills."""
 _MAX_OTHERS: Final = 2_000
 _MAX_EXCLUDE_BYTES: Final = 1024 * 1024
 _BEGIN: Final = b"# symphony: skills of the library\n"
@@ -27,7 +27,7 @@ _END: Final = b"# symphony: end\n"
 
 
 class WrittenSkill(Struct, frozen=True, kw_only=True):
-    """A skill that was written: its version, and the SHA-256 of the file."""
+    """A written skill: its version, and the SHA-256 of the file."""
 
     version: int
     sha256: str
@@ -37,9 +37,9 @@ class WrittenSkills(Struct, frozen=True, kw_only=True):
     """The record of a workspace.
 
     Attributes:
-        directory: relative to the workspace.
-        skills: by name.
-        others: skill files that were there before the first of them, relative to the workspace.
+        directory: the directory of skills, relative to the workspace.
+        skills: the written skills by name.
+        others: skill files that were there before the first one, relative to the workspace.
     """
 
     directory: str
@@ -48,7 +48,7 @@ class WrittenSkills(Struct, frozen=True, kw_only=True):
 
 
 def read_written(record: Path) -> WrittenSkills | None:
-    """The record; `None` if there is none that can be read."""
+    """The record; `None` if there is no readable one."""
     try:
         return msgspec.json.decode(record.read_bytes(), type=WrittenSkills)
     except (OSError, msgspec.MsgspecError):
@@ -69,12 +69,12 @@ def write_skills(
     *,
     tracked: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Write exactly these skills, and remove what an earlier call wrote besides.
+    """Write exactly these skills, and remove other skills that an earlier call wrote.
 
     Args:
-        workspace: resolved.
-        record: of this workspace; updated.
-        directory: relative to the workspace.
+        workspace: the resolved path.
+        record: the record of this workspace, which is updated.
+        directory: the directory of skills, relative to the workspace.
         skills: version and file, by name.
         tracked: files of the directory that git tracks, relative to the workspace.
 
@@ -83,7 +83,7 @@ def write_skills(
 
     Raises:
         LibraryError: the directory cannot be used.
-        OSError: as the file system says.
+        OSError: the file system failed.
     """
     earlier = read_written(record)
     before = earlier or WrittenSkills(directory=directory, skills={})
@@ -112,7 +112,7 @@ def write_skills(
     if earlier is None or earlier.directory != directory:
         there = _skill_paths(workspace, directory)
         others = tuple(path for path in there if _owner(path, directory) not in written)
-    else:  # what came since then is of the agent
+    else:  # later files belong to the agent
         others = earlier.others
     # The record is written first: after a crash the next attempt may still replace and remove the files.
     record.parent.mkdir(parents=True, exist_ok=True)
@@ -151,14 +151,14 @@ def _remove(directory: Path) -> None:
 
 
 def _owner(path: str, directory: str) -> str | None:
-    """The name of the skill that has this place in the directory; `None` outside."""
+    """The name of the skill at this path; `None` if the path is not in the directory."""
     parts = PurePosixPath(path).parts
     inside = PurePosixPath(path).is_relative_to(directory) and parts[-1] == FILE_NAME
     return parts[-2] if inside else None
 
 
 def _skill_paths(workspace: Path, directory: str) -> tuple[str, ...]:
-    """What may be a skill file in the two directories, relative to the workspace."""
+    """Possible skill files in the two directories, relative to the workspace."""
     found: list[str] = []
     for one in (directory, LEGACY_DIRECTORY):
         if (root := contained(workspace, one)) is None:
@@ -174,7 +174,7 @@ def _skill_paths(workspace: Path, directory: str) -> tuple[str, ...]:
 
 
 def _exclude(info: Path, directory: str, names: Collection[str]) -> None:
-    """Keep the files out of commits; nothing if the workspace is no clone of Symphony's."""
+    """Keep the files out of commits; do nothing if the workspace is not a clone made by Symphony."""
     if info.parent.is_symlink() or not info.parent.is_dir():
         return
     info.mkdir(exist_ok=True)

@@ -1,1 +1,1 @@
-"""What people see: logs, snapshots and summaries, all derived from what the scheduler decided on."""
+"""Logs, metrics and traces, with secrets masked."""

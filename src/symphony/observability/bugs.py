@@ -1,4 +1,4 @@
-"""Unexpected errors: each costs one step, and never the daemon."""
+"""Contains unexpected errors: each costs one step, and never the daemon."""
 
 import structlog
 
@@ -10,13 +10,13 @@ _log = structlog.get_logger(__name__)
 def contained(
     event: str, error: BaseException, category: Category = Category.INTERNAL, blame: Blame = Blame.HOST
 ) -> Failure:
-    """Log an unexpected error with its stack; the failure of the step that it ended.
+    """Log an unexpected error with its stack; return the failure of the step that it ended.
 
     Args:
-        event: the name of the line in the log, see docs/log-events.md.
-        error: what was raised.
-        category: what the step fails with.
-        blame: what caused it.
+        event: the name of the log event, see docs/log-events.md.
+        error: the exception.
+        category: the category of the failure.
+        blame: the blame of the failure.
     """
     _log.error(event, exc_info=error)
     return Failure(category=category, blame=blame, message=f"internal error: {error!r}")

@@ -24,11 +24,14 @@ _OTHER: Final = frozenset(
         *("issue_id", "issue_identifier", "run_id", "session_id"),
     }
 )
-"""Fields that an event without words of its own does not list."""
+"""Fields that are not listed for an event without its own words."""
 
 
 class PeopleLines:
-    """Makes the lines of events; one for each stream, as it remembers what it has said of an issue."""
+    """Makes the lines of events.
+
+    Each stream needs its own, because it remembers what it has said about an issue.
+    """
 
     def __init__(self, out: TextIO) -> None:
         plain_terminal = os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
@@ -37,7 +40,7 @@ class PeopleLines:
         self._bad_skills: set[str] = set()
 
     def __call__(self, event: Event) -> str:
-        """The line, without its end; empty for an event that is not shown."""
+        """The line without its line break; empty for an event that is not shown."""
         words = self._words(event)
         if not words:
             return ""
@@ -49,21 +52,21 @@ class PeopleLines:
         lines = [f"{moment}  {issue}  {self._painted(one_line(words), colour)}"]
         indent = " " * (len("00:00:00") + 2 + _ID_WIDTH + 2)
         hint = event.get("hint")
-        if hint and event.get("outcome") is None:  # what follows the end of a run has the hint again
+        if hint and event.get("outcome") is None:  # events after the end of a run repeat the hint
             lines.append(f"{indent}→ {one_line(str(hint))}")
         if stack := event.get("exception"):
             lines += [f"{indent}{line}" for line in plain_text(str(stack)).splitlines()]
         return "\n".join(lines)
 
     def _words(self, event: Event) -> str:
-        """What is said, but for what was said a moment ago."""
+        """The words of an event, without those of a moment ago."""
         name, about = str(event.get("event")), str(event.get("issue_identifier") or "")
         match name:
             case "run_ended" if event.get("reason"):
                 self._failed = {**dict(list(self._failed.items())[-_KEPT:]), about: str(event["reason"])}
             case "run_retrying" if self._failed.pop(about, None) == str(event.get("reason")):
                 return _again(event)
-            case "skill_problem":  # it comes again with every session
+            case "skill_problem":  # every session repeats it
                 told = f"{event.get('path')} {event.get('code')}"
                 if event.get("level") not in _LEVELS or told in self._bad_skills:
                     return ""
@@ -82,7 +85,7 @@ class PeopleLines:
 
 
 def _without_words(event: Event) -> str:
-    """Any warning or error: what it is about, why, and whatever else it tells."""
+    """The line of any other warning or error: its subject, the reason, and the other fields."""
     name = str(event.get("event")).replace("_", " ")
     where = event.get("where") or event.get("path")
     rest = ", ".join(
@@ -93,14 +96,14 @@ def _without_words(event: Event) -> str:
 
 
 def _why(event: Event) -> str:
-    """The reason without the code of its category, which the log has."""
+    """The reason without the code of its category, which is in the log."""
     reason = str(event.get("reason"))
     match = _CODE.match(reason)
     return reason[match.end() :] if match else reason
 
 
 def _lasting(ms: object) -> str:
-    """`20 s`, `5 min`: how long it is until something."""
+    """A duration for people: `20 s`, `5 min`."""
     length = ms if isinstance(ms, int) else 0
     if length < _MINUTE_MS:
         return f"{-(-length // _SECOND_MS)} s"
@@ -150,7 +153,7 @@ WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
     ),
     "agent_notice": lambda event: f"the agent {event.get('agent')}: {event.get('reason')}",
     "http_serving": lambda event: f"the API listens on http://{event.get('host')}:{event.get('port')}",
-    "predecessor_reaped": lambda event: f"ended processes of a killed daemon ( {event.get('processes')})",
+    "predecessor_reaped": lambda event: f"ended processes of a killed daemon: {event.get('processes')}",
     "claim_recovered": lambda event: f"taken over from the last daemon, where it was {event.get('kind')}",
     "run_started": _started,
     "turn_started": lambda event: f"turn {event.get('turn')}",
@@ -177,5 +180,5 @@ WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
     "signal_received": _signal,
     "stopped": lambda _: "stopped",
 }
-"""What people read, by event; an event of the level info that is not named here is left to the log."""
+"""The words for people, by event. Events of level info that are not named here appear only in the log."""
 _GOOD: Final = {"run_started": "cyan", "run_ended": "green"}

@@ -27,7 +27,7 @@ def exposition(samples: Iterable[Sample]) -> bytes:
 
 
 class _Collector:
-    """Gives the samples to the client of Prometheus, by metric."""
+    """Passes the samples to the Prometheus client, by metric."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._by_metric: dict[Metric, list[Sample]] = {}

@@ -1,4 +1,4 @@
-"""Logs by structlog: lines for people, console lines, JSON for machines; secrets masked in all."""
+"""Logs through structlog: lines for people, console lines or JSON, always with secrets masked."""
 
 import logging
 import sys
@@ -15,10 +15,8 @@ from symphony.domain import Redaction
 from symphony.observability.console import PeopleLines
 from symphony.observability.redaction import masked
 
-# Where log lines go: a stream, a file that rotates. A sink that fails loses a line and nothing else.
-#
-# The file gets one JSON object per line whatever the stream shows, so that a record with a stack is one
-# line.
+# Sinks for log lines: a stream, and a file that rotates. A failing sink loses only a line.  The file gets one
+# JSON object per line, whatever the stream shows, so that a record with a stack is one line.
 
 
 MAX_BYTES: Final = 10 * 1024 * 1024
@@ -26,7 +24,7 @@ BACKUPS: Final = 5
 _log = structlog.get_logger(__name__)
 
 Render = Callable[[Mapping[str, Any]], str]
-"""Makes a line without its end of a masked event; empty if it shows none."""
+"""Makes a line without its line break from a masked event; empty if the event is not shown."""
 
 
 class Sink(Protocol):
@@ -38,14 +36,17 @@ class Sink(Protocol):
 
 
 class StreamSink:
-    """Lines on a stream; what the stream does not take is lost: there is no other place to report to."""
+    """Writes lines to a stream.
+
+    A line that the stream refuses is lost, because it cannot be reported elsewhere.
+    """
 
     def __init__(self, stream: TextIO, render: Render) -> None:
         self._stream = stream
         self._render = render
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """One line, seen at once."""
+        """Write and flush one line."""
         try:
             if line := self._render(event):
                 self._put(line + "\n")
@@ -56,7 +57,7 @@ class StreamSink:
     def _put(self, line: str) -> None:
         try:
             self._stream.write(line)
-        except UnicodeEncodeError:  # a file name that is not text
+        except UnicodeEncodeError:  # a file name with bytes that are not text
             self._stream.write(line.encode("ascii", "backslashreplace").decode("ascii"))
 
 
@@ -64,7 +65,7 @@ class RotatedLogFile:
     """`<root>/log/symphony.log`, rotated at 10 MiB with five old files kept.
 
     The first line that cannot be written is reported to the other sinks, once until writing works again; each
-    later line is another attempt, so that a disk with room again needs no restart.
+    later line is another attempt, so that no restart is needed once the disk has space again.
     """
 
     def __init__(self, root: Path, *, max_bytes: int = MAX_BYTES) -> None:
@@ -87,7 +88,7 @@ class RotatedLogFile:
             self._failed = False
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _complain(self, reason: str) -> None:
@@ -97,7 +98,7 @@ class RotatedLogFile:
 
 
 class _Rotating(RotatingFileHandler):
-    """The handler of the standard library, which shall raise and not print where it fails."""
+    """The standard library's handler, but it raises errors instead of printing them."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         super().__init__(path, delay=True, **options)
@@ -125,10 +126,10 @@ _SHORT_CHARS = 200
 
 
 class Redactor:
-    """A structlog processor that masks secrets in every value, however deep, and under telling keys."""
+    """A structlog processor that masks secrets in every value at any depth, and values under secret keys."""
 
     def __init__(self, redaction: Redaction) -> None:
-        # Ids and names come again and again: what a short text becomes is remembered.
+        # Ids and names repeat, so the results for short texts are cached.
         remembered = lru_cache(maxsize=_REMEMBERED)(redaction.text)
         self._text: Callable[[str], str] = lambda text: (
             remembered(text) if len(text) <= _SHORT_CHARS else redaction.text(text)
@@ -150,8 +151,8 @@ def configure(
 ) -> None:
     """Send log lines to `stream` (stderr), as JSON unless it is a terminal, and to `file` if there is one.
 
-    Where `as_json` is None and `for_people` is set, a terminal gets the lines of `terminal`.
-    The redactor runs after every processor that could add a secret; what the sinks add is a time stamp.
+    If `as_json` is None and `for_people` is set, a terminal gets the lines of `PeopleLines`. The redactor
+    runs after every processor that could add a secret; sinks add only a time stamp.
     """
     out = stream or sys.stderr
     console = out.isatty() if as_json is None else not as_json
@@ -175,7 +176,7 @@ def configure(
 def _hand_over(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> tuple[tuple[Mapping[str, Any]], Mapping[str, Any]]:
-    """The event as it is, as the argument of the logger: each sink renders it its own way."""
+    """Pass the event unchanged to the logger; each sink renders it in its own way."""
     return (event,), {}
 
 
@@ -196,9 +197,9 @@ def _renderer(out: TextIO, *, console: bool) -> Render:
 
 
 def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """The issue first and the long ids last: session ids by their end, an id that says the same not twice.
+    """Sort the fields for people: the issue first, long ids last, session ids shortened to their end.
 
-    Attempts are counted from 1.
+    Duplicate ids are left out. Attempts are counted from 1.
     """
     line = dict(event)
     if (number := line.pop("attempt_number", None)) is not None:

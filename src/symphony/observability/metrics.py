@@ -19,8 +19,8 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: as it is scraped.
-        kind: a `histogram` has buckets.
+        name: its name in a scrape.
+        kind: only a `histogram` has buckets.
         help: one sentence.
         labels: names of the labels.
         buckets: upper bounds in seconds, without infinity.
@@ -35,7 +35,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The observations of a histogram: their number per bucket, the last one without bound, and their sum."""
+    """The observations of a histogram: their counts by bucket (the last one is unbounded), and their sum."""
 
     counts: tuple[int, ...]
     sum: float
@@ -212,7 +212,7 @@ class Counters:
                 self.add(metric, by=0)
 
     def add(self, metric: Metric, *labels: str, by: float = 1) -> None:
-        """Raise a counter. 0 makes it visible, so that its first rise is seen as one."""
+        """Raise a counter. Raising it by 0 makes it visible, so that its first real rise can be seen."""
         key = (metric, labels)
         self._totals[key] = self._totals.get(key, 0.0) + by
 

@@ -19,15 +19,15 @@ _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$|^token_usage$")
 
 @lru_cache(maxsize=1_024)
 def _is_telling(key: str) -> bool:
-    """Whether a key says that a secret stands under it; the same few keys come again and again."""
+    """Whether the value of a key is a secret, judged by its name. Cached, because the same keys repeat."""
     return bool(_SECRET_KEYS.search(key)) and not _NOT_SECRET_KEYS.search(key)
 
 
 def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
-    """The value with `text` applied to all texts in it, keys too; under a telling key all is hidden.
+    """The value with `text` applied to all texts in it, including keys; values under secret keys are hidden.
 
-    A document stays one of its type. What comes out can be written as JSON: what nests deeper than
-    `MAX_DEPTH` is left out, and a number of more than 64 bits becomes the nearest one that has no more.
+    A document keeps its type. The result can be written as JSON: parts nested deeper than `MAX_DEPTH` are
+    left out, and a number of more than 64 bits becomes the nearest number of 64 bits.
     """
     return _masked(value, text, key, MAX_DEPTH)
 

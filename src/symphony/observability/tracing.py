@@ -1,4 +1,4 @@
-"""Makes spans by OpenTelemetry and sends them by OTLP over HTTP as protobuf. Needs the extra `otel`."""
+"""Makes OpenTelemetry spans and sends them by OTLP over HTTP as protobuf. Needs the extra `otel`."""
 
 import logging
 import os
@@ -51,7 +51,7 @@ class _Ids(RandomIdGenerator):
 
 
 class _ExportLog(logging.Handler):
-    """Turns what the exporter logs into one line a minute, and remembers it."""
+    """Reduces the exporter's log to one line a minute, and remembers the last failure."""
 
     def __init__(self, now_s: Callable[[], float], redact: Callable[[str], str]) -> None:
         super().__init__(logging.WARNING)
@@ -64,7 +64,7 @@ class _ExportLog(logging.Handler):
     @override
     def emit(self, record: logging.LogRecord) -> None:
         self.failures += 1
-        # Older versions of the exporter have the reason in the exception only.
+        # In older versions of the exporter only the exception has the reason.
         raised = record.exc_info and record.exc_info[1]
         told = record.getMessage()
         self.last_failure = self._redact(f"{told} {raised}" if raised and str(raised) not in told else told)
@@ -74,7 +74,7 @@ class _ExportLog(logging.Handler):
 
 
 def _check_environment(address: str) -> None:
-    """Name a variable that the exporter would fail at without its name. Raises `EnvironmentVariableError`."""
+    """Raise `EnvironmentVariableError` for a variable at which the exporter would fail without naming it."""
     proxy_for(address, os.environ)
     for name in _CERTIFICATES if address.startswith("https:") else ():
         if (path := os.environ.get(name)) and not Path(path).exists():
@@ -94,7 +94,10 @@ class _Exporter(OTLPSpanExporter):
         try:
             _check_environment(self._address)
             sent = super().export(spans)
-        except (EnvironmentVariableError, OSError) as error:  # older exporters raise what newer ones log
+        except (
+            EnvironmentVariableError,
+            OSError,
+        ) as error:  # older exporters raise errors that newer ones log
             _exporter_log.warning("%s", error)
             return SpanExportResult.FAILURE
         if sent is SpanExportResult.SUCCESS:
@@ -106,10 +109,10 @@ class Tracing:
     """Makes spans and sends them in a thread; at most `MAX_WAITING_SPANS` wait, older ones are dropped.
 
     Args:
-        endpoint: URL that takes traces, such as `http://127.0.0.1:4318/v1/traces`.
-        headers: of each request.
+        endpoint: the URL that receives traces, such as `http://127.0.0.1:4318/v1/traces`.
+        headers: the headers of each request.
         seed: distinguishes the runs of this daemon from those of others.
-        redact: masks the secrets in what is logged.
+        redact: masks secrets in logged failures.
         now_s: the monotonic clock.
     """
 
@@ -143,11 +146,11 @@ class Tracing:
 
     @property
     def last_failure(self) -> str | None:
-        """Why spans could not be sent the last time; `None` if they were, or none was sent yet."""
+        """Why the last sending of spans failed; `None` if it succeeded or nothing was sent yet."""
         return self._export_log.last_failure
 
     def check(self) -> str | None:
-        """Send an empty request; why that failed, or `None`."""
+        """Send an empty request; return why that failed, or `None`."""
         self._exporter.export(())
         return self.last_failure
 
@@ -163,7 +166,7 @@ class Tracing:
         previous_run_id: str | None,
         attributes: Mapping[str, str | int | float],
     ) -> trace.Span:
-        """Start the root span of a run, with a link to the trace of the run before."""
+        """Start the root span of a run, with a link to the trace of the previous run."""
         links = [] if previous_run_id is None else [trace.Link(self._root_of(previous_run_id))]
         reset = _root.set(self._root_of(run_id))
         try:
@@ -189,7 +192,7 @@ class Tracing:
         *,
         start_ns: int | None = None,
     ) -> trace.Span:
-        """Start a span below another one, now unless told."""
+        """Start a span below another one, by default now."""
         context = trace.set_span_in_context(parent)
         return self._tracer.start_span(name, context, attributes=attributes, start_time=start_ns)
 
@@ -199,7 +202,7 @@ class Tracing:
         span.set_attribute(Attribute.ERROR, error)
 
     def close(self) -> None:
-        """Send what waits, for at most `EXPORT_TIMEOUT_S`."""
+        """Send the waiting spans, for at most `EXPORT_TIMEOUT_S`."""
         self._provider.shutdown()
         self._logger.removeHandler(self._export_log)
         self._logger.propagate = self._propagate

@@ -1,7 +1,7 @@
 """The `Host` protocol: run a command, spawn a process, find and end processes by identity.
 
-Workspaces and agents use nothing else to start processes. On another machine a worker program has them
-(`symphony.daemon.hosts`), with a `Host` of its own.
+Workspaces and agents use nothing else to start processes. On another machine a worker program starts them
+with its own `Host` (`symphony.daemon.hosts`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from symphony.domain import SymphonyError
 
 MAX_OUTPUT_BYTES: Final = 1_048_576
-"""How much of each output of a command is kept unless its caller says otherwise."""
+"""How many bytes of each output of a command are kept by default."""
 
 
 class HostError(SymphonyError):
@@ -21,7 +21,7 @@ class HostError(SymphonyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A process: a pid may be reused, a pid with its start time and boot may not.
+    """Identifies a process: a pid may be reused, but a pid with its start time and boot may not.
 
     `started` is the start time in seconds since the boot. Compare it for equality only.
     """
@@ -117,10 +117,10 @@ class Host(Protocol):
 
         A command that writes nothing for `silence_ms` is ended as at its deadline.
 
-        Output past the limit is read and dropped, or with `keep_end` what came before the last bytes.
-        Cancellation ends the group.
-        Where the host has a subreaper, a `supervised` command and everything it started end with this
-        process. Pass False for a short command that leaves nothing behind: the subreaper costs some 3 ms.
+        Output beyond the limit is read and dropped; with `keep_end` the last bytes are kept instead of the
+        first. Cancellation ends the group. If the host has a subreaper, a `supervised` command and everything
+        it started end with this process. Pass false for a short command that leaves nothing behind, because
+        the subreaper costs about 3 ms.
 
         Raises:
             FileNotFoundError: the program or `cwd` does not exist.
@@ -139,8 +139,8 @@ class Host(Protocol):
     ) -> HostProcess:
         """Start a long-lived child in a session of its own. Raises as `run` does.
 
-        Where the host has a subreaper, a `supervised` child and everything it started are killed when this
-        process dies. Pass False for one that ends with its stdin: the subreaper takes 1 MB.
+        If the host has a subreaper, a `supervised` child and everything it started are killed when this
+        process dies. Pass false for a child that ends with its stdin, because the subreaper takes 1 MB.
         """
         ...
 

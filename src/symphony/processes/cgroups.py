@@ -1,9 +1,9 @@
-"""Control groups (v2) of Linux: one for each run, below the daemon's own group, where that is delegated.
+"""Linux control groups (v2): one for each run, below the daemon's own group if that is delegated.
 
-A process cannot leave its group by forking, starting a session or clearing its environment. A group
-therefore shows which processes belong to a run even when they have lost the run id. A systemd service with
-`Delegate=yes` has such a group, and so has a program that a user starts in a systemd session. Elsewhere only
-run ids are used.
+A process cannot leave its group by forking, starting a session or clearing its environment. A group therefore
+shows which processes belong to a run even when they have lost the run id. A systemd service with
+`Delegate=yes` has such a group, and so has a program that a user starts in a systemd session. Without one,
+only run ids identify processes.
 
     <own group>/symphony-<instance>/<run id>/
 """

@@ -2,8 +2,8 @@
 
 asyncio's own subprocess support is not used, for three reasons: up to Python 3.11 it makes a thread for each
 child; its `wait` does not return while a grandchild holds stdout open; and it reaps the child on its own,
-after which the number of the child's process group may belong to another process. Here each child is watched
-through its pidfd, and stays a zombie, and its group this process's, until `reap`.
+after which the number of the child's process group may belong to another process. This module watches each
+child through its pidfd. Until `reap` the child stays a zombie, so the number of its group cannot be reused.
 """
 
 import os
@@ -26,7 +26,7 @@ _GROUP_GRACE_MS: Final = 500
 _SEEN_S: Final = 1.0
 
 unreaped: Final[set[int]] = set()
-"""The pids of started children that were not reaped; for the thread that starts them."""
+"""The pids of started children that are not reaped yet; for the thread that starts them."""
 
 
 class Child:
@@ -34,7 +34,7 @@ class Child:
 
     Attributes:
         identity: the identity of the child.
-        root: the process below which its descendants are: the child.
+        root: the ancestor of all its descendants: the child.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class Child:
                 start_new_session=True,
             )
         unreaped.add(popen.pid)
-        # Where `/proc` hides what may not be inspected, a child is hidden until a moment after its `exec`.
+        # If `/proc` hides processes that may not be inspected, a child is hidden until a moment after its
+        # `exec`.
         deadline = time.monotonic() + _SEEN_S
         while (identity := table.identify(popen.pid)) is None:
             if time.monotonic() > deadline:
@@ -103,15 +104,15 @@ class Child:
         return code
 
     async def end_group(self, table: ProcessTable) -> None:
-        """Reap a child that has ended, and end what is left of its group."""
-        # Before the reaping, while the number of the group cannot belong to anyone else.
+        """Reap a child that has ended, and end the rest of its group."""
+        # Do this before reaping, while the number of the group cannot belong to another process.
         self._signal_group(signal.SIGTERM)
         self.reap()
         if self._signal_group(0):
             await table.end(table.group(self._popen.pid), grace_ms=_GROUP_GRACE_MS)
 
     def kill(self, _: ProcessTable) -> None:
-        """Kill its group, the number of which is this process's until the child is reaped."""
+        """Kill its group, whose number cannot be reused before the child is reaped."""
         self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""`LocalHost`: runs and spawns processes on this machine, directly or by its supervisor."""
+"""`LocalHost`: runs and spawns processes on this machine, directly or through its supervisor."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ _LAST_BYTES_S: Final = 0.5
 _KILL_WAIT_S: Final = 2.0
 _CHUNK_BYTES: Final = 65_536
 _HIDDEN_WAIT_S: Final = 0.05
-_SWEEPS: Final = 3  # a process may fork between the look at the table and the signal
+_SWEEPS: Final = 3  # a process may fork between the reading of the table and the signal
 _log = structlog.get_logger(__name__)
 
 
@@ -136,7 +136,7 @@ class LocalHost:
         return () if self._instance is None else self._table.left_by(self._instance)
 
     def find_running_daemon(self) -> Identity | None:
-        """Return the live daemon that has a command running: that of a subreaper with the instance's name."""
+        """Return the live daemon of this instance, found by a subreaper of a running command."""
         if self._instance is None:
             return None
         for pid, daemon in self._table.serving(self._instance):
@@ -156,7 +156,7 @@ class LocalHost:
         ended = set[int]()
         for _ in range(_SWEEPS):
             children = await to_thread.run_sync(self._table.adopted)
-            # In this order: a child that was started meanwhile is in `unreaped` by now.
+            # The order matters: a child that was started meanwhile is in `unreaped` by now.
             orphans = [pid for pid in children if pid not in unreaped]
             if not orphans:
                 break
@@ -166,7 +166,7 @@ class LocalHost:
             for pid in orphans:
                 with suppress(ChildProcessError, PermissionError):
                     if os.waitpid(pid, os.WNOHANG)[0] == 0:  # noqa: ASYNC222 - does not wait
-                        os.kill(pid, signal.SIGKILL)  # `/proc` may hide it; only this process reaps it
+                        os.kill(pid, signal.SIGKILL)  # `/proc` may hide it, but only this process can reap it
                         ended.add(pid)
                         await anyio.sleep(_HIDDEN_WAIT_S)
         if ended:
@@ -198,9 +198,9 @@ class LocalHost:
     async def _wait_and_clean_up(
         self, child: Child | SupervisedChild, timeout_ms: int, silence: anyio.CancelScope
     ) -> bool:
-        """Wait for the child and end what is left of its group; return whether a deadline came first.
+        """Wait for the child and end the rest of its group; return whether a deadline came first.
 
-        The deadline of `silence` may be put off meanwhile.
+        Output extends the deadline of `silence`.
         """
         in_time = False
         try:
@@ -222,7 +222,7 @@ class LocalHost:
         child.kill(self._table)
         with anyio.move_on_after(_KILL_WAIT_S):
             await child.exited()
-        self._table.send(signal.SIGKILL, [child.root])  # with a subreaper, the kernel kills its command
+        self._table.send(signal.SIGKILL, [child.root])  # if a subreaper dies, the kernel kills its command
         with anyio.move_on_after(_KILL_WAIT_S):
             await child.exited()
         child.reap()
@@ -272,7 +272,7 @@ class LocalProcess:
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those `targets` whose identity still matches.
 
-        A command that is to be killed is killed with all below it, also where `/proc` hides it.
+        SIGKILL for a command also kills all its descendants, even if `/proc` hides them.
         """
         self._table.send(number, targets)
         if number == signal.SIGKILL and self.identity in targets and self.exit_code is None:
@@ -282,9 +282,9 @@ class LocalProcess:
 def _descendants(
     table: ProcessTable, child: Child | SupervisedChild, run_id: str | None = None
 ) -> tuple[Identity, ...]:
-    """Return a command, all below it, and all processes of its run.
+    """Return a command, its descendants, and all processes of its run.
 
-    Its subreaper is left out: it ends by itself, and must not end before everything below it.
+    Its subreaper is left out: it ends by itself, and must not end before its descendants.
     """
     found = table.family(child.root, run_id)
     return tuple(one for one in found if one != child.root or one == child.identity)

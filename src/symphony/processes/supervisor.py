@@ -1,6 +1,6 @@
-"""`Supervisor`: has commands started, each below a subreaper of its own, by one small process of the daemon.
+"""`Supervisor`: starts commands through one small process, each command below its own subreaper.
 
-`supervisor_program` says what that process does and how it is asked.
+`supervisor_program` describes that process and its requests.
 """
 
 import errno
@@ -26,7 +26,7 @@ from symphony.processes.cgroups import RunGroups
 from symphony.processes.child import PipeReader, PipeWriter, unreaped
 from symphony.processes.table import INSTANCE_VARIABLE, ProcessTable
 
-_AT_ONCE: Final = 16  # the descriptors of a user that are under way in sockets are limited
+_AT_ONCE: Final = 16  # the kernel limits a user's descriptors that are in flight in sockets
 _ANSWER_S: Final = 10.0
 _CODE_BYTES: Final = 16
 _INHERITED: Final = ("LD_LIBRARY_PATH",)  # Python itself may need it
@@ -36,13 +36,13 @@ _log = structlog.get_logger(__name__)
 class Supervisor:
     """Starts the commands of one daemon.
 
-    Its process is started with the first command, and again when it has ended or does not answer.
+    Its process starts with the first command, and again if it has ended or does not answer.
 
     Args:
         instance: names the daemon over its restarts. Each command carries it in `SYMPHONY_INSTANCE`.
         table: finds what was started.
-        groups: the control groups of runs, where there are any.
-        answer_s: how long to wait for a command to be started.
+        groups: the control groups of runs, if there are any.
+        answer_s: how long to wait for the start of a command.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Supervisor:
         raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD), argv[0])
 
     def _replace(self, program: "_Program", reason: str) -> None:
-        """Have the next command started by another process, unless another task has seen to it."""
+        """Let another process start the next command, unless another task has already replaced it."""
         if self._program is program:
             self._program = None
             _log.warning("supervisor_replaced", reason=reason)
@@ -160,7 +160,7 @@ class SupervisedChild:
 
     Attributes:
         identity: the identity of the command.
-        root: the process below which its descendants are: the subreaper.
+        root: the ancestor of all its descendants: the subreaper.
     """
 
     def __init__(
@@ -177,10 +177,10 @@ class SupervisedChild:
         self.stdin = stdin
         self.stdout = stdout
         self._ended = ended
-        self._program = program  # it lives as long as one of its commands is known
+        self._program = program  # keeps the process alive as long as one of its commands is referenced
 
     async def exited(self) -> None:
-        """Wait until the command and all below it have ended."""
+        """Wait until the command and all its descendants have ended."""
         await self._ended.known()
 
     def reap(self) -> int | None:
@@ -188,10 +188,10 @@ class SupervisedChild:
         return self._ended.read()
 
     async def end_group(self, _: ProcessTable) -> None:
-        """Nothing is left of a command that has ended: its subreaper has seen to it."""
+        """Do nothing: the subreaper has already ended the descendants."""
 
     def kill(self, table: ProcessTable) -> None:
-        """Have the subreaper kill the command and all below it."""
+        """Let the subreaper kill the command and all its descendants."""
         table.send(supervisor_program.KILL_ALL, [self.root])
 
 
@@ -205,7 +205,7 @@ class _ExitCode:
         self._code: int | None = None
 
     async def known(self) -> None:
-        """Wait until it is there. Several tasks may wait."""
+        """Wait until the exit code is known. Several tasks may wait."""
         if self._code is not None:
             await checkpoint()
             return
@@ -216,7 +216,7 @@ class _ExitCode:
             os.close(copy)
 
     def read(self) -> int | None:
-        """Return it, or None as long as the subreaper lives; a subreaper that was killed has told none."""
+        """Return the exit code; None while the subreaper lives, or if it was killed."""
         if self._code is None:
             try:
                 text = os.read(self._fd, _CODE_BYTES)
@@ -238,7 +238,7 @@ class _Program:
         self._requests.settimeout(0)
         command = supervisor_program.command_line(instance)
         with theirs:
-            # Nothing of the daemon's environment is in that process, nor are its streams.
+            # That process gets neither the daemon's environment nor its streams.
             self._pid = os.posix_spawn(
                 command[0],
                 command,
@@ -264,7 +264,7 @@ class _Program:
                 return
 
     def ask_no_more(self) -> None:
-        """Let it end behind the last command that it has started."""
+        """Let it end after the last command that it has started."""
         self._requests.close()
 
 
@@ -288,7 +288,7 @@ async def _line(started: UNIXSocketStream) -> tuple[int, int]:
 
 
 async def _execute(started: UNIXSocketStream, text: bytes) -> int:
-    """Have the command executed; return 0 or the errno. Raises `BrokenPipeError` if it was killed before."""
+    """Execute the command; return 0 or the errno. Raises `BrokenPipeError` if it was killed before."""
     try:
         await started.send(text)
         await started.send_eof()

@@ -1,22 +1,22 @@
-"""The program that starts the commands of a daemon, each below a subreaper that adopts what it orphans.
+"""The program that starts the commands of a daemon, each below a subreaper that adopts its orphans.
 
 Linux gives a process whose parent has ended to its nearest ancestor that is a child subreaper, whatever its
-session, group, name, environment and descriptors. `PR_SET_CHILD_SUBREAPER` is the only such hold that needs
-no privileges. A single subreaper for the whole daemon could not tell which run an orphan belongs to, so each
-command has its own. They are forks of this one small program, and share its memory:
+session, group, name, environment and descriptors. `PR_SET_CHILD_SUBREAPER` is the only such mechanism that
+needs no privileges. A single subreaper for the whole daemon could not tell which run an orphan belongs to, so
+each command has its own. They are forks of this one small program, and share its memory:
 
     daemon (a subreaper too) -> supervisor -> a subreaper for each command -> the command -> its descendants
 
-A request is a message with the last signal and six descriptors (`Descriptors`). The command tells its pid
-over `started`, and reads there what it shall execute: only its own process ever has the environment. It
-executes nothing unless it has read all of it, so a request that was given up starts nothing.
+A request is a message with the last signal and six descriptors (`Descriptors`). The command sends its pid
+over `started` and reads from there what to execute, so only its own process ever has the environment. It
+executes nothing until it has read everything, so an abandoned request starts nothing.
 
-A subreaper ends the remaining processes when its command has ended, and all of them when the supervisor
-dies, which dies with the daemon, also by SIGKILL and also if it is stopped. If a subreaper is killed, the
-kernel kills its command, and the remaining processes become children of the daemon, which ends every child
-that it did not start (`LocalHost.end_orphans`). A subreaper that is stopped is continued: by the supervisor,
-and by the end of the supervisor. At `KILL_ALL` a subreaper kills all below it, also what `/proc` hides from
-the daemon: agents that cannot be inspected, where it is mounted with `hidepid`.
+A subreaper ends the remaining processes when its command has ended, and all processes when the supervisor
+dies. The supervisor dies with the daemon, even after SIGKILL and even if it is stopped. If a subreaper is
+killed, the kernel kills its command, and the remaining processes become children of the daemon, which ends
+every child that it did not start (`LocalHost.end_orphans`). The supervisor continues a stopped subreaper, and
+so does the end of the supervisor. At `KILL_ALL` a subreaper kills all its descendants. These include
+processes that `/proc` hides from the daemon: with `hidepid`, agents that cannot be inspected.
 
 It runs with `python -I -S` on the standard library alone. See docs/adr/0010-one-supervisor.md.
 """
@@ -38,7 +38,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _GRACE_S = 0.5
 _STUCK_S = 2.0
 _POLL_S = 0.05
-_SUPERVISOR_DIED = signal.SIGCONT  # it reaches a subreaper that is stopped too
+_SUPERVISOR_DIED = signal.SIGCONT  # it reaches even a stopped subreaper
 _CANNOT_START = 127
 _OPTIONS = ("-I", "-S")
 _PIECE_BYTES = 65_536
@@ -74,7 +74,7 @@ def served_by(command: tuple[str, ...]) -> tuple[int, str] | None:
 
 
 def request(argv: list[bytes], env: list[bytes]) -> bytes:
-    """Return what a command reads from `started`: the numbers of words and of `NAME=value`, and these."""
+    """Return what a command reads from `started`: the counts of words and variables, then both lists."""
     return b"".join(field + b"\0" for field in (b"%d %d" % (len(argv), len(env)), *argv, *env))
 
 
@@ -86,12 +86,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 class Descriptors:
-    """What comes with a request: a directory, the command's three streams, and two ways to answer.
+    """The descriptors of a request: a directory, the command's three streams, and two ways to answer.
 
     On `started`, a socket, the command writes a line with its pid and that of its subreaper; later, if it
-    could not be executed, the errno. Where not even a process could be made, the line is `0` and the errno.
-    The socket is closed when the command is executed. On `ended`, a pipe, the subreaper writes the exit code,
-    negative for a signal, when the command and all below it have ended.
+    could not be executed, the errno. If no process could be created, the line is `0` and the errno. The
+    socket is closed when the command is executed. On `ended`, a pipe, the subreaper writes the exit code,
+    negative for a signal, when the command and all its descendants have ended.
     """
 
     def __init__(self, started: int, ended: int, cwd: int, stdin: int, stdout: int, stderr: int) -> None:
@@ -107,12 +107,12 @@ class Descriptors:
 
 
 def _main(daemon: int) -> None:
-    """Serve requests until there will be no more, and stay while a command runs."""
+    """Serve requests until no more can come, and stay while a command runs."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != daemon:  # the daemon may have died before the prctl above
         os._exit(_CANNOT_START)
     os.chdir("/")
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the daemon itself was given
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # descriptors that the daemon itself was given
     # Signals to a whole group or session are for commands: subreapers end after their descendants.
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGCHLD})
     signal.signal(signal.SIGCHLD, lambda *_: _see_to_subreapers())
@@ -125,7 +125,7 @@ def _main(daemon: int) -> None:
             os.set_inheritable(each, False)  # noqa: FBT003 - the library's own
         if len(descriptors) == MAX_DESCRIPTORS:
             _serve(int(message), Descriptors(*descriptors))
-        else:  # this process has no room for more: the caller sees the end of `started`
+        else:  # this process has no free descriptors: the caller sees the end of `started`
             for each in descriptors:
                 os.close(each)
     with suppress(ChildProcessError):
@@ -150,7 +150,7 @@ def _serve(last_signal: int, given: Descriptors) -> None:
 
 
 def _supervise(supervisor: int, last_signal: int, given: Descriptors) -> None:
-    """Start the command and see it and its descendants to their end."""
+    """Start the command, and wait until it and its descendants have ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     become_subreaper()
@@ -173,7 +173,7 @@ def _supervise(supervisor: int, last_signal: int, given: Descriptors) -> None:
         status = _reap().get(command)
     ended = _end_descendants(signal.SIGTERM if status is not None else last_signal)
     status = status if status is not None else ended.get(command, signal.SIGKILL)
-    with suppress(OSError):  # nobody may be left to be told
+    with suppress(OSError):  # the reader may be gone
         os.write(given.ended, b"%d" % os.waitstatus_to_exitcode(status))
 
 
@@ -187,11 +187,11 @@ def _become(subreaper: int, given: Descriptors) -> None:
         os.write(given.started, b"%d %d\n" % (os.getpid(), subreaper))
         text = b""
         while piece := os.read(given.started, _PIECE_BYTES):
-            deny_inspection()  # from here on it has an environment; before, the daemon must see it
+            deny_inspection()  # before it gets an environment, the daemon must know its pid
             text += piece
         counts, *fields = text.split(b"\0")
         words, variables = map(int, counts.split())
-        if len(fields) != words + variables + 1:  # given up, or the daemon died
+        if len(fields) != words + variables + 1:  # the request was abandoned, or the daemon died
             os._exit(_CANNOT_START)
         os.fchdir(given.cwd)
         for number, stream in enumerate(given.streams):
@@ -209,13 +209,13 @@ def _become(subreaper: int, given: Descriptors) -> None:
 
 
 def _tell_failure(given: Descriptors, error: OSError) -> None:
-    """Say that the command was not started, and why."""
+    """Report that the command was not started, and why."""
     with suppress(OSError):
         os.write(given.started, b"0 %d\n" % (error.errno or 0))
 
 
 def _see_to_subreapers() -> None:
-    """Reap those that have ended, and continue those that a command has stopped."""
+    """Reap subreapers that have ended, and continue those that a command has stopped."""
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0] != 0:
             if os.WIFSTOPPED(found[1]):
@@ -232,10 +232,11 @@ def _reap() -> dict[int, int]:
 
 
 def _end_descendants(first: int) -> dict[int, int]:
-    """End children until there are none; their descendants become children of this process as they end.
+    """End children until there are none; when a child ends, its children become children of this process.
 
-    Each child gets `first`, and SIGKILL after a grace. A child that survives SIGKILL, because it runs as
-    another user or is held by the kernel, is left to the daemon. Returns the wait status by pid.
+    Each child gets the signal `first`, and SIGKILL after a grace period. A child that survives SIGKILL,
+    because it runs as another user or is held by the kernel, is left to the daemon. Returns the wait status
+    by pid.
     """
     ended, signalled = _reap(), set[int]()
     began = progress = time.monotonic()
@@ -256,7 +257,7 @@ def _end_descendants(first: int) -> dict[int, int]:
 
 
 def _has_children() -> bool:
-    """Return whether there is any child, at the price of one system call."""
+    """Return whether there is any child, with a single system call."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -265,7 +266,7 @@ def _has_children() -> bool:
 
 
 def _children() -> list[int]:
-    """Return the children; by a scan, which `hidepid` may blind, where the kernel does not list them."""
+    """Return the children. If the kernel does not list them, scan `/proc`, which `hidepid` may restrict."""
     with suppress(OSError), open("/proc/thread-self/children", "rb") as stream:  # noqa: PTH123 - as below
         return list(map(int, stream.read().split()))
     own, found = b"%d" % os.getpid(), []

@@ -1,7 +1,7 @@
-"""The processes of this machine, read from `/proc`, and ending them by identity instead of by pid.
+"""Finds the processes of this machine in `/proc`, and ends them by identity instead of by pid.
 
-Every question is answered from the process table at that moment. A process that cannot be read, because it
-has ended or belongs to another user, is left out.
+Every method reads the current process table. A process that cannot be read, because it has ended or belongs
+to another user, is left out.
 """
 
 import os
@@ -33,10 +33,10 @@ _READ_BYTES = 1024 * 1024
 
 
 class ProcessTable:
-    """The process table of this machine, and what `groups` add to it.
+    """The process table of this machine, with the members of `groups`.
 
     Raises:
-        HostError: what is mounted at `proc` does not show this process under its own pid.
+        HostError: the file system at `proc` does not show this process under its own pid.
     """
 
     def __init__(self, *, proc: Path = Path("/proc"), groups: RunGroups | None = None) -> None:
@@ -61,7 +61,7 @@ class ProcessTable:
         return stat is not None and not stat.ended and self._identity(identity.pid, stat) == identity
 
     def started_at(self, pid: int) -> datetime | None:
-        """Return when a live process started, by the wall clock of today; None for an unused pid."""
+        """Return when a live process started, by the present wall clock; None for an unused pid."""
         stat, boot = self._fs.stat(pid), self._fs.boot_time()
         if stat is None or stat.ended or boot is None:
             return None
@@ -78,7 +78,7 @@ class ProcessTable:
     def serving(self, instance: str) -> Iterator[tuple[int, int]]:
         """Yield each subreaper of an instance, with the pid of its daemon.
 
-        A subreaper is told from a supervisor by its session, which is that of the supervisor.
+        A subreaper differs from a supervisor in its session: it is in the session of the supervisor.
         """
         for pid in self._fs.pids():
             served = served_by(self._fs.command(pid))
@@ -119,7 +119,7 @@ class ProcessTable:
     def adopted(self) -> tuple[int, ...]:
         """Return the pids of this process's children that are in another session: started ones and orphans.
 
-        A process cannot return from a session of its own to ours, so other children are not among them.
+        A process cannot return from its own session to this one, so other children are not among them.
         """
         found = []
         for pid in self._fs.children(os.getpid()):
@@ -129,7 +129,7 @@ class ProcessTable:
         return tuple(found)
 
     def families(self, pids: Iterable[int]) -> tuple[Identity, ...]:
-        """Return those of these processes and their descendants that this user may end."""
+        """Return these processes and their descendants, as far as this user may end them."""
         root = os.getuid() == 0
         return self._living(pid for pid in self._fs.with_descendants(pids) if root or self._is_own(pid))
 
@@ -166,7 +166,7 @@ class ProcessTable:
         return await self._wait_until_ended(left, _KILL_WAIT_MS)
 
     async def _wait_until_ended(self, targets: Sequence[Identity], wait_ms: int) -> tuple[Identity, ...]:
-        """Return the targets alive after the wait, as soon as there are none.
+        """Wait for the targets to end, at most `wait_ms`; return those still alive.
 
         Polls at growing intervals, because most targets are not children of this process.
         """
@@ -233,7 +233,7 @@ class ProcFs:
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
         self._marks: dict[str, dict[int, tuple[int, str | None]]] = {}
-        # Some kernels are built without CONFIG_PROC_CHILDREN.
+        # Some kernels lack CONFIG_PROC_CHILDREN.
         self._lists_children = os.path.exists(f"{self._root}/thread-self/children")  # noqa: PTH110 - as below
 
     def pids(self) -> list[int]:
@@ -246,7 +246,7 @@ class ProcFs:
             text = _read(f"{self._root}/{pid}/stat")
         except OSError:
             return None
-        fields = text[text.rindex(b")") + 2 :].split()  # the name before may hold brackets and blanks
+        fields = text[text.rindex(b")") + 2 :].split()  # the name before it may contain brackets and blanks
         return Stat(
             parent=int(fields[1]),
             session=int(fields[3]),
@@ -271,7 +271,7 @@ class ProcFs:
         return int(status.partition(b"\nUid:\t")[2].split(maxsplit=1)[0])
 
     def command(self, pid: int) -> tuple[str, ...]:
-        """Return the words of the command line; empty where they cannot be read."""
+        """Return the words of the command line; empty if they cannot be read."""
         try:
             return tuple(map(os.fsdecode, _read(f"{self._root}/{pid}/cmdline").split(b"\0")[:-1]))
         except OSError:
@@ -321,7 +321,7 @@ class ProcFs:
     def _read_mark(self, pid: int, inode: int, variable: str) -> tuple[int, str | None] | None:
         """Return the entry to remember; None for a process whose environment may still change.
 
-        That is one in the middle of an `exec`, whose environment is empty, and a child of this process or of
+        The environment is empty in the middle of an `exec`. It also changes for a child of this process or of
         a subreaper between `fork` and `exec`. Kernel threads have no environment; subreapers, whose parent
         leads their session, never execute anything.
         """
@@ -367,7 +367,10 @@ class ProcFs:
 
 
 def _read(path: str) -> bytes:
-    """Return all of a file of `/proc`. The kernel bounds what a process can put there. Raises `OSError`."""
+    """Return the content of a file in `/proc`. The kernel limits what a process can put there.
+
+    Raises `OSError`.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pieces = [os.read(fd, _READ_BYTES)]

@@ -1,10 +1,10 @@
 """The scheduler: `step(state, event, now_ms) -> (state, commands)`, without I/O, clock or randomness.
 
-Read `machine` first, then `state` with the table of claims. `polling` dispatches issues, `runs` leads them
-through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones,
-and `pull_requests` what becomes of these at a forge. `policy`, `agents`, `phases`, `budgets` and `breaker`
-judge, `verdict` judges pull requests by what `pull_ledger` records. `schedules` decides when recurring issues
-are filed. `messages` has the events and commands.
+Read `machine` first, then `state` with the table of claims. `polling` dispatches issues. `runs` handles runs
+and retries, `blocks` issues that wait for a person, `results` finished issues, and `pull_requests` the
+effects of pull requests. `policy`, `agents`, `budgets` and `breaker` judge issues, agents and the tracker.
+`verdict` judges pull requests by the records of `pull_ledger`. `schedules` decides when recurring issues are
+filed. `messages` has the events and commands.
 """
 
 from symphony.scheduler.agents import MAX_AGENT_LIMIT_MS as MAX_AGENT_LIMIT_MS

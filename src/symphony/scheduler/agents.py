@@ -1,16 +1,15 @@
-"""Which agent an issue is given to, and agents that are rate limited, out of credit or in an outage.
+"""Chooses the agent of an issue, and tracks agents that are rate limited, out of credit or in an outage.
 
 The agent is chosen whenever a run starts. The first of `agent.rules` that matches the issue names it,
-otherwise it is the default. A conversation stays with its agent even if that is the fallback. While an agent
-is limited, its fallback takes over; without one the issue waits, because a session that is known to fail is
-not started.
+otherwise it is the default. A conversation stays with its agent, even if that agent is the fallback. While an
+agent is limited, its fallback takes over. Without a fallback the issue waits, because its session would fail.
 
-One run that ends at a limit speaks for every run of its agent. On one of several hosts it speaks for that
-host, until all of them report a limit. The agent then waits as long as it asked for, or else some seconds,
-doubled for each consecutive time, up to a minute. Credit that is used up for long is asked for less often.
-After the wait one run goes first; the others follow once the model has answered it, and the limit is over. A
-limit within a minute after that is the same one still: its waits go on where they were.
-Limits are not kept across restarts.
+If one run ends at a limit, the whole agent is limited. With several hosts only that host is, until all hosts
+report a limit. The agent then waits as long as it asked for. If it asked for nothing, it waits some seconds,
+doubled each consecutive time up to a minute, or longer if its credit has been used up for long. After the
+wait one run goes first. The limit is over once the model has answered that run; then the others follow.
+Another limit within the next minute counts as the same limit, and its waits continue to grow. Limits are not
+kept across restarts.
 """
 
 from dataclasses import replace
@@ -33,7 +32,7 @@ _LIMIT_TEXTS: Final = {
 }
 
 LIMIT_CATEGORIES: Final = frozenset(_LIMIT_TEXTS)
-"""Failures that say nothing about the issue, and something about every run of the agent."""
+"""Failures that concern every run of the agent and say nothing about the issue."""
 
 # --- choice ----------------------------------------------------------------------------------------------
 
@@ -101,7 +100,10 @@ def is_limited(state: State, agent: str) -> bool:
 
 
 def is_probed(state: State, agent: str) -> bool:
-    """Whether one run tries the agent after a limit: no other session starts before its answer."""
+    """Whether one run is testing the agent after a limit.
+
+    No other session starts before the model answers it.
+    """
     return any(tries_agent(state, run) for run in state.running.values() if run.agent.name == agent)
 
 
@@ -158,7 +160,7 @@ def on_run_started(step: Step, run: Running) -> None:
 
 
 def on_answered(step: Step, run: Running) -> bool:
-    """The model answered the run; returns whether a limit or an outage of its agent is over by that."""
+    """The model answered the run. Return whether this ends a limit or an outage of its agent."""
     limited = step.state.limited_agents.get(run.agent.name)
     if limited is None or limited.until_ms is not None:
         return False
@@ -167,7 +169,7 @@ def on_answered(step: Step, run: Running) -> bool:
 
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
-    """Take from the end of a run whether its agent is limited."""
+    """Conclude from the end of a run whether its agent is limited."""
     name, failure = run.agent.name, outcome.failure
     if failure is not None and failure.category in LIMIT_CATEGORIES:
         if _speaks_for_agent(step.state, run):
@@ -192,9 +194,9 @@ def _forget(step: Step, name: str) -> None:
 
 
 def _speaks_for_agent(state: State, run: Running) -> bool:
-    """Whether a limit of the run holds for its agent everywhere.
+    """Whether a limit of the run holds for its agent on all hosts.
 
-    One of several hosts speaks for itself only: the last run failed at a limit on all the others too.
+    With several hosts it does only if the last run on each other host also failed at a limit.
     """
     others = (state.troubled_hosts.get(host) for host in state.settings.hosts if host != run.host)
     return run.host is None or all(
@@ -223,7 +225,7 @@ def _limit(step: Step, name: str, failure: Failure) -> None:
 
 
 def _recently_limited(step: Step, name: str) -> LimitedAgent | None:
-    """The limit that ended a moment ago, as one whose wait is over."""
+    """The limit that ended a moment ago, restored as one whose wait is over."""
     recovered = step.state.recovered_agents.get(name)
     if recovered is None or step.now_ms - recovered.at_ms >= _LONGEST_WAIT_MS:
         return None
@@ -231,7 +233,7 @@ def _recently_limited(step: Step, name: str) -> LimitedAgent | None:
 
 
 def on_limit_over(step: Step, name: str) -> None:
-    """Give an issue to the agent again."""
+    """Let the agent take an issue again."""
     _update(step, name, replace(step.state.limited_agents[name], until_ms=None, probe=None))
     step.notify("info", "agent_tried_again", agent=name)
 

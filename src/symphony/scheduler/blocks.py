@@ -2,25 +2,25 @@
 
 A blocked issue is unblocked by an operator, by an answer in a comment, by a change of its state, labels,
 title or description, or by a budget that is available again. It is released when it ends or leaves the active
-states. What lifts the block of a pull request is said in `pull_requests`.
+states. `pull_requests` describes what lifts the block of a pull request.
 
-A stop by an operator lasts until an operator continues the issue or a person moves it to another state.
-Other settings, by which its state is not active or the tracker does not find it, lift nothing: they may be
-reversed.
+A stop by an operator lasts until an operator continues the issue or a person moves it to another state. A
+change of settings that makes its state inactive or hides the issue from the tracker lifts nothing, because it
+may be reversed.
 
 **States.** The daemon can move issues itself: to `tracker.on_start` when a run starts, to `tracker.on_block`
 when the issue is blocked. A move is a request without an answer; the next refresh shows whether it happened,
 so a tracker that is slow or refuses delays nothing. If `on_block` is not an active state, the issue *rests*
-there: it stays blocked instead of being released. When a resting issue shall continue, it is refreshed, moved
-back to `on_return`, and retried once a refresh finds it in an active state. Until then other changes of it
-are ignored, because a person who edits a blocked issue is often not done yet. A move to `on_block`
-never unblocks, whatever caused it.
+there: it stays blocked instead of being released. To continue a resting issue, the scheduler refreshes it,
+moves it back to `on_return`, and retries it once a refresh finds it in an active state. Until then other
+changes of it are ignored, because a person who edits a blocked issue is often not done yet. A move to
+`on_block` never unblocks an issue, whoever made it.
 
-**Answers.** While an agent's question is open, the comments on its issue are read with every poll and every
-wake, one reading at a time. All comments since the question by people who may answer go to the agent
-together. Comments by other people are shown and ignored. A failed reading is repeated with the next poll.
-An agent that asks for approval waits for a word of approval or denial, which decides this very request for
-its conversation; any other text is told to the agent.
+**Answers.** While an agent's question is open, the scheduler has the comments on its issue read with every
+poll and every wake, one reading at a time. The agent gets all comments since the question by people who may
+answer, together. Comments by other people are shown and ignored. A failed reading is repeated with the next
+poll. An agent that asks for approval waits for a word of approval or denial. That word decides this one
+request for the conversation; the agent gets any other text as an answer.
 """
 
 import shlex
@@ -78,7 +78,7 @@ def block(
         step: the step in progress.
         issue: the issue to block.
         failure: why.
-        held: the claim before, if there was one.
+        held: the claim before the block, if there was one.
         question: what the agent asks.
         request: the key of the request for approval that is open.
         has_baseline: the issue was refreshed just now. Otherwise a refresh follows, except during a shutdown.
@@ -93,7 +93,7 @@ def block(
     else:
         idle = step.state.idle_workspaces.get(issue.id)
         path, resume = idle.path if idle else None, None
-    if failure.category in _PULL_REQUESTS:  # its issue may be handed off, and stay where it is
+    if failure.category in _PULL_REQUESTS:  # its issue may be handed off, and stays in its state
         resume = replace(resume or Resume(reason=ResumeReason.INTERRUPTED), after_handoff=True)
     blocked = Blocked(
         issue=issue,
@@ -119,14 +119,14 @@ def block(
     settings = step.state.settings
     only_from = settings.active_states - settings.terminal_states
     state = settings.on_block
-    if policy.is_handed_over(issue, resume):  # what was not verified does not stay there
+    if policy.is_handed_over(issue, resume):  # unverified work does not stay handed over
         only_from |= _state_of(issue)
         state = state or (resume.back_to if resume else None) or settings.on_return
     _move(step, issue, state, MoveReason.BLOCK, only_from)
 
 
 def block_by_pull_request(step: Step, issue: Issue, *, held: Retry | None = None) -> bool:
-    """Block an issue whose pull request needs a person; returns whether it does."""
+    """Block the issue if its pull request needs a person; return whether it was blocked."""
     result = step.state.results.get(issue.id)
     if result is None or result.pull_block is None:
         return False
@@ -214,7 +214,7 @@ def move_on_start(step: Step, issue: Issue, resume: Resume | None) -> None:
     """Move an issue to `on_start`, or to `on_feedback` after its work was handed off: a run of it starts."""
     settings = step.state.settings
     if resume is not None and resume.reason in {ResumeReason.VERIFY, ResumeReason.VERIFY_FAILED}:
-        return  # it is moved by what the verification says
+        return  # the result of the verification moves it
     handed_off = resume is not None and resume.after_handoff
     state = settings.on_feedback if handed_off else settings.on_start
     _move(step, issue, state, MoveReason.START, _state_of(issue))
@@ -311,7 +311,7 @@ def join_comments(comments: Sequence[IssueComment]) -> str:
 
 
 def takes_answer(blocked: Blocked) -> bool:
-    """Whether an answer is used; a second one is not, while the issue is moved back."""
+    """Whether an answer is used. A second answer is ignored while the issue is moved back."""
     return awaits_answer(blocked) and blocked.unblock_reason is None
 
 
@@ -322,7 +322,7 @@ def _read_comments(step: Step, blocked: Blocked) -> None:
 
 
 def _blocked_by(step: Step, event: AnswersRead | AnswersReadFailed) -> Blocked | None:
-    """The block that an answer of `ReadAnswers` belongs to, if it still stands and waits for it."""
+    """The block that a reply to `ReadAnswers` belongs to, if it still exists and waits for that reply."""
     blocked = step.state.blocked.get(event.issue_id)
     if blocked is None or not blocked.answer_check.in_progress or event.question != (blocked.run_id or ""):
         return None
@@ -335,8 +335,8 @@ def _blocked_by(step: Step, event: AnswersRead | AnswersReadFailed) -> Blocked |
 def unblock(step: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
     """Continue a blocked issue at once, as the attempt that it was.
 
-    If blocked issues may rest outside the active states, it stays blocked until a refresh finds it in one,
-    because a run would be stopped, and a retry released, for its state.
+    If blocked issues may rest outside the active states, the issue stays blocked until a refresh finds it in
+    an active one. Its state would otherwise stop the run or release the retry.
     """
     if _blocked_issues_rest(step.state.settings):
         step.replace_entry(replace(blocked, resume=resume, unblock_reason=reason))
@@ -362,7 +362,7 @@ def _retry(step: Step, blocked: Blocked, resume: Resume | None, *, reason: str) 
 
 
 def unblock_within_budget(step: Step) -> None:
-    """Continue what was blocked by a budget that is available again: a new day, or a raised limit."""
+    """Continue issues whose budget is available again, because a new day began or a limit was raised."""
     checks = {
         Category.BUDGET_ISSUE: budgets.issue_budget_failure,
         Category.BUDGET_DAY: budgets.day_budget_failure,
@@ -374,7 +374,7 @@ def unblock_within_budget(step: Step) -> None:
 
 
 def waive_budget(step: Step, blocked: Blocked) -> None:
-    """Count the budget of an issue from zero, and waive the budget of today if that blocked it."""
+    """Count the budget of an issue from zero, and waive today's budget if that blocked it."""
     budgets.reset_usage(step, blocked.issue.id)
     if blocked.failure.category is Category.BUDGET_DAY:
         step.update(budget_waivers=step.state.budget_waivers | {blocked.issue.id})
@@ -427,7 +427,7 @@ def _follow(step: Step, blocked: Blocked, issue: Issue | None, *, changed: bool)
 def _is_changed(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
     """Whether the content has changed; a move to `on_block` or back after a verification is no change.
 
-    If an operator stopped it or its pull request needs a person, only a move is a change: programs label
+    If an operator stopped it or its pull request needs a person, only a move counts, because programs label
     issues and edit their text.
     """
     before = blocked.issue
@@ -449,8 +449,8 @@ def _is_moved_back(blocked: Blocked, after: Issue, settings: SchedulerSettings) 
 def release(step: Step, issue: Issue, *, path: str | None) -> None:
     """Give up the claim. The workspace at `path` is kept, and cleaned up once the issue has ended.
 
-    The result keeps the conversation with its latest totals: feedback may continue it. Whatever its pull
-    request blocked it for is lifted, as a person moved the issue.
+    The result keeps the conversation with its latest totals: feedback may continue it. A block by its pull
+    request is lifted, because a person moved the issue.
     """
     held = step.state.entry(issue.id)
     if not step.change_claim(issue, Trigger.RELEASE):

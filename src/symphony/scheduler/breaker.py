@@ -5,8 +5,8 @@ each pause shifted by up to a fifth so that daemons of one tracker do not return
 of each other count as one. After the pause one request decides: success closes the circuit, failure doubles
 the pause.
 
-A pause that the tracker itself asks for (Retry-After) comes on top. An operator's refresh ends the breaker's
-pause, but not the tracker's. Runs continue in either.
+A pause that the tracker itself asks for (Retry-After) applies as well. An operator's refresh ends the
+breaker's pause, but not the tracker's. Runs continue during both pauses.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ _MAX_EXPONENT = 10
 
 
 class CircuitState(StrEnum):
-    """Whether requests are sent: always, not now, or one to test the tracker."""
+    """Whether requests are sent: all, none, or one to test the tracker."""
 
     CLOSED = "closed"
     OPEN = "open"

@@ -3,7 +3,7 @@
 The tokens of an issue are checked with every report, even in the middle of a turn, because the rest of a turn
 may cost any number. Its turns, and the tokens of the day, are checked at the end of a turn and at each start.
 
-Where the tokens of an issue are limited, so are its silent turns: those in which its agent reported none.
+If the tokens of an issue are limited, so are its silent turns, in which its agent reports no tokens.
 """
 
 import shlex
@@ -15,7 +15,7 @@ from symphony.scheduler.messages import RunReport
 from symphony.scheduler.state import BudgetSpender, Running, State, Step
 
 MAX_ISSUES: Final = 10_000
-"""How many issues are counted at the same time; beyond it the oldest counts are forgotten."""
+"""How many issues are counted at the same time; beyond that the oldest counts are forgotten."""
 
 MAX_SILENT_TURNS: Final = 100
 """How many turns without any reported tokens an issue gets under `max_tokens_per_issue`, in all attempts."""
@@ -70,7 +70,7 @@ def reports_tokens(run: Running, report: RunReport) -> bool:
 
 
 def tell_silence(step: Step, run: Running) -> None:
-    """Warn once of an issue that a limit of tokens does not hold, as its agent reports none."""
+    """Warn once if the token limit of an issue has no effect because its agent reports no tokens."""
     is_limited, is_told = step.state.settings.max_tokens_per_issue is not None, step.state.silence_told
     if is_limited and run.issue.id not in is_told and _silent_turns(step.state, run.issue):
         step.update(silence_told=step.remember(is_told, run.issue.id))
@@ -85,7 +85,7 @@ def tell_silence(step: Step, run: Running) -> None:
 
 
 def _silent_turns(state: State, issue: Issue) -> int:
-    """Also those before a restart, if no token was ever reported."""
+    """The silent turns of an issue, including those before a restart if no token was ever reported."""
     spent = state.spent.get(issue.id, _UNUSED)
     return state.silent_turns.get(issue.id, 0) if spent.tokens else spent.turns
 

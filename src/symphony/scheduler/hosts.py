@@ -1,13 +1,13 @@
-"""Which host a run is given to, and hosts that rest because runs fail there.
+"""Chooses the host of a run, and tracks hosts that rest because runs fail there.
 
-Without hosts, runs are carried out on this machine. With hosts, all of them are carried out there: first on a
-host where runs work, then on the one that has the workspace of the issue, then on the one with the fewest
-runs, then in the order of the settings.
+Without hosts, runs are carried out on this machine. With hosts, all runs are carried out on hosts. The
+scheduler prefers a host where runs work, then the host that has the workspace of the issue, then the host
+with the fewest runs, then the order of the settings.
 
 A host where runs failed three times in a row rests for 30 s, twice as long each further time, up to ten
-minutes. After that it gets one run at a time, until the agent of one starts. A failure counts if the host or
-the way to it caused it, or if the login of the agent there is at its limit. Troubles are not kept across
-restarts.
+minutes. After that it gets one run at a time until the agent of a run starts. A failure counts if the host or
+the connection to it caused it, or if the login of the agent there is at its limit. Troubles are not kept
+across restarts.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from symphony.scheduler.state import Running, State, Step, TroubledHost
 FAILURES_BEFORE_REST: Final = 3
 MAX_REST_MS: Final = 600_000
 HOST_FAILURES: Final = frozenset({Category.WORKER_LOST, Category.HOST_UNAVAILABLE})
-"""Failures that say nothing about the issue, and something about the host."""
+"""Failures that concern the host and say nothing about the issue."""
 WAITING_FOR_SLOT: Final = "waiting_for_slot"
 """The last event of a run that has no machine of the cluster yet; its last message says why."""
 
@@ -104,7 +104,7 @@ def _remember_workspace(step: Step, issue: Issue, host: str) -> None:
 
 
 def forget_workspace(step: Step, issue_id: str) -> str | None:
-    """Forget where the workspace of an issue is; the host that has it, or `None` for this machine."""
+    """Forget where the workspace of an issue is. Return the host that has it, or `None` for this machine."""
     workspace = step.state.remote_workspaces.get(issue_id)
     if workspace is None:
         return None
@@ -123,7 +123,7 @@ def on_agent_started(step: Step, run: Running) -> None:
 
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
-    """Take from the end of a run whether its host works."""
+    """Conclude from the end of a run whether its host works."""
     if run.host is None:
         return
     failure = outcome.failure
@@ -134,7 +134,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
 
 
 def rest_ms(failures: int) -> int:
-    """How long a host rests after so many failures in a row; 0 for few."""
+    """How long a host rests after `failures` failures in a row; 0 if they are few."""
     if failures < FAILURES_BEFORE_REST:
         return 0
     exponent = min(failures - FAILURES_BEFORE_REST, _MAX_EXPONENT)
@@ -187,7 +187,7 @@ def end_rests(step: Step) -> None:
 
 
 def has_short_rest(state: State) -> bool:
-    """Whether `run --once` waits for a host: one rests, and did not fail too often."""
+    """Whether `run --once` waits for a resting host that did not fail too often."""
     most = FAILURES_BEFORE_REST + state.settings.max_attempts_without_progress
     return any(
         trouble.until_ms is not None and trouble.failures < most

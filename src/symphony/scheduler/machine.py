@@ -1,7 +1,7 @@
-"""`step`, the only entrance of the scheduler: one event in, the new state and the commands out.
+"""`step`, the only entry point of the scheduler: one event in, the new state and the commands out.
 
 `step` is pure and total. Time is an argument, and an event that makes no sense in the present state (an
-unknown run, a stale timer, an answer that was not asked for) leaves the state unchanged.
+unknown run, a stale timer, an unrequested answer) leaves the state unchanged.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,10 @@ _MAY_FREE_SLOTS: Final = (
     messages.OperatorAsked,
     messages.DayBegan,
 )
-"""Events after which free slots are filled. Others skip that, as a board may hold thousands of issues."""
+"""Events after which free slots are filled.
+
+Other events skip that, because a board may hold thousands of issues.
+"""
 
 
 def step(state: State, event: messages.Event, now_ms: int) -> tuple[State, tuple[messages.Command, ...]]:
@@ -144,7 +147,7 @@ def _on_timer_fired(step: Step, timer: messages.Timer) -> None:  # noqa: C901 - 
     step.clear_timer(timer)
     runs.on_overdue_timer(step, overdue_ms)
     if timer in step.state.timers:
-        return  # it was the timer of a run, which was just set again
+        return  # the run has just set its timer again
     match timer.kind:
         case messages.TimerKind.POLL:
             polling.begin_cycle(step)
@@ -176,7 +179,7 @@ def _on_timer_fired(step: Step, timer: messages.Timer) -> None:  # noqa: C901 - 
 
 
 def _on_settings_changed(step: Step, settings: messages.SchedulerSettings) -> None:
-    """Apply new settings to what runs and waits; a repaired workflow is polled for at once."""
+    """Apply new settings to runs and waiting issues; after a repair of the workflow, poll at once."""
     before, was_invalid = step.state.settings, step.state.config_error is not None
     step.update(settings=settings, config_error=None)
     breaker.reset(step)
@@ -219,7 +222,8 @@ _UNKNOWN_REASON: Final = Failure(
 def _on_recovered(step: Step, event: messages.Recovered) -> None:
     """Take over the claims of a previous daemon, then begin the first cycle.
 
-    They are not trusted: the first one of two claims on an issue counts, and an existing claim stays.
+    The stored claims are not trusted: of two claims on an issue the first one counts, and an existing claim
+    stays.
     """
     paths = {ref.issue_id: ref.path for ref in event.workspaces}
     for claim in event.claims:
@@ -268,7 +272,7 @@ def _recover_claim(step: Step, claim: messages.StoredClaim, path: str | None) ->
 def _recover_block(step: Step, claim: messages.StoredClaim, path: str | None) -> None:
     """Block the issue again. A change of it since the journal's snapshot unblocks it.
 
-    The session of a stopped issue may have moved it after the snapshot, if that is none of the block itself.
+    If the snapshot is older than the block, the session of a stopped issue may have moved the issue since.
     """
     failure = claim.failure or _UNKNOWN_REASON
     stopped = failure.category is Category.STOPPED_BY_OPERATOR

@@ -90,12 +90,12 @@ class PhaseRule(IssueRule):
 class SchedulerSettings:
     """The part of the workflow's settings that decisions depend on; a reload brings a new one.
 
-    State names are normalised, except those of `on_start` and its like, which are sent to the tracker.
-    Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
-    `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase. Without
-    `hosts` runs are carried out on this machine. `cluster` is the host that chooses a machine for each run
-    and counts the slots. Without `verify_rounds` finished work is not verified; else the agent gets failures
-    back so often before a person is asked.
+    State names are normalised, except `on_start` and similar ones, which are sent to the tracker. Budgets
+    count tokens and turns; `None` means unlimited. `agent` is the default agent, and `stall_timeout_ms`
+    applies to agents that are not in `agents`. `phase` is the default phase. Without `hosts` runs are carried
+    out on this machine. `cluster` is the host that chooses a machine for each run and counts the slots.
+    Without `verify_rounds` finished work is not verified. Otherwise the agent gets failures back
+    `verify_rounds` times before a person is asked.
     """
 
     active_states: frozenset[str]
@@ -205,21 +205,21 @@ class ResumeReason(StrEnum):
 class Resume:
     """How the next run of an issue continues instead of starting from nothing.
 
-    Without a `thread` the run starts a new conversation, and its first prompt carries the `answer`, which is
-    the text of the feedback if that is the reason, and the evidence if a verification failed. A run that is
-    to `VERIFY` has no session.
+    Without a `thread` the run starts a new conversation. Its first prompt carries the `answer`: a person's
+    answer, the text of the feedback, or the evidence of a failed verification. A run that only verifies
+    (`VERIFY`) has no session.
 
     Attributes:
-        after_handoff: the work was handed off already. The run may begin, and ends its turn, although the
-            issue is in no active state; it gets another turn only in one.
+        after_handoff: the work was handed off already. The run may begin and finish its turn although the
+            issue is in no active state. It gets another turn only in an active state.
         answered_by: who wrote the answer, for people.
         approves: whether the answer approves the request for approval that was open; `None` if it is text.
         request: the key of the request for approval that a person has not decided.
         decisions: by key, whether a person approved a request of this conversation.
-        handed_over_to: the normalised state that a run left the issue in. Until its work is verified, or the
-            daemon has moved it back, runs may go on there whatever the state means.
-        back_to: the state that the issue was worked on in, where a failed verification sends it back to.
-        by_hand: a person asked for this verification: its result is shown, and nothing follows from it.
+        handed_over_to: the normalised state in which a run left the issue. Runs may go on in that state, even
+            if it is not active, until the work is verified or the daemon has moved the issue back.
+        back_to: the state in which the issue was worked on. A failed verification moves the issue back to it.
+        by_hand: a person asked for this verification. Its result is shown and has no other effect.
     """
 
     reason: ResumeReason
@@ -238,7 +238,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What all ended runs used, those of earlier daemons included.
+    """What all ended runs used, including the runs of earlier daemons.
 
     Attributes:
         sessions: runs with a session of an agent.
@@ -274,13 +274,13 @@ class Outcome:
         progress: whether the run left a new commit or a changed tree. `None` means unknown, which counts as
             no progress only if no agent was launched.
         question: what the agent asked a person, in its own words.
-        request: the key of the request for approval that ended it, which the same request has again.
+        request: the key of the request for approval that ended the run. A repeated request has the same key.
         delivered: `None` if the branch has no commit of its own.
         commented: whether the agent commented on the issue with a tracker tool.
         summary: the agent's last message on one line.
-        left: work in the workspace that no branch holds, and the command that shows it, in one line.
-        verification: what the checks said of the delivered head; `None` if they were not asked for, or were
-            not carried out to their end.
+        left: work in the workspace that is on no branch, and the command that shows it, in one line.
+        verification: the result of the checks of the delivered head; `None` if they were not requested or did
+            not finish.
     """
 
     kind: OutcomeKind
@@ -318,7 +318,7 @@ class PullBlock:
     """Why the pull request of an issue needs a person.
 
     Attributes:
-        key: names the occasion; what a person lifted is lifted until there is another one.
+        key: identifies the occasion. A block that a person lifted stays lifted until another occasion.
     """
 
     key: str
@@ -336,14 +336,14 @@ class IssueResult:
         commented: whether the agent commented on the issue in the run that delivered.
         left: as in the `Outcome` of its last run.
         summary: the agent's last message in the last run.
-        turns: a total of all runs, likewise `usage`.
-        pushing_since_ms: since when `delivered` is being brought where it should be; `None` after an attempt.
+        turns: the total of all runs; `usage` is a total too.
+        pushing_since_ms: since when `delivered` is being pushed; `None` after an attempt.
         thread: the conversation of the last run that had one.
         feedback: the key of the last `FeedbackGiven` that was taken.
         restarts: how often work on the issue began again for another reason than feedback.
-        pull_block: why no run of the issue starts, although its state may be active.
+        pull_block: why no run of the issue starts even if its state is active.
         lifted: the key of a `pull_block` that a person lifted.
-        verification: the last one of the head of `delivered`; `None` if there is none.
+        verification: the last verification of the head of `delivered`; `None` if there is none.
         verify_rounds: how often in a row its work was sent back because a verification failed.
         not_reviewed: how often in a row its reviewer gave no verdict.
     """
@@ -398,15 +398,15 @@ class ClaimKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredClaim:
-    """A claim as a daemon leaves it to the next one, when none of its processes is alive any more.
+    """A claim that a previous daemon left, once none of its processes is alive any more.
 
     Attributes:
         run_id: the live run, or the run that was blocked.
         due_ms: when a retry is due, on the clock of the daemon that takes it over.
         since_ms: since when the issue is blocked, on that clock; may be negative.
-        attempts_without_progress: this, `failures`, `non_retryable`, `cause` and `runs` are of `state.Retry`.
-        failure: this, `question` and `has_baseline` are those of `state.Blocked`. Of a live run it says that
-            an operator was stopping it.
+        attempts_without_progress: see `state.Retry`, as for `failures`, `non_retryable`, `cause` and `runs`.
+        failure: see `state.Blocked`, as for `question` and `has_baseline`. For a live run it says that an
+            operator was stopping it.
     """
 
     issue: Issue
@@ -460,8 +460,8 @@ class Recovered:
     """The first event: what a previous daemon left. Everything but the workspaces comes from the journal.
 
     `day_tokens` were used on `day`, which is today, and cost `day_cost`. `known_issues` have had a session.
-    `remote_workspaces` are those on hosts, by issue id. `results` also have what was delivered at this start
-    for runs that were cut off.
+    `remote_workspaces` are the workspaces on hosts, by issue id. `results` include work that this start
+    delivered for interrupted runs.
     """
 
     workspaces: tuple[WorkspaceRef, ...] = ()
@@ -539,7 +539,7 @@ class RefreshFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlaced:
-    """The cluster that carries a run out chose a machine for it."""
+    """The cluster chose a machine for a run."""
 
     run_id: str
     host: str
@@ -558,7 +558,8 @@ class TurnEnded:
     """A turn completed, and the worker waits for `ContinueRun` or `FinishRun`.
 
     `trace` says whether the turn left a commit, a changed file or a change at the tracker; `None` is unknown.
-    `changed` are the paths that the work of the issue changes so far; empty if they are unknown or too many.
+    `changed` are the paths that the work of the issue changes so far; empty if the paths are unknown or too
+    many.
     """
 
     run_id: str
@@ -591,7 +592,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchDelivered:
-    """The removal of a workspace delivered a branch that is not where it should be."""
+    """The removal of a workspace delivered a branch that has not reached its repositories."""
 
     issue_id: str
     identifier: str
@@ -602,13 +603,13 @@ class BranchDelivered:
 class FeedbackGiven:
     """The pull request of an issue has news for its agent.
 
-    It is taken if the issue has a result and no claim, and only once for each `key`: `IssueResult.feedback`
-    tells. Until then it may be given again.
+    The scheduler takes it if the issue has a result and no claim, and only once for each `key`.
+    `IssueResult.feedback` shows whether it was taken; until then it may be given again.
 
     Attributes:
         key: names the feedback.
         summary: one line for the log.
-        text: the feedback for the agent; the daemon bounds it, and fences what others wrote.
+        text: the feedback for the agent. The daemon limits its length and fences text by others.
     """
 
     issue_id: str
@@ -619,7 +620,7 @@ class FeedbackGiven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestJudged:
-    """The pull request of an issue needs a person, or no person any more if `block` is `None`."""
+    """The pull request of an issue needs a person. If `block` is `None`, it no longer needs one."""
 
     issue_id: str
     block: PullBlock | None = None
@@ -652,8 +653,8 @@ class OperatorAction(StrEnum):
 class OperatorAsked:
     """An operator asks for an action on one issue, or on the daemon if `issue_id` is `None`.
 
-    `text` is the answer to a question, and `by` who gave it or who decides. An action that `operator.refusal`
-    refuses changes nothing.
+    `text` is the answer to a question, and `by` names who answers or decides. An action that
+    `operator.refusal` refuses changes nothing.
     """
 
     action: OperatorAction
@@ -703,7 +704,7 @@ class DayBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAsked:
-    """Finish what runs, start nothing, then exit."""
+    """Finish what is running, start nothing new, then exit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -806,10 +807,10 @@ class RefreshIssues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Start a run attempt by an agent; `attempt` is `None` for the first one, `phase` without phases.
+    """Start a run attempt; `attempt` is `None` for the first one, and `phase` is `None` without phases.
 
-    `host` is where the run is carried out; `None` is this machine. The workspace of an earlier attempt may be
-    on `last_host`, where it was made for the issue under `last_identifier`.
+    `host` is where the run is carried out; `None` is this machine. `last_host` may have the workspace of an
+    earlier attempt, made when the issue had the identifier `last_identifier`.
     """
 
     run_id: str
@@ -835,7 +836,7 @@ class Overlap:
 class ContinueRun:
     """Run one more turn on the same thread; the phase may have changed.
 
-    `overlaps` are those with runs that began earlier, of which the agent was not told.
+    `overlaps` are new overlaps with runs that began earlier.
     """
 
     run_id: str
@@ -849,7 +850,7 @@ class ContinueRun:
 class FinishRun:
     """Stop the agent between turns, deliver the work and end; with a `failure`, end as failed.
 
-    `verify` has what was delivered verified.
+    With `verify` the worker verifies the delivered work.
     """
 
     run_id: str
@@ -862,7 +863,8 @@ class FinishRun:
 class StopRun:
     """Cancel the run in the middle of a turn; its slot is free only once its `RunEnded` arrives.
 
-    `verify` has what was delivered verified; otherwise a verification that is in progress ends too.
+    With `verify` the worker verifies the delivered work; without it, a verification in progress is cancelled
+    too.
     """
 
     run_id: str
@@ -881,7 +883,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanWorkspace:
-    """Remove the workspace of an ended issue; `path` is the recorded one, or `None` to derive it.
+    """Remove the workspace of an ended issue; `path` is the recorded path, or `None` to derive it.
 
     `host` is where the workspace is; `None` is this machine.
     """
@@ -909,7 +911,8 @@ class PostComment:
 class ReadAnswers:
     """Read the comments since a question; answered by `AnswersRead` or `AnswersReadFailed`.
 
-    `comment` is the one that asks; it is posted if it is missing. `question` identifies the question.
+    `comment` is the comment with the question; it is posted if it is missing. `question` identifies the
+    question.
     """
 
     question: str
@@ -918,7 +921,7 @@ class ReadAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushBranch:
-    """Bring a delivered branch whose tip is `head` where it should be; each attempt answers with `Pushed`."""
+    """Push a delivered branch whose tip is `head` to its repositories; `Pushed` answers each attempt."""
 
     issue: Issue
     branch: str
@@ -986,7 +989,7 @@ NOT_IN_HISTORY: Final = frozenset({"dispatch_skipped", "block_settled"})
 
 
 def log_text(notice: Notify) -> str:
-    """A log line as one line of an issue's history: its reason, or else all of its fields."""
+    """A log event as one line of an issue's history: its reason, or else all of its fields."""
     fields = notice.fields
     attempt = f"attempt {fields.get('attempt_number')} of {fields.get('attempt_limit')}"
     if notice.event == "run_started":

@@ -1,4 +1,4 @@
-"""`run --once`: when it ends, and what it leaves."""
+"""Decides when `run --once` ends, and lists the issues that it leaves undone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Left:
 def run_once_finished(state: State, now_ms: int) -> bool:
     """Whether `run --once` ends: nothing is left but retries that it gives up.
 
-    Those are retries whose last failure does not resolve itself, retries that failed
+    It gives up retries whose last failure does not resolve itself, retries that failed
     `max_attempts_without_progress` times in a row, retries whose agent has been limited for
     `AGENT_LIMIT_PATIENCE_MS`, and all retries while the workflow is invalid or the daemon is paused.
     """
@@ -51,7 +51,7 @@ def run_once_finished(state: State, now_ms: int) -> bool:
 
 
 def left_over(state: State) -> Iterator[Left]:
-    """The remaining work of a state, without issues that must not be worked on."""
+    """The issues that remain, without those that must not be worked on."""
     for blocked in state.blocked.values():
         yield Left(issue=blocked.issue, text=f"is blocked: {blocked.failure.message}")
     for retry in state.retrying.values():

@@ -1,7 +1,7 @@
 """The actions of an operator: which are possible now, and what they do.
 
 `refusal` says in advance, with a stable code, whether an action is possible. `on_operator_asked` checks
-again, because the state may have changed meanwhile. An action on the daemon that is in effect already does
+again, because the state may have changed meanwhile. An action on the daemon that is already in effect does
 nothing.
 
     stop      ends a run in the middle of a turn, or gives up a retry; the issue is blocked
@@ -59,7 +59,7 @@ ISSUE_ACTIONS: Final = frozenset(
 """The actions on one issue; the others are on the daemon."""
 
 _INTERRUPTIONS: Final = frozenset({Category.BUDGET_ISSUE, Category.BUDGET_DAY, Category.STOPPED_BY_OPERATOR})
-"""Blocks that are not the fault of the conversation, which therefore continues."""
+"""Blocks that the conversation did not cause, so it continues."""
 
 # --- is it possible --------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ def refusal(  # noqa: PLR0911 - one case per action
 ) -> Refusal | None:
     """Why an action is not possible now, or `None`."""
     issue_id = issue_id or ""
-    left = action in ISSUE_ACTIONS and action is not OperatorAction.VERIFY  # that is for finished work
+    left = action in ISSUE_ACTIONS and action is not OperatorAction.VERIFY  # `verify` is for finished work
     if left and (refused := _refusal_of_left_issue(state, issue_id)):
         return refused
     match action:

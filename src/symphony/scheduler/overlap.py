@@ -1,4 +1,7 @@
-"""Which running issues change the same files. The agent of the later one gets a note, once for each file."""
+"""Finds running issues that change the same files.
+
+The agent of the later run gets a note, once for each file.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +20,7 @@ def overlaps(state: State, run: Running) -> tuple[Overlap, ...]:
 def with_overlaps_told(state: State, run: Running) -> tuple[Running, tuple[Overlap, ...]]:
     """The run with its new overlaps recorded, and these overlaps.
 
-    Only the agent of the later run gets them: one of two gives way.
+    Only the agent of the later run gets them, so that only one of two agents gives way.
     """
     new = list[Overlap]()
     told = set(run.told_overlaps)

@@ -1,6 +1,6 @@
 """Judgements on one issue: may it start, in which order, and how long does a retry wait.
 
-The message of `eligibility` is what the log, `symphony explain`, the API and the terminal show.
+The log, `symphony explain`, the API and the terminal show the message of `eligibility`.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class TrackerStatus(StrEnum):
 
 
 def in_active_state(issue: Issue, settings: SchedulerSettings) -> bool:
-    """Whether the state is active. A state that is configured as active and terminal is terminal."""
+    """Whether the state is active. A state that is configured as both active and terminal is terminal."""
     state = normalise_state(issue.state)
     return state in settings.active_states and state not in settings.terminal_states
 
@@ -46,10 +46,10 @@ def tracker_status(issue: Issue | None, settings: SchedulerSettings) -> TrackerS
 
 
 def may_work(issue: Issue, resume: Resume | None, settings: SchedulerSettings) -> bool:
-    """Whether a run may go on by what the tracker says.
+    """Whether the tracker's state lets a run go on.
 
-    It may in an active state, on feedback in any other, and in the state where its work was handed over until
-    that is verified.
+    A run may go on in an active state, after feedback in any state, and in the state where it handed its work
+    over until the work is verified.
     """
     status = tracker_status(issue, settings)
     if status is TrackerStatus.ACTIVE:
@@ -62,7 +62,7 @@ def may_work(issue: Issue, resume: Resume | None, settings: SchedulerSettings) -
 
 
 def is_handed_over(issue: Issue | None, resume: Resume | None) -> bool:
-    """Whether the issue is where a run handed its work over, and the work is not verified."""
+    """Whether the issue is in the state where a run handed over its work, which is not verified yet."""
     return (
         issue is not None
         and resume is not None
@@ -72,7 +72,7 @@ def is_handed_over(issue: Issue | None, resume: Resume | None) -> bool:
 
 
 def seen_elsewhere(issue: Issue, resume: Resume | None) -> Resume | None:
-    """The resume without the state where the work was handed over, once the issue is in another one."""
+    """The resume, without `handed_over_to` if the issue has left that state."""
     if resume is None or resume.handed_over_to is None or is_handed_over(issue, resume):
         return resume
     return replace(resume, handed_over_to=None, after_handoff=False)
@@ -202,7 +202,7 @@ def _is_claimed(issue: Issue, state: State) -> Ineligible | None:
 
 
 def _blocker_is_running(issue: Issue, state: State) -> Ineligible | None:
-    """A blocker may be done on the board while its run still delivers the work that this issue needs."""
+    """Why the issue waits for a blocker that is done on the board while its run still delivers the work."""
     for blocker in issue.blocked_by:
         if blocker.id in state.running:
             message = f"the run of {blocker.identifier or blocker.id} has not ended yet"
@@ -270,13 +270,13 @@ def slot_shortage(
 
 @lru_cache(maxsize=256)
 def _slots_in_use(code: ReasonCode, limit: int, whose: str = "") -> Ineligible:
-    """The verdict on all issues that wait for one of these slots: they may be thousands."""
+    """The verdict that all issues which wait for one of these slots share: they may be thousands."""
     one = f"the only agent slot{whose} is in use"
     return Ineligible(code, one if limit == 1 else f"all {limit} agent slots{whose} are in use")
 
 
 def _identifier_is_running(issue: Issue, state: State) -> Ineligible | None:
-    """Two issues with the same identifier would work in the same directory."""
+    """Why the issue waits for a running one with the same identifier: both would share a directory."""
     for run in state.running.values():
         if run.issue.identifier == issue.identifier and run.issue.id != issue.id:
             message = f"another issue is called {issue.identifier} too (id {run.issue.id}), and is running"
@@ -288,7 +288,7 @@ def _identifier_is_running(issue: Issue, state: State) -> Ineligible | None:
 
 
 def phase_of(issue: Issue, settings: SchedulerSettings) -> Phase | None:
-    """The phase for the next turn: of the first of `agent.phases.rules` that matches, else the default."""
+    """The phase for the next turn: from the first matching rule of `agent.phases.rules`, else the default."""
     for index, rule in enumerate(settings.phase_rules):
         if rule.matches(issue):
             return Phase(name=rule.phase, reason=f"the {rule.condition} (agent.phases.rules[{index}])")
@@ -359,9 +359,8 @@ def gives_up(retry: Retry, settings: SchedulerSettings) -> bool:
 def attempt_numbers(entry: Running | Retry, settings: SchedulerSettings) -> tuple[int, int]:
     """The current or next attempt, counted from 1, and the last one before a person is asked.
 
-    Progress, and an attempt that an outage ends, move the last one. The `attempt` of the specification is
-    another number: it is `None` for the first run, 1 after every clean end, and a retry without a slot raises
-    it.
+    Progress and outages move the last one. The `attempt` of the specification is another number: it is `None`
+    for the first run, 1 after every clean end, and a retry without a slot raises it.
     """
     number = entry.runs if isinstance(entry, Running) else entry.runs + 1
     left = settings.max_attempts_without_progress - entry.attempts_without_progress

@@ -3,8 +3,8 @@
 A cycle refreshes what is claimed (reconciliation), then polls for candidates. At most one refresh is in
 progress; ids that are needed meanwhile go together in the next one, so that a cycle or a burst of events
 costs one request. A candidate starts only after such a refresh, because the issue may have changed since the
-poll. A snapshot decides nothing for an issue whose refresh was requested again meanwhile: it may be older
-than the reason for that.
+poll. A snapshot decides nothing for an issue whose refresh was requested again meanwhile, because the
+snapshot may be older than the reason for the request.
 """
 
 from collections import Counter
@@ -104,7 +104,7 @@ def on_polled(step: Step, event: Polled) -> None:
         return
     breaker.on_success(step)
     before, polled = step.state.candidates, {issue.id: issue for issue in event.issues}
-    # An adapter may give the very same issues again, and a large board takes long to sort.
+    # An adapter may return the same issue objects again, and sorting a large board takes long.
     if len(polled) != len(before) or any(before.get(key) is not issue for key, issue in polled.items()):
         ordered = sorted(polled.values(), key=policy.dispatch_order)
         step.update(candidates={issue.id: issue for issue in ordered})
@@ -169,7 +169,7 @@ def send_refresh(step: Step) -> None:
             step.set_timer(breaker.TRACKER_PAUSE, paused_until_ms)
         return
     if breaker.TRACKER_PAUSE in state.timers:
-        return  # its timer ends the pause, not any other event
+        return  # only its timer ends the pause
     request = step.next_serial()
     step.update(
         refresh=RefreshInFlight(request=request, ids=state.ids_to_refresh), ids_to_refresh=frozenset()

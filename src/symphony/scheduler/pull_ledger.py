@@ -1,4 +1,4 @@
-"""Changes of the ledger of a pull request: with each snapshot, push, verdict, run, and action of a person.
+"""Updates the ledger of a pull request after each snapshot, push, verdict, run and action of a person.
 
 All times are milliseconds since 1970.
 """
@@ -30,10 +30,8 @@ def ledger_after_snapshot(
 ) -> PullLedger:
     """The ledger after a snapshot that differs from the one before; then comes `judge_pull`.
 
-    An offer that was not taken is withdrawn if the branch moved.
-
-    Once all checks that the agent got in these turns pass on another head, with all others, its turns about
-    checks count from zero.
+    An offer that was not taken is withdrawn if the branch moved. Once all checks pass on another head,
+    including those that the agent got in these turns, its turns about checks count from zero.
     """
     if ledger.offered is not None and pull.head_sha != ledger.offered.head:
         ledger = _without_offer(ledger, ledger.offered)
@@ -45,7 +43,7 @@ def ledger_after_snapshot(
     if not turns or pull.head_sha in {each.head for each in told}:
         return ledger
     judged = judged_checks(pull, policy)
-    # A check that failed may appear late on the new head: until it does, nothing is green.
+    # A check that failed may appear late on the new head. Until it does, the new head is not green.
     awaited = {name for each in told[-turns:] for name in each.names}
     awaited |= {*policy.required_checks, *pull.missing_checks}
     is_green = judged and all(check.state is CheckState.PASSED for check in judged)
@@ -60,7 +58,7 @@ def ledger_after_push(ledger: PullLedger, head: str, now_ms: int) -> PullLedger:
 
 
 def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
-    """The ledger with what a verdict makes of it; it is recorded before anything is done about it."""
+    """The ledger after a verdict. It is recorded before the verdict is acted on."""
     match made:
         case FeedbackTurn():
             told = made.told(now_ms)
@@ -87,10 +85,10 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
 
 
 def ledger_after_claim(ledger: PullLedger, *, working: bool, result: IssueResult | None) -> PullLedger:
-    """The ledger with what the scheduler says: whether a run works on it, and what its issue's result holds.
+    """The ledger with facts from the scheduler: whether a run is working on it, and the result of its issue.
 
-    Work that began without feedback is what a person wants: turns count from zero, and a block ends.
-    What was offered and not taken is withdrawn once the work is over.
+    Work that began without feedback was started by a person, so turns count from zero, and a block ends. An
+    offer that was not taken is withdrawn once the work is over.
     """
     if result is None:
         return replace(ledger, working=working)

@@ -1,9 +1,9 @@
 """The effect of a pull request on its issue: feedback claims it again, and some states block it.
 
-An issue is blocked once its pull request was closed unmerged, or only a person can go on with it: no run
-of it starts, whatever its state. A run in progress ends first. What lifts the block is an operator, a move of
-the issue to another state, or the pull request itself: it is reopened, a person commented on it, or nothing
-is wrong with it any more. The next occasion has another key, and blocks again.
+An issue is blocked once its pull request was closed unmerged, or if only a person can go on with it. No run
+of it starts then, whatever its state. A run in progress ends first. The block is lifted by an operator, by a
+move of the issue to another state, or by the pull request: it is reopened, a person comments on it, or
+nothing is wrong with it any more. The next occasion has another key and blocks again.
 """
 
 import shlex
@@ -27,15 +27,15 @@ from symphony.scheduler.verdict import NeedsYou, PullLedger, PullRequestEnded, V
 
 
 def is_worked_on(state: State, issue_id: str) -> bool:
-    """Whether an issue is claimed, but not because its pull request needs a person."""
+    """Whether an issue is claimed for another reason than that its pull request needs a person."""
     entry = state.entry(issue_id)
     return entry is not None and not (isinstance(entry, Blocked) and blocks.is_by_pull_request(entry))
 
 
 def has_new_work(state: State, issue: Issue) -> bool:
-    """Whether an issue got new work since its work was handed off, other than from its pull request.
+    """Whether an issue got new work since its hand-off from elsewhere than its pull request.
 
-    `issue` is as the tracker has it now, which the scheduler may not have seen yet.
+    `issue` is the tracker's latest snapshot, which may be newer than the scheduler's.
     """
     entry = state.entry(issue.id)
     held = isinstance(entry, Blocked) and blocks.is_by_pull_request(entry)
@@ -49,7 +49,7 @@ def has_new_work(state: State, issue: Issue) -> bool:
 def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequestJudged | None:
     """The message to the scheduler about a verdict, or `None` if it knows it already.
 
-    While a pull request that needs a person waits for something else too, nothing changes.
+    Nothing changes while a pull request that needs a person also waits for something else.
     """
     number, name = ledger.number, shlex.quote(result.issue.identifier)
     lift = f"move the issue to another state, or run `symphony unblock {name}`"
@@ -120,7 +120,7 @@ def on_feedback_given(step: Step, event: FeedbackGiven) -> None:
 
 
 def on_pull_request_judged(step: Step, event: PullRequestJudged) -> None:
-    """Block the issue, or lift that; what a person lifted stays lifted."""
+    """Block the issue or lift its block; a block that a person lifted stays lifted."""
     result = step.state.results.get(event.issue_id)
     if result is None or result.status not in results.MAY_CHANGE:
         return
@@ -141,7 +141,7 @@ def on_pull_request_judged(step: Step, event: PullRequestJudged) -> None:
 
 
 def _need_nobody(step: Step, issue_id: str) -> None:
-    """Lift the block of a pull request that needs no person any more; the next one blocks again."""
+    """Lift the block of a pull request that needs no person any more. The next occasion blocks again."""
     result, blocked = step.state.results[issue_id], step.state.blocked.get(issue_id)
     results.store(step, replace(result, pull_block=None, lifted=None))
     if blocked is not None and blocks.is_by_pull_request(blocked):

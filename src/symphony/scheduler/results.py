@@ -1,4 +1,4 @@
-"""What the runs of an issue produced: work that is ready for review, and pushes that are retried.
+"""Handles what the runs of issues produced: work that is ready for review, and pushes that are retried.
 
 A result begins with the end of a run and adds up all runs of its issue. It is *open* while the issue is
 claimed or in an active state. Once the issue is seen elsewhere, a result with a delivered branch is *ready*
@@ -7,8 +7,8 @@ whose issue no longer exists. Issues that are ready are refreshed like those of 
 every wake, to notice what people do with them.
 
 A delivered branch is pushed as soon as its run has ended, beside everything else: a push holds no slot. It is
-recorded with the result before it starts, and tried until it succeeds or is given up; the end of a run and a
-later daemon take it up again. A branch that the local repository did not take is treated likewise. The number
+recorded with the result before it starts, and retried until it succeeds or is given up. The end of a run and
+a later daemon start it again. A branch that the local repository refused is treated the same way. The number
 of results is limited: the oldest are dropped, ended ones first.
 """
 
@@ -46,7 +46,7 @@ from symphony.scheduler.state import Claim, Running, State, Step, claim_of
 MAX_RESULTS: Final = 1_000
 _MAX_REFRESHED_AT_WAKE = 50
 MAY_CHANGE: Final = frozenset({ResultStatus.OPEN, ResultStatus.READY})
-"""Results of these are not over."""
+"""Results with these statuses may still change."""
 
 _STATUS = {
     TrackerStatus.ACTIVE: ResultStatus.OPEN,
@@ -66,7 +66,7 @@ def results_with_status(state: State, *statuses: ResultStatus) -> tuple[IssueRes
 
 
 def unpushed_results(state: State) -> tuple[IssueResult, ...]:
-    """The results whose branch is not where it should be, the oldest first."""
+    """The results whose branch has not reached its repositories, the oldest first."""
     return tuple(
         result
         for result in results_with_status(state, *ResultStatus)
@@ -104,7 +104,7 @@ def reactivated_issues(state: State) -> frozenset[str]:
 
 
 def on_restarted(step: Step, issue_id: str) -> None:
-    """Count that work on an issue with a result begins again, because a person wants it."""
+    """Count a restart: a person wants more work on an issue with a result."""
     if (result := step.state.results.get(issue_id)) is not None:
         store(step, replace(result, restarts=add_counts(result.restarts, 1), verify_rounds=0))
 
@@ -197,7 +197,7 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
 
 
 def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
-    """Take over what the removal of a workspace delivered; no list may have its issue any more."""
+    """Take over a branch that the removal of a workspace delivered. Its issue may be on no list any more."""
     unknown = Issue(
         id=event.issue_id, identifier=event.identifier, title=event.identifier, state="", dispatchable=False
     )
@@ -213,7 +213,7 @@ def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
 
 
 def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
-    """Take over the results of a previous daemon, and announce ready ones again in case it did not."""
+    """Take over the results of a previous daemon. Announce ready ones again, in case that daemon did not."""
     for known in recovered[-MAX_RESULTS:]:
         issue_id = known.issue.id
         if issue_id in step.state.results:
@@ -259,14 +259,14 @@ def _drop(step: Step, issue_id: str) -> None:
 
 
 def _push(step: Step, result: IssueResult, delivered: DeliveredBranch) -> None:
-    """Bring a delivered branch where it should be."""
+    """Start to push a delivered branch to its repositories."""
     store(step, replace(result, pushing_since_ms=step.now_ms))
     step.emit(PushBranch(issue=result.issue, branch=delivered.branch, head=delivered.head))
     step.notify("info", "push_started", result.issue, branch=delivered.branch, commit=delivered.head)
 
 
 def on_pushed(step: Step, event: Pushed) -> None:
-    """Take over the outcome of an attempt to push; that of an older commit is ignored."""
+    """Take over the outcome of a push; the outcome for an older commit is ignored."""
     before = step.state.results.get(event.issue_id)
     if before is None or before.delivered is None or before.delivered.head != event.head:
         return
@@ -276,7 +276,7 @@ def on_pushed(step: Step, event: Pushed) -> None:
         delivered = structs.replace(delivered, pushed=pushed, to_push=not pushed, push_failure=event.failure)
     result = replace(before, delivered=delivered, pushing_since_ms=None)
     if result == before:
-        return  # it failed again as before
+        return  # the same failure as before
     if delivered != before.delivered:
         _log_push(step, result.issue, delivered)
     if _is_obsolete(result):
@@ -303,7 +303,10 @@ def _log_push(step: Step, issue: Issue, delivered: DeliveredBranch) -> None:
 
 
 def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -> None:
-    """Say on the issue where its work is; if its agent did, only what the agent cannot know."""
+    """Comment on the issue where its work is.
+
+    If the agent commented already, add only what it cannot know.
+    """
     delivered, left = result.delivered, result.left
     rest = None if left is None else f"Work that no branch has is in the workspace:\n\n{fence(left)}"
     checked = result.verification is not None
@@ -334,7 +337,7 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
 
 
 def _verified(verification: Verification) -> str:
-    """What the checks say, for people; names of files and tests are the agent's text."""
+    """The results of the checks, for people. Names of files and tests are text by the agent."""
     kind = "Verified" if verification.passed else "Not verified"
     parts = [f"{kind} at `{verification.head[:12]}`:\n\n{fence(plain_text(verification.line))}"]
     if verification.protected_changes:

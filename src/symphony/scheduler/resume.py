@@ -1,4 +1,4 @@
-"""The handover of a run to the next one of its issue: its conversation, and an unused answer."""
+"""What a run hands over to the next run of its issue: its conversation, and an unused answer."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from symphony.scheduler.messages import ResultStatus, Resume, ResumeReason, Thre
 from symphony.scheduler.state import Blocked, Retry, Running, State
 
 MAX_DECISIONS: Final = 100
-"""The decisions about requests for approval that a conversation keeps."""
+"""How many decisions about requests for approval a conversation keeps."""
 _NOTHING: Final[Mapping[str, bool]] = MappingProxyType({})
 
 
@@ -44,7 +44,7 @@ def threads_in_use(state: State) -> frozenset[str]:
 
 
 def resumable_threads(state: State) -> frozenset[str]:
-    """As `threads_in_use`, and those of finished work that feedback may still come for."""
+    """As `threads_in_use`, plus the conversations of finished work that may still get feedback."""
     may_change = {ResultStatus.OPEN, ResultStatus.READY}
     results = (result for result in state.results.values() if result.status in may_change)
     threads = (result.thread.thread_id for result in results if result.thread is not None)
@@ -55,9 +55,9 @@ def resume_interrupted(run: Running, *, request: str | None = None) -> Resume:
     """How to continue a run that was interrupted without being at fault.
 
     A person's answer is repeated until a turn that carries it has begun, and always if there is no
-    conversation that could remember it. Feedback and the evidence of a failed verification are repeated
-    until a run has ended well. Decisions about requests for approval last as long as the conversation;
-    `request` is the key of one that is open. A verification that was cut off is carried out again.
+    conversation that could remember it. Feedback and the evidence of a failed verification are repeated until
+    a run has ended well. Decisions about requests for approval last as long as the conversation; `request` is
+    the key of an open request. An interrupted verification is carried out again.
     """
     thread, answer = thread_of(run), _answer(run)
     if run.resume is not None and run.resume.reason is ResumeReason.VERIFY:
@@ -81,7 +81,7 @@ def resume_interrupted(run: Running, *, request: str | None = None) -> Resume:
 def resume_after_failure(run: Running) -> Resume | None:
     """What the attempt after a failed one starts with: an answer or feedback without a thread, if any.
 
-    One that was to verify still is.
+    A run that was asked to verify still verifies.
     """
     if run.resume is not None and run.resume.reason is ResumeReason.VERIFY:
         return replace(run.resume, thread=thread_of(run))

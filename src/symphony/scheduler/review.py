@@ -1,8 +1,8 @@
-"""What a person may decide about finished work, and the comment that sends it back. Pure.
+"""Decisions of a person about finished work, and the comment that sends it back. Pure.
 
-A decision names the commit that was shown. It is refused as soon as the branch is at another one: nothing is
-merged, and nothing is sent back, that was not seen. The order is: is there work to review, was it decided
-already, was this commit shown, and only then what the decision itself needs.
+A decision names the commit that the person saw. It is refused if the branch is at another commit, so that
+nobody decides about unseen work. The checks run in this order: is there work to review, was it decided
+already, was this commit shown, and then what the decision itself needs.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _SETTLES: Final = frozenset(
         *(WaitCode.MERGEABILITY_UNKNOWN, WaitCode.CHECKS_NOT_STARTED, WaitCode.CHECKS_PENDING),
     }
 )
-"""What a pull request waits for that comes without a person."""
+"""Reasons to wait that end without a person."""
 
 
 class ReviewDecision(StrEnum):
@@ -78,15 +78,15 @@ class ReviewFacts:
     """What a decision depends on.
 
     Attributes:
-        result: of the issue; `None` without any.
+        result: the result of the issue; `None` if it has none.
         shown: the commit that the person saw; `None` if none was shown.
-        decided: another decision on this work that is being carried out; `None` without one.
-        comment: the comment that is to be written; empty if nothing was said.
+        decided: another decision on this work that is being carried out; `None` if there is none.
+        comment: the comment to write; empty if the person wrote nothing.
         has_comments: whether the tracker has comments.
-        verifies: whether the settings have commands of verification.
+        verifies: whether the settings have verification commands.
         accepts_unverified: the person knows that this commit did not pass its verification.
         way: what an approval does.
-        hindrance: why the forge would not be asked to merge it, as `hindrance_of` says.
+        hindrance: why the forge is not asked to merge it, as `hindrance_of` returns it.
         merged: whether the base has the commit already.
         command: the command with which a person merges.
     """
@@ -105,14 +105,14 @@ class ReviewFacts:
 
 
 def approval_way(*, watches: bool, pull_is_open: bool, merges: bool) -> ApprovalWay:
-    """What an approval does: a forge that is watched comes first, then the setting `review.merge`."""
+    """What an approval does: a watched forge comes first, then the setting `review.merge`."""
     if watches:
         return ApprovalWay.LAND if pull_is_open else ApprovalWay.OPEN
     return ApprovalWay.MERGE if merges else ApprovalWay.BY_HAND
 
 
 def hindrance_of(code: str, message: str, *, is_open: bool, lands: bool) -> str | None:
-    """Why an approval would change nothing at the pull request of the work; `None` if it would.
+    """Why an approval would have no effect on the pull request; `None` if it would have one.
 
     Args:
         code: what the pull request waits for.
@@ -231,9 +231,9 @@ class LineComment:
     """A remark on a line.
 
     Attributes:
-        path: of the file, as it is shown.
-        line: its number, from 1.
-        old: whether it is a line of the file as it was before the change.
+        path: the path of the file as it is shown.
+        line: the line number, from 1.
+        old: whether the line belongs to the file before the change.
         quote: the line itself; untrusted text.
         text: what the person says.
         head: the commit that the line was shown of.
@@ -255,7 +255,7 @@ class LineComment:
 def review_comment(
     head: str, message: str, comments: Sequence[LineComment], *, sends_back: bool = True
 ) -> str:
-    """The comment on the issue, as Markdown; empty if nothing was said. Quoted lines are fenced data."""
+    """The comment on the issue as Markdown; empty if the person wrote nothing. Quoted lines are fenced."""
     said = plain_text(message).strip()
     if not said and not comments:
         return ""

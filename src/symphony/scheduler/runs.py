@@ -59,7 +59,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     phase = policy.phase_of(issue, step.state.settings)
     host = hosts.choose_host(step.state, issue.id)
     workspace = step.state.remote_workspaces.get(issue.id)
-    # The run may end before it has a workspace, and must not forget the one of an earlier attempt.
+    # The run may end before it has a workspace and must not forget the workspace of an earlier attempt.
     earlier = step.state.retrying.get(issue.id)
     idle = step.state.idle_workspaces.get(issue.id)
     path = earlier.workspace_path if earlier else (idle.path or None) if idle else None
@@ -120,7 +120,7 @@ def _active_state(step: Step, issue: Issue) -> str | None:
 
 
 def stop(step: Step, run: Running, reason: StopReason) -> None:
-    """Stop a run in the middle of a turn; what follows is decided when it has ended."""
+    """Stop a run in the middle of a turn. The end of the run decides what follows."""
     if run.stopping is not None:
         return
     verify = verification.is_due(step.state, run, reason)
@@ -131,7 +131,7 @@ def stop(step: Step, run: Running, reason: StopReason) -> None:
 
 
 def finish(step: Step, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
-    """Give a run that waits between turns no further turn, unless it is being stopped."""
+    """End a run that waits between turns, unless it is already being stopped."""
     if run.stopping is None:
         verify = failure is None and verification.is_due(step.state, run, reason)
         run = verification.begun(run) if verify else run
@@ -253,7 +253,7 @@ def _continue(step: Step, run: Running) -> None:
 
 
 def on_grace_period_over(step: Step, run: Running) -> None:
-    """Stop a session that moved its own issue and does not end its turn."""
+    """Stop a session that moved its own issue but does not end its turn."""
     if run.in_grace_period and not run.awaiting_refresh and not run.finishing:
         status = policy.tracker_status(run.issue, step.state.settings)
         stop(step, run, _STOP_REASONS.get(status, StopReason.MISSING))
@@ -360,7 +360,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
 
 
 def _give_up(step: Step, issue: Issue, path: str | None) -> None:
-    """End a claim that nothing follows."""
+    """End a claim for good."""
     if policy.tracker_status(issue, step.state.settings) is TrackerStatus.TERMINAL:
         blocks.clean_and_release(step, issue, path)
     else:
@@ -368,7 +368,7 @@ def _give_up(step: Step, issue: Issue, path: str | None) -> None:
 
 
 def _after_failed_verification(step: Step, run: Running, outcome: Outcome) -> None:
-    """Send the work back to its agent or to a person, or verify it again if that was cut off."""
+    """Send the work back to its agent or to a person, or verify again after an interruption."""
     if outcome.verification is not None:
         resume = verification.send_back(step, run, outcome.verification)
         if resume is not None:
@@ -530,7 +530,7 @@ def _queue_retry(
 
 
 def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Failure:
-    """Why an issue is blocked whose attempts leave nothing behind."""
+    """The failure that blocks an issue whose attempts leave nothing behind."""
     tail = f"; the last one ended with: {last.message}" if last else ""
     return Failure(
         category=Category.NO_PROGRESS,
@@ -545,7 +545,7 @@ def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Fai
 
 
 def stopped_by_operator(issue: Issue) -> Failure:
-    """Why an issue is blocked that an operator stopped."""
+    """The failure that blocks an issue after an operator stopped it."""
     name = shlex.quote(issue.identifier)
     return Failure(
         category=Category.STOPPED_BY_OPERATOR,
@@ -640,14 +640,12 @@ def _start_or_wait(step: Step, retry: Retry) -> None:
         limited_until_ms = agents.agent_limited_until(
             step.state, retry.issue, agents.thread_agent(retry.resume)
         )
-        if (
-            limited_until_ms is None
-        ):  # another run tries the agent; it stays due, to start once that is answered
+        if limited_until_ms is None:  # another run tests the agent; this retry stays due
             due_ms = retry.due_ms
         else:
             wake_ms = due_ms = limited_until_ms
     elif verdict.code is ReasonCode.PAUSED:
-        due_ms = retry.due_ms  # it stays due, to start as soon as the daemon is resumed
+        due_ms = retry.due_ms  # stays due, and starts as soon as the daemon is resumed
     step.replace_entry(replace(retry, refreshing=False, due_ms=due_ms))
     step.set_retry_timer(retry.issue.id, wake_ms)
 

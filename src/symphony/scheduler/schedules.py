@@ -1,10 +1,10 @@
-"""Recurring issues: when the next one is filed, and which due times are left out. Pure.
+"""Decides when the next recurring issue is filed, and which due times are left out. Pure.
 
     waits -> due -> filed, and the time counts as handled
               |
               +---> skipped: the former issue is open
 
-Times are of the wall clock, in ms since 1970. A due time counts once: everything up to `handled_ms` is over,
+Times are wall-clock times in ms since 1970. A due time counts once: all times up to `handled_ms` are done,
 whatever happens to the clock. Due times that passed while nothing could be filed make one issue together.
 """
 
@@ -21,7 +21,10 @@ MAX_SET_BACK_MS: Final = 26 * 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When issues are filed: `cron` in `zone`; not while the former one is open if `skip_while_open`."""
+    """When issues are filed: `cron` in `zone`.
+
+    With `skip_while_open`, none is filed while the former one is open.
+    """
 
     name: str
     cron: str
@@ -44,7 +47,7 @@ class ScheduleRecord:
     """The record of a schedule.
 
     Attributes:
-        handled_ms: due times up to this one are over.
+        handled_ms: due times up to this one are done.
         removed: it is not in the settings now; what passes meanwhile is not caught up.
         due_ms: the due time that was filed or skipped last.
         skipped: that time was skipped, because the former issue was open.
@@ -80,7 +83,7 @@ class ScheduleVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDecision:
-    """What to do about a schedule, and its record afterwards; `due_ms` is the time that it is about."""
+    """What to do about a schedule, and its record afterwards; `due_ms` is the due time in question."""
 
     verdict: ScheduleVerdict
     record: ScheduleRecord
@@ -88,7 +91,7 @@ class ScheduleDecision:
 
 
 def present_schedule(record: ScheduleRecord | None, now_ms: int) -> ScheduleRecord:
-    """The record of a schedule that is in the settings; a new one has nothing to catch up."""
+    """The record of a schedule in the settings; a new schedule has nothing to catch up on."""
     if record is None:
         return ScheduleRecord(handled_ms=now_ms)
     if record.removed or record.handled_ms > now_ms + MAX_SET_BACK_MS:

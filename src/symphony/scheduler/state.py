@@ -84,13 +84,13 @@ class Running:
         finishing: why the run gets no further turn.
         stopping: why the run is being stopped.
         resume: what the run continues.
-        phase: the phase of the work in the present turn; `None` for none.
+        phase: the phase of the work in the present turn, if any.
         host: where the run is carried out; `None` is this machine.
         reported_turn: the latest turn in which the agent reported tokens.
-        placed: the machine that a cluster chose.
+        placed: the machine that the cluster chose.
         changed: the paths that the work changed by the end of the last turn; empty if that is not known.
         told_overlaps: ids of other issues and paths that the agent was told of.
-        worked_in: the last active state that the issue was seen in; `None` before.
+        worked_in: the last active state in which the issue was seen; `None` if none was seen yet.
         verifies: the worker was asked to verify what it delivers.
     """
 
@@ -140,7 +140,7 @@ class Retry:
         cause: the same, while `error` says that no slot is free.
         refreshing: the retry is due, and its issue is being refreshed.
         failures: consecutive failed attempts and refreshes.
-        non_retryable: the last failure does not resolve itself. Only `run --once` gives up for it.
+        non_retryable: the last failure does not resolve itself. Only `run --once` gives up because of it.
         runs: the runs of the claim so far, without interrupted ones.
         may_have_moved: the agent of the last run may have moved the issue before that run was cut off.
     """
@@ -166,7 +166,7 @@ class AnswerCheck:
 
     Attributes:
         in_progress: they are being read.
-        requested_again: they must be read once more, because something changed meanwhile.
+        requested_again: they must be read again, because something changed meanwhile.
         unauthorized: the newest comments by people who may not answer.
         failure: why the last reading failed.
     """
@@ -185,13 +185,13 @@ class Blocked:
         failure: why; every surface shows it.
         report: the last report of the run that was blocked.
         has_baseline: the issue was refreshed after the block; changes from now on unblock it.
-        over: the issue had ended when it was blocked, so that a stop does not outlast that.
+        over: the issue had ended when it was blocked. A stop by an operator then does not outlast that end.
         attempt: the attempt number of the run that was blocked.
         question: what the agent asked.
         resume: how the next run continues.
-        unblock_reason: why the issue shall continue once it is back in an active state.
+        unblock_reason: why the issue continues once it is back in an active state.
         run_id: the run that was blocked; it also identifies its question.
-        answer_check: what was read of the comments that may answer the question.
+        answer_check: the latest reading of the comments that may answer the question.
     """
 
     issue: Issue
@@ -236,12 +236,13 @@ class LimitedAgent:
     """An agent that is rate limited or out of credit, or whose model does not answer.
 
     Attributes:
-        until_ms: no session of it starts before. `None` once the wait is over, until a run shows that the
-            agent works again.
+        until_ms: no session of it starts before this time; `None` once the wait is over. The entry then lasts
+            until a run shows that the agent works again.
         since_ms: when the first of these waits began.
         failure: the latest failure that reported the limit.
         times: consecutive waits.
-        probe: the run that tries the agent after the wait; no other session starts before it is answered.
+        probe: the run that tests the agent after the wait. No other session starts before the model answers
+            it.
     """
 
     until_ms: int | None
@@ -253,7 +254,10 @@ class LimitedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredAgent:
-    """An agent whose model has answered after a limit: another limit soon goes on with this one."""
+    """An agent whose model has answered after a limit.
+
+    If another limit follows soon, it counts as this one.
+    """
 
     limited: LimitedAgent
     at_ms: int
@@ -265,7 +269,7 @@ class TroubledHost:
 
     Attributes:
         failures: how many in a row.
-        until_ms: it gets no run before; `None` if it does not rest.
+        until_ms: it gets no run before this time; `None` if it does not rest.
         failure: the latest.
     """
 
@@ -288,7 +292,7 @@ class CircuitBreaker:
     """Consecutive failed requests to the tracker.
 
     Attributes:
-        failures: how many, where those of one burst count once.
+        failures: how many; failures of one burst count once.
         since_ms: the first of them.
         counted_ms: the last one that was counted.
         until_ms: the circuit is open until then. The next request decides whether it closes.
@@ -311,9 +315,10 @@ class RefreshInFlight:
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a decision depends on. Mappings are keyed by issue id unless stated otherwise.
+    """Everything that decisions depend on. Mappings are keyed by issue id unless stated otherwise.
 
-    A step copies it several times, which takes 60 times as long with a dataclass of so many fields.
+    It is no dataclass, because a step copies it several times, and copying a dataclass with so many fields
+    takes 60 times as long.
 
     Attributes:
         epoch: unique name of this daemon lifetime, the stem of run ids.
@@ -328,16 +333,16 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         poll_again: another cycle follows the current one at once.
         poll_soon: the next poll is due in a moment.
         refresh: the refresh in progress; `ids_to_refresh` go together in the next one.
-        timers: the latest command for each armed timer.
+        timers: the latest `SetTimer` of each armed timer.
         throttled_until_ms: the tracker asked for no requests until then.
         config_error: why the workflow is invalid; nothing starts while it is set.
         skipped_records: malformed records of the last poll, for information.
         completed: issues with a run that succeeded; `Step.remember` bounds such sets.
         known_issues: issues that have had a session of an agent.
         silent_turns: by issue, the turns in which its agents reported no tokens.
-        silence_told: issues about whose silent turns people were told.
-        day_cost: what was used on `day` costs.
-        budget_waivers: issues that the budget of today does not stop.
+        silence_told: issues whose silent turns were already warned about.
+        day_cost: the cost of what was used on `day`.
+        budget_waivers: issues that today's budget does not stop.
         limited_agents: by agent name; `recovered_agents` too.
         troubled_hosts: by host.
         remote_workspaces: the workspaces on hosts.
@@ -449,7 +454,7 @@ def change_claim(
 
 
 MAX_REMEMBERED: Final = 1_000
-"""Beyond so many issues, those that have left the board are forgotten."""
+"""How many issues are remembered. Beyond that, issues that have left the board are forgotten."""
 
 # --- one step --------------------------------------------------------------------------------------------
 
@@ -509,7 +514,7 @@ class Step:
         return True
 
     def replace_entry(self, entry: ClaimEntry) -> None:
-        """Replace the entry of a claim that stays what it is."""
+        """Replace the entry of a claim without a transition."""
         issue_id = entry.issue.id
         match entry:
             case Running():
@@ -563,7 +568,10 @@ class Step:
             self.update(timers={key: armed for key, armed in self.state.timers.items() if key != timer})
 
     def set_retry_timer(self, issue_id: str, due_ms: int) -> None:
-        """Arm the timer of a retry, except during a shutdown: then the retry is left to the next daemon."""
+        """Arm the timer of a retry.
+
+        During a shutdown do nothing, because the next daemon takes the retry over.
+        """
         if self.state.drain is Drain.NO:
             self.set_timer(messages.Timer(messages.TimerKind.RETRY, issue_id), due_ms)
 

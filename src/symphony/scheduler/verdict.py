@@ -1,11 +1,10 @@
-"""What to do about the pull request of an issue: `judge_pull`, pure and total.
+"""Decides what to do about the pull request of an issue: `judge_pull`, pure and total.
 
-It depends only on its arguments, so a recorded snapshot replays exactly. It starts from three rules: an
-unknown fact is never good; a check counts only on the head commit; the agent gets nothing twice.
-The order is: ended, then conflicts, checks and reviews, then the landing. One of them never hides another:
-what is ready to be told goes to the agent in one turn, whatever the others wait for.
-
-All times are milliseconds since 1970, as a ledger outlives the daemon.
+It depends only on its arguments, so a recorded snapshot replays exactly. It follows three rules: an unknown
+fact never counts as good; a check counts only on the head commit; the agent gets no feedback twice. The order
+is: ended, then conflicts, checks and reviews, then the landing. None of them hides another: all feedback that
+is ready goes to the agent in one turn, even if other parts still wait. All times are milliseconds since 1970,
+because a ledger outlives the daemon.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,13 +45,13 @@ PROTECTED_NAMES: Final = (
     *(".continue", ".cline", ".clinerules*", ".roo*", ".kiro", ".junie", ".amp", ".factory", ".goose*"),
     *(".cursorrules", ".windsurfrules", ".aider*", ".mcp.json", "mcp.json", "opencode.json*", ".rules"),
 )
-"""Names of files and folders, anywhere, that decide how a change is judged or what agents do.
+"""Names of files and folders in any directory that decide how a change is judged or what agents do.
 
-A change of one is never landed without a person. They are shell patterns in lower case.
+A change of one never lands without a person. The names are shell patterns in lower case.
 """
 
 COMMENT_MARKER: Final = "<!-- symphony:"
-"""How every comment of the daemon begins."""
+"""The beginning of every comment of the daemon."""
 
 MAX_REMARKS: Final = 20
 """The number of comments that an agent gets in one turn; the others wait for the next one."""
@@ -83,19 +82,19 @@ class ForgePolicy:
         repo: the repository of the daemon's branches, as `PullRequest.head_repo`.
         feedback: the kinds that the agent gets.
         max_turns: how many feedback turns of each kind an issue gets before a person is asked.
-        required_checks: names of checks that must be there, besides those that the forge requires.
-        reviewers: logins whose comments count, exact and in lower case; the only bots that are heard.
-        land: whether the daemon lands what is settled.
-        base: the only branch that is landed on; none if it is not known.
-        land_labels: labels that a change needs to be landed, besides an approval.
-        land_max_lines: the most changed lines that are landed.
-        land_paths: only changes of these files and directories are landed; any if empty.
+        required_checks: names of checks that must exist in addition to those that the forge requires.
+        reviewers: logins whose comments count, exact and in lower case. Comments of other bots are ignored.
+        land: whether the daemon lands changes that are ready.
+        base: the only branch on which changes land; if it is unknown, nothing lands.
+        land_labels: labels that a change needs to land, in addition to an approval.
+        land_max_lines: the largest number of changed lines that land.
+        land_paths: only changes of these files and directories land; all changes if empty.
         protected_names: further names of files and folders like `PROTECTED_NAMES`, in lower case.
-        protected_paths: files and directories whose changes are not landed either.
-        debounce_ms: how long a comment is left alone, as more may follow.
-        grace_ms: how long after a push checks may take to appear, and after a request the forge to act.
-        checks_limit_ms: how long checks may take, and the forge to merge what it was asked to.
-        quiet_ms: after so long without any event a person is asked.
+        protected_paths: files and directories whose changes do not land either.
+        debounce_ms: how long to wait after a comment, because more may follow.
+        grace_ms: how long checks may take to appear after a push, and the forge to act after a request.
+        checks_limit_ms: how long checks may run, and how long the forge may take to merge after a request.
+        quiet_ms: how long nothing may happen before a person is asked.
     """
 
     repo: str
@@ -123,8 +122,8 @@ class ToldFeedback:
     """The feedback of one kind at one head that an agent got.
 
     Attributes:
-        ids: of checks or comments, sorted; of a conflict the base branch.
-        names: of the checks.
+        ids: sorted ids of checks or comments; for a conflict, the base branch.
+        names: names of the checks.
     """
 
     kind: FeedbackKind
@@ -151,7 +150,7 @@ class PendingFeedback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadReply:
-    """What an agent answers in a thread; it is posted once its work is pushed."""
+    """An agent's reply in a thread. It is posted once the agent's work is pushed."""
 
     thread_id: str
     text: str
@@ -160,23 +159,23 @@ class ThreadReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullLedger:
-    """What is recorded about the pull request of one issue; the journal keeps it.
+    """The record of the pull request of one issue; the journal stores it.
 
     Attributes:
         pushed_head: the commit that the daemon pushed last, at `pushed_ms`.
         head: the head of the latest snapshot, first seen at `head_ms`.
-        changed_ms: since when the pull request is as it is, and nothing was done about it.
-        has_checks: checks were seen on some commit of it.
-        told: all that the agent was told, the oldest first.
+        changed_ms: since when the pull request is unchanged and nothing was done about it.
+        has_checks: whether checks were seen on any of its commits.
+        told: all feedback that the agent got, the oldest first.
         turns: the turns that count against `ForgePolicy.max_turns`.
-        needs_you: why a person is waited for.
-        offered: feedback that was recorded as told, and is not under way yet.
+        needs_you: why the pull request waits for a person.
+        offered: feedback that is recorded in `told`, but that the scheduler has not taken yet.
         restarts: the latest `IssueResult.restarts`.
-        threads: the threads that the agent was told of and may answer.
+        threads: the threads that the agent got and may answer.
         replies: answers that are not posted yet.
         lifted: the latest `IssueResult.lifted`.
-        landings: the heads that the forge was asked to merge, the latest at `landed_ms`; that is 0 once it
-            was taken back.
+        landings: the heads that the forge was asked to merge, the latest one at `landed_ms`. `landed_ms` is 0
+            once the request was withdrawn.
         working: a run of the issue is in progress or about to start, or its push is tried again.
     """
 
@@ -205,7 +204,7 @@ class PullLedger:
 
 
 class WaitCode(StrEnum):
-    """What a pull request waits for; stable codes of the API."""
+    """The reasons why a pull request waits; stable codes of the API."""
 
     WORKING = "working"
     PUSH_NOT_SEEN = "push_not_seen"
@@ -247,7 +246,7 @@ class NeedsYouCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReadyForPerson:
-    """The head is good as far as the daemon may judge; a person merges it."""
+    """The daemon finds nothing wrong with the head; a person merges it."""
 
     message: str = "checks and reviews are done: it waits for a person to merge it"
 
@@ -289,7 +288,7 @@ class FeedbackTurn:
     remarks: tuple[PullRequestRemark, ...] = ()
 
     def told(self, now_ms: int) -> tuple[ToldFeedback, ...]:
-        """The records of it in the ledger, one for each kind."""
+        """Its records in the ledger, one for each kind."""
         ids = {
             FeedbackKind.CONFLICT: () if self.conflict is None else (self.conflict,),
             FeedbackKind.CI: tuple(sorted({check.id for check in self.checks})),
@@ -304,7 +303,7 @@ class FeedbackTurn:
 
     @property
     def kinds(self) -> tuple[FeedbackKind, ...]:
-        """What it is about."""
+        """The kinds of its feedback."""
         return tuple(each.kind for each in self.told(0))
 
     @property
@@ -357,7 +356,7 @@ _News = tuple[Check, ...] | tuple[PullRequestRemark, ...] | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The judgement of one kind: something new to tell, or why it is not good, or neither."""
+    """The judgement of one kind: new feedback, or why it is not good, or neither."""
 
     news: _News | None = None
     trouble: Wait | NeedsYou | None = None
@@ -370,7 +369,7 @@ _ABOUT_CHECKS: Final = frozenset({NeedsYouCode.CHECKS_MISSING, NeedsYouCode.CHEC
 def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> Verdict:
     """What to do about the pull request now. Never raises.
 
-    `ledger` has seen the snapshot: see `ledger_after_snapshot`.
+    `ledger` must already include the snapshot: see `ledger_after_snapshot`.
     """
     if pull.state is not PullState.OPEN:
         return PullRequestEnded(merged=pull.state is PullState.MERGED)
@@ -414,11 +413,11 @@ def _not_to_be_judged(
 def _feedback(
     head: str, news: Mapping[FeedbackKind, _News], ledger: PullLedger, policy: ForgePolicy
 ) -> FeedbackTurn | NeedsYou:
-    """All news that the agent may still be told, or why it may not."""
+    """The feedback turn with all news, or why the agent may not get it."""
     turns_left = {kind for kind in news if ledger.turns.get(kind, 0) < policy.max_turns.get(kind, 0)}
     ready = turns_left
     if ledger.needs_you is not None and not any(_is_by_a_person(part) for part in news.values()):
-        # Only a person lifts what a person is waited for, unless the wait was for the checks themselves.
+        # Only a person ends the wait for a person, unless the checks caused that wait.
         ready = turns_left & ({FeedbackKind.CI} if ledger.needs_you in _ABOUT_CHECKS else set())
     parts = [part for kind, part in news.items() if kind in ready]
     listed = [each for part in parts if not isinstance(part, str) for each in part]
@@ -455,7 +454,7 @@ _UNTOLD: Final = {
 
 
 def left_to_people(made: FeedbackTurn) -> Wait:
-    """The verdict on feedback once its issue has ended: no agent works on it."""
+    """The verdict on feedback whose issue has ended: no agent works on it."""
     words = ", ".join(_WORDS[kind] for kind in made.kinds)
     return Wait(_UNTOLD[made.kinds[0]], f"its issue has ended, so the agent does not get this: {words}")
 
@@ -492,7 +491,7 @@ def _told_at_heads(ledger: PullLedger) -> frozenset[tuple[FeedbackKind, str, str
 
 
 def judged_checks(pull: PullRequest, policy: ForgePolicy) -> tuple[Check, ...]:
-    """The checks of the head that decide: the required ones, or all if none is known to be required."""
+    """The checks of the head that count: the required ones, or all if none is known to be required."""
     at_head = [check for check in pull.checks if check.sha == pull.head_sha]
     required = tuple(check for check in at_head if _is_required(check, policy))
     is_any_required = required or policy.required_checks or pull.missing_checks
@@ -514,7 +513,7 @@ def _checks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: 
     is_over = waited_ms > policy.checks_limit_ms
     earlier = ledger.has_checks or bool(pull.checks)  # so this repository has checks
     if is_over and failed:
-        trouble = None  # the others are awaited no longer
+        trouble = None  # the other checks are no longer awaited
     elif pending:
         words = _names(pending)
         trouble = (
@@ -555,7 +554,7 @@ def _failed_checks(
 
 
 def counts(author: Author, policy: ForgePolicy) -> bool:
-    """Whether what the author writes goes to the agent: people who may write, and who is listed."""
+    """Whether the agent gets what the author writes: the author may write to the repository or is listed."""
     if author.is_me:
         return False
     return author.login in policy.reviewers or (author.can_write and not author.is_bot)
@@ -568,7 +567,7 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
         message = f"{_names([each.author.login for each in news])} commented; forge.feedback.review is off"
         return _Part(trouble=Wait(WaitCode.COMMENTS, message))
     if news:
-        # A comment was there when the snapshot changed for the last time, whatever the forge's clock says.
+        # A comment existed when the snapshot last changed, whatever the forge's clock says.
         latest_ms = max(min(ledger.changed_ms, each.at_ms or ledger.changed_ms) for each in news)
         if now_ms - latest_ms < policy.debounce_ms:
             message = f"{_names([each.author.login for each in news])} commented just now"
@@ -585,9 +584,10 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
 
 
 def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[PullRequestRemark]:
-    """Comments of the people that count, with those that the agent already got.
+    """All comments by authors that count, including those that the agent already got.
 
-    A resolved thread is over, unless who wrote in it still requests changes: a push may have resolved it.
+    A resolved thread is left out, unless one of its authors still requests changes: a push may have resolved
+    it.
     """
     blockers = {
         login
@@ -622,7 +622,7 @@ def _says_something(body: str) -> bool:
 
 
 def _votes(reviews: Sequence[PullRequestReview], policy: ForgePolicy) -> Mapping[str, PullRequestReview]:
-    """The latest approval or request for changes of each who counts; a mere comment takes neither back."""
+    """The latest approval or change request of each author that counts; a comment revokes neither."""
     votes = dict[str, PullRequestReview]()
     for review in sorted(reviews, key=lambda each: (each.at is None, 0 if each.at is None else _ms(each.at))):
         if review.state is not ReviewState.COMMENTED and counts(review.author, policy):
@@ -631,7 +631,10 @@ def _votes(reviews: Sequence[PullRequestReview], policy: ForgePolicy) -> Mapping
 
 
 def _who_requests_changes(reviews: Sequence[PullRequestReview], policy: ForgePolicy) -> list[str]:
-    """The people; a bot that may never come back is not waited for once its words were told."""
+    """The people who request changes.
+
+    A bot does not count once its words were sent, as it may never return.
+    """
     return [
         login
         for login, review in _votes(reviews, policy).items()
@@ -645,7 +648,7 @@ def _who_requests_changes(reviews: Sequence[PullRequestReview], policy: ForgePol
 def _landing(
     pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
 ) -> ReadyForPerson | Wait | MergeHead | NeedsYou:
-    """The verdict on a pull request that nothing is wrong with."""
+    """The verdict on a pull request that has no problem left."""
     if not pull.complete:
         return Wait(WaitCode.INCOMPLETE, "the forge did not send all checks, reviews and comments")
     if not policy.land:
@@ -653,7 +656,7 @@ def _landing(
     if (hindrance := next(_hindrances(pull, policy), None)) is not None:
         return hindrance
     asked = [head for head in ledger.landings if head == pull.head_sha]
-    is_armed = (pull.armed or pull.queued) and (asked or not ledger.landings)  # by us, or by a person
+    is_armed = (pull.armed or pull.queued) and (asked or not ledger.landings)  # by the daemon or by a person
     is_recent = pull.armed is None or now_ms - ledger.landed_ms <= policy.grace_ms
     verdict: Wait | MergeHead = MergeHead(pull.head_sha)
     is_stuck = len(asked) >= MAX_LANDINGS
@@ -669,7 +672,7 @@ def _landing(
 
 
 def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
-    """Why a good change is left to a person."""
+    """Why a person has to merge a good change."""
     if pull.draft:
         yield Wait(WaitCode.DRAFT, "it is a draft, which only a person makes ready")
     if policy.base is None or pull.base_branch != policy.base:
@@ -697,7 +700,7 @@ def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
 
 
 def _is_approved(pull: PullRequest, policy: ForgePolicy) -> bool:
-    """Whether a person who may write approved this very commit. A label is none: it outlives a push."""
+    """Whether a person who may write approved this commit. A label is no approval: it outlives a push."""
     return any(
         review.state is ReviewState.APPROVED
         and review.author.can_write
@@ -708,7 +711,7 @@ def _is_approved(pull: PullRequest, policy: ForgePolicy) -> bool:
 
 
 def is_protected(name: str, policy: ForgePolicy) -> bool:
-    """Whether only a person merges a change of this file."""
+    """Whether a change of this file never lands without a person."""
     parts = name.casefold().split("/")
     return (
         not policy.protected_names.isdisjoint(parts)
@@ -727,7 +730,7 @@ def _is_below(name: str, paths: Sequence[str]) -> bool:
 
 
 def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
-    """Whether the forge would merge what is no longer good, because the daemon asked it to earlier."""
+    """Whether the forge may merge a change that is no longer good, because the daemon asked for it."""
     is_landing = isinstance(made, MergeHead) or (
         isinstance(made, Wait | NeedsYou) and made.code in {WaitCode.LANDING, NeedsYouCode.LANDING_FAILED}
     )

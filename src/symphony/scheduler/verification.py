@@ -1,13 +1,15 @@
-"""Finished work is verified before it is believed.
+"""Verifies finished work before anything relies on it.
 
 A run that hands its issue over, in any state that is not active, is *due*: its worker delivers, and then runs
-the operator's commands on the delivered head. So is a run that had its last turn. What follows by the result:
+the operator's commands on the delivered head. So is a run that had its last turn. The result decides what
+follows:
 
 - *passed*, or everything that failed fails on the base too: the run ends as without verification;
-- *failed*: the issue is moved back to the state in which it was worked on, and the same conversation is told
-  the evidence as data. After `verify_rounds` such rounds the issue is blocked instead;
-- *not carried out to its end*: a later run only verifies. That is never a pass. An issue whose reviewer gives
-  no verdict `MAX_NOT_REVIEWED` times in a row is blocked: a person decides whether it goes on without.
+- *failed*: the issue is moved back to the state in which it was worked on, and the same conversation gets the
+  evidence as data. After `verify_rounds` such rounds the issue is blocked instead;
+- *not carried out to its end*: a later run only verifies. That is never a pass. If the reviewer of an issue
+  gives no verdict `MAX_NOT_REVIEWED` times in a row, the issue is blocked and a person decides whether it
+  goes on without a review.
 
 A verification that a person asked for (`order`) changes the result only: the claim is given up with its run.
 
@@ -59,7 +61,7 @@ _HANDED_OVER: Final = frozenset(
 
 
 def is_due(state: State, run: Running, reason: FinishReason | StopReason) -> bool:
-    """Whether a run that ends for this reason by its own doing is to be verified."""
+    """Whether a run that ends itself for this reason must be verified."""
     by_itself = isinstance(reason, FinishReason) or run.in_grace_period
     return state.settings.verify_rounds is not None and by_itself and reason in _HANDED_OVER
 
@@ -80,19 +82,19 @@ def begun(run: Running) -> Running:
 
 
 def is_verified(result: IssueResult | None, head: str) -> bool:
-    """Whether this very commit of an issue passed its verification."""
+    """Whether this exact commit of an issue passed its verification."""
     made = None if result is None else result.verification
     return made is not None and made.head == head and made.passed
 
 
 def of_cut_off_run(state: State, retry: Retry, issue: Issue | None) -> Retry:
-    """The retry, to verify what its last run delivered if that moved the issue before it was cut off."""
+    """The retry; it only verifies if its last run had moved the issue before it was interrupted."""
     settings, result = state.settings, state.results.get(retry.issue.id)
     unverified = result is not None and result.delivered is not None and result.verification is None
     if not (retry.may_have_moved and unverified and settings.verify_rounds is not None and issue is not None):
         return retry
     if retry.resume is not None and retry.resume.answer is not None:
-        return retry  # no turn began with it, so that a person moved the issue
+        return retry  # no turn began with it, so a person moved the issue
     left = {policy.TrackerStatus.TERMINAL, policy.TrackerStatus.INACTIVE}
     if policy.tracker_status(issue, settings) not in left or policy.is_handed_over(issue, retry.resume):
         return retry
@@ -128,7 +130,7 @@ def order(step: Step, result: IssueResult) -> None:
         resume=resume,
     )
     step.update(pending_candidates=step.state.pending_candidates - {issue.id})
-    step.change_claim(issue, Trigger.VERIFY, retry)  # it has no claim, else the order is refused
+    step.change_claim(issue, Trigger.VERIFY, retry)  # It has no claim, or else the order is refused.
     step.forget_idle_workspace(issue.id)
     step.set_retry_timer(issue.id, step.now_ms)
 
@@ -144,7 +146,7 @@ def is_over(outcome: Outcome) -> bool:
 
 
 def send_back(step: Step, run: Running, verification: Verification) -> Resume | None:
-    """Have the agent told what failed, or a person; returns how the next run continues, if one follows."""
+    """Send what failed to the agent or to a person; return how the next run continues, if one follows."""
     issue, settings = run.issue, step.state.settings
     before = run.resume or Resume(reason=ResumeReason.VERIFY)
     handed_over = policy.tracker_status(issue, settings) is not policy.TrackerStatus.ACTIVE
@@ -157,7 +159,7 @@ def send_back(step: Step, run: Running, verification: Verification) -> Resume | 
         handed_over_to=before.handed_over_to if handed_over else None,
     )
     step.notify("warning", "verify_failed", issue, run_id=run.run_id, reason=verification.line)
-    if not handed_over:  # the run had its last turn: no claim was made
+    if not handed_over:  # the run had its last turn and claimed nothing
         return resume
     result = step.state.results[issue.id]
     rounds = result.verify_rounds + 1
@@ -189,7 +191,7 @@ def is_given_up(step: Step, run: Running, failure: Failure) -> bool:
 
 
 def _failure(verification: Verification, rounds: int) -> Failure:
-    """Why an issue is blocked whose agent does not get its work through the checks."""
+    """The failure that blocks an issue whose agent does not get its work through the checks."""
     return Failure(
         category=Category.VERIFY_FAILED,
         blame=Blame.AGENT,

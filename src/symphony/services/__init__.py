@@ -1,1 +1,1 @@
-"""GitHub, GitLab and Forgejo: issues and pull requests of one service beside each other."""
+"""GitHub, GitLab and Forgejo: one package per service, for its issues and pull requests."""

@@ -1,4 +1,4 @@
-"""The clients of pull requests by `forge.kind`, and the one that a workflow names."""
+"""The clients for pull requests by `forge.kind`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +19,7 @@ FORGES: Final[Mapping[str, type[GithubForge | GitlabForge | ForgejoForge]]] = {
 
 
 def connect_forge(settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
-    """The client that the settings describe; nothing is sent yet.
+    """The client for these settings; sends nothing yet.
 
     Raises:
         SymphonyError: something is missing.

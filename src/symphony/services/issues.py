@@ -1,7 +1,7 @@
 """Issues that are only open or closed: states in labels, and what GitHub and Forgejo share.
 
 A label stands for a state: `status:in-progress` for `In Progress`, unless the settings name another label. An
-issue with two of them contradicts itself and is held back. A closed issue is over, whatever its labels say.
+issue with two such labels contradicts itself and is held back. A closed issue is over, whatever its labels.
 """
 
 import re
@@ -25,10 +25,10 @@ from symphony.trackers.remote import Flows
 
 CLOSED = "closed"
 PAGE = 100
-"""How many records a page of GitHub and GitLab holds."""
+"""How many records a page of GitHub and GitLab has."""
 
 Label = Annotated[str, AfterValidator(str.strip), matches(r"[^,]+", "be the name of a label, without commas")]
-"""Services separate labels by commas."""
+"""The name of a label, without commas, because services separate labels by commas."""
 Prefix = Annotated[str, matches(r"(?=.*\S).{1,40}", "be a short text, like status:")]
 
 
@@ -36,9 +36,9 @@ class StateSource(BaseModel):
     """`tracker.provider.states`: where the state of an issue is kept.
 
     Attributes:
-        sources: what `source` may be.
+        sources: the allowed values of `source`.
         source: `issue` for open and closed, or `labels`.
-        prefix: what the label of a state begins with.
+        prefix: the beginning of the label of a state.
         labels: labels of states that do not follow the prefix.
     """
 
@@ -70,7 +70,7 @@ class LabelledSettings(ProviderSettings):
     """Settings of a tracker whose issues are only open or closed.
 
     Attributes:
-        open_state: what the service calls an open issue.
+        open_state: the service's name for an open issue.
         states: where the state of an issue is kept.
     """
 
@@ -82,7 +82,7 @@ class LabelledSettings(ProviderSettings):
     @classmethod
     @override
     def check(cls, sound: Mapping[str, Any]) -> Iterator[ConfigProblem]:
-        """Labels must be unambiguous, and without labels the only states are those of the service."""
+        """Check that labels are unambiguous, and that only states of the service are used without labels."""
         states: StateSource | None = sound.get("states")
         if states is None:
             return
@@ -143,7 +143,7 @@ class LabelledSettings(ProviderSettings):
         return next((label for name, label in self.labels.items() if normalise_state(name) == wanted), None)
 
     def status_labels(self, names: Iterable[str]) -> list[str]:
-        """Those of an issue's labels that stand for states, known or not."""
+        """The labels of an issue that stand for states, known or not."""
         known = {label.lower() for label in self.labels.values()}
         prefix = self.states.prefix.strip().lower()
         return [
@@ -156,7 +156,7 @@ class LabelledSettings(ProviderSettings):
         """The state of an issue with this state of the service and these labels.
 
         Returns:
-            the state, and why it is not clear, if it is not.
+            the state, and why it is unclear, if it is.
         """
         if self.states.source == "issue":
             return own, None
@@ -191,9 +191,9 @@ class LabelledSettings(ProviderSettings):
         return label[len(self.states.prefix.strip()) :].strip() or label
 
     def queries(self, states: Sequence[str]) -> Iterator[Query]:
-        """The filters of lists that together hold all issues in these states; one list where possible.
+        """The filters of lists that together contain all issues in these states; one list if possible.
 
-        A label that does not exist filters nothing on some services.
+        On some services a label that does not exist filters nothing.
         """
         wanted = set(map(normalise_state, states))
         if self.states.source == "issue":
@@ -227,7 +227,7 @@ class LabelledFlows(Flows[L]):
         return Request.below(self.settings.path, path, *variables, **options)
 
     def of_issue(self, issue_id: str, path: str = "", *variables: object, **options: Any) -> Request:
-        """A request below an issue. Raises `ServiceError` for what is no number."""
+        """A request below an issue. Raises `ServiceError` for an id that is not a number."""
         return self.request(f"/issues/{{}}{path}", self.check_id(issue_id), *variables, **options)
 
     def state_labels(self, state: str) -> list[str]:
@@ -247,7 +247,7 @@ class LabelledFlows(Flows[L]):
         return str(number)
 
     def linked(self, first: Request) -> Flow[list[Any]]:
-        """All records of a list: along `Link`, or by `x-next-page` where a proxy removes that header."""
+        """All records of a list. Follows `Link`, or `x-next-page` if a proxy removes that header."""
         first = replace(first, query=[*first.query, ("per_page", str(PAGE))], conditional=True)
 
         def read(answer: HttpResponse, pager: PageGuard) -> Page:
@@ -295,12 +295,12 @@ def label_names(record: Any) -> list[str]:
 
 
 def is_pull_request(record: Any) -> bool:
-    """Whether a record is a pull request, which has a number of the same series."""
+    """Whether a record is a pull request; pull requests and issues share their numbers."""
     return dig(record, "pull_request") is not None
 
 
 def login_of(record: Any) -> str:
-    """The account that wrote an issue or a comment in lower case; empty if it was deleted."""
+    """The author of an issue or a comment in lower case; empty if the account was deleted."""
     return (text(dig(record, "user", "login")) or "").lower()
 
 
@@ -335,7 +335,7 @@ class RepositoryFlows(LabelledFlows[R]):
         )
 
     def marked_of(self, records: Iterable[Any], key: str, login: str) -> str | None:
-        """The number of the issue in a list that this account created with a key."""
+        """The number of the issue in a list that this account created with the key."""
         mark = issue_mark(key)
         numbers = (
             number_of(record)
@@ -369,7 +369,8 @@ class RepositoryFlows(LabelledFlows[R]):
     def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
         """The issue, or the repository without settings, files and merges.
 
-        Excluded is what names another issue (dependencies, blocks, sub-issues) or another repository.
+        Requests that name another issue (dependencies, blocks, sub-issues) or another repository are
+        excluded.
         """
         del call
         here = ("repos", *self.settings.repo.split("/"))

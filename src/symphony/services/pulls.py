@@ -1,4 +1,4 @@
-"""Pull requests of a service: what the daemon asks (`Forge`), and what the clients of all services share."""
+"""Pull requests of a service: the interface (`Forge`), and what the clients of all services share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,6 @@ from symphony.domain import (
     one_line,
     plain_text,
 )
-from symphony.http import ExchangeError, ServiceProfile, Transport, is_loopback
 from symphony.http.exchange import origin_of
 from symphony.http.fields import MalformedRecordError, dig
 from symphony.trackers.webhooks import WebhookScheme
@@ -34,7 +33,7 @@ T = TypeVar("T")
 
 
 class Landing(StrEnum):
-    """How a change is merged, and what `Forge.arm` did."""
+    """How to merge a change, and what `Forge.arm` did."""
 
     AUTO = "auto"
     QUEUE = "queue"
@@ -46,7 +45,7 @@ class ForgeAccess:
     """What a token may do.
 
     Attributes:
-        login: whose it is.
+        login: the account of the token.
         missing: what it lacks to open, answer and land, in words; empty if nothing is known to be missing.
         limits: what no token can do on this forge, in words.
     """
@@ -62,29 +61,29 @@ class Forge(Protocol):
     async def find(self, branch: str) -> Sequence[PullRequest]:
         """All pull requests, open or not, newest first, whose head is this branch of this repository.
 
-        They have no checks, reviews and comments (`complete` is false), and not every forge says here
-        whether their authors may write.
+        They have no checks, reviews and comments (`complete` is false). Not every forge reports here whether
+        their authors may write.
         """
         ...
 
     async def find_onto(self, branch: str) -> Sequence[int]:
-        """The numbers of open pull requests, at least of one, that are to be merged into this branch."""
+        """The numbers of open pull requests whose base is this branch; at least one if there are any."""
         ...
 
     async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
-        """Open one; its number. Look for an existing one first: `find`."""
+        """Open a pull request and return its number. Look for an existing one with `find` first."""
         ...
 
     async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
-        """Change the text."""
+        """Change title and text."""
         ...
 
     async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
         """Snapshots by number, without those that do not exist.
 
-        What the forge confirms as unchanged is not sent again, unless a snapshot must be `fresh`: what
-        decides on a merge. A malformed part makes its pull request incomplete. The numbers of those
-        that are malformed themselves are the `culprits` of the error; without them, the others are told.
+        The forge does not send unchanged parts again, unless a snapshot must be `fresh`, as for a merge. A
+        malformed part makes its pull request incomplete. If whole pull requests are malformed, the error has
+        their numbers as `culprits`; a call without them returns the others.
         """
         ...
 
@@ -97,11 +96,11 @@ class Forge(Protocol):
         ...
 
     async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
-        """Mark a thread as resolved; false on a forge where only people can."""
+        """Mark a thread as resolved; false on a forge where only people can do that."""
         ...
 
     async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
-        """Let the forge merge it when its rules allow, or at once if they do already.
+        """Let the forge merge it when its rules allow, or at once if they allow it already.
 
         The forge refuses if the head is no longer `pull.head_sha`.
         """
@@ -116,21 +115,21 @@ class Forge(Protocol):
         ...
 
     async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
-        """Ask these accounts to review, besides those who were asked before."""
+        """Ask these accounts to review, in addition to earlier requests."""
         ...
 
     async def access(self) -> ForgeAccess:
-        """The account of the token, and its missing rights; an archived or unknown repository raises."""
+        """The account of the token, and its missing rights; raises for an archived or unknown repository."""
         ...
 
 
 # --- what all clients share -------------------------------------------------------------------------------
 
 MAX_PAGES = 10
-"""The most pages of one list, of 100 records each, that a snapshot holds."""
+"""How many pages of one list, of 100 records each, a snapshot has at most."""
 
 FULL_EVERY = 5
-"""What a look at changes does not show, as a resolved thread, is seen at the fifth at the latest."""
+"""Every fifth snapshot is a full one, to find what is not reported as a change, such as a resolved thread."""
 
 
 class RemoteForge(ABC):
@@ -138,10 +137,10 @@ class RemoteForge(ABC):
 
     Args:
         repo: `owner/name`, with more parts on GitLab.
-        token: of an account that may write to it.
-        url: of the API; `None` for that of `profile`.
-        transport: for the API.
-        logs: for logs, which may lie on other hosts and be long.
+        token: the token of an account that may write to it.
+        url: the address of the API; `None` for that of `profile`.
+        transport: the transport of the API.
+        logs: the transport of logs, which may be long and on other hosts.
         rate_limiters: shared with everything that uses the same token.
         now_ms: Unix time in milliseconds.
         sleep: waits before a request is repeated.
@@ -152,7 +151,7 @@ class RemoteForge(ABC):
     root: ClassVar[str] = "/repos"
     page: ClassVar[http.Query] = (("per_page", "100"),)
     draft_prefix: ClassVar[str] = ""
-    """What the title of a draft begins with, where that makes it one."""
+    """The beginning of the title of a draft, if the title makes it a draft."""
 
     def __init__(
         self,
@@ -225,7 +224,7 @@ class RemoteForge(ABC):
 
     @abstractmethod
     def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> http.Flow[Mapping[int, PullRequest]]:
-        """The requests of `observe`; of `fresh` ones nothing is left out that may be unchanged."""
+        """The requests of `observe`; with `fresh`, unchanged parts are requested too."""
 
     @abstractmethod
     def access_flow(self) -> http.Flow[ForgeAccess]:
@@ -241,14 +240,14 @@ class RemoteForge(ABC):
             raise self.service.malformed(str(error)) from error
 
     def read_as(self, kind: type[T], value: Any, request: http.Request) -> T:
-        """The part of an answer as a typed value. Raises `MalformedRecordError` if it does not fit."""
+        """A part of an answer as a typed value. Raises `MalformedRecordError` if it does not fit."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             raise MalformedRecordError(f"answered {request.endpoint} wrongly: {error}") from error
 
     def read_each(self, kind: type[T], value: Any, request: http.Request) -> tuple[list[T], bool]:
-        """The records of a list that fit, and whether all do: a malformed one hides no other."""
+        """The valid records of a list, and whether all are valid: a malformed one hides no other."""
         records, found = self.read_as(list[Any], value, request), list[T]()
         for record in records:
             with suppress(msgspec.ValidationError):
@@ -256,7 +255,7 @@ class RemoteForge(ABC):
         return found, len(found) == len(records)
 
     def sound(self, number: int, reading: http.Flow[T]) -> http.Flow[T | None]:
-        """What is read of a pull request; `None` if it is malformed, which `observe` raises at the end."""
+        """The read pull request; `None` if it is malformed, which `observe` raises at the end."""
         try:
             return (yield from reading)
         except MalformedRecordError as error:
@@ -271,13 +270,13 @@ class RemoteForge(ABC):
         body: Any = None,
         accept: frozenset[int] = frozenset(),
     ) -> http.Request:
-        """A request for what is at a path below the repository, with `{}` for variables."""
+        """A request for a path below the repository, with `{}` for variables."""
         return http.Request.below(self.path, path, *variables, method=method, body=body, accept=accept)
 
     def listed(
         self, kind: type[T], path: str, *variables: object, query: http.Query = (), newest: bool = False
     ) -> http.Flow[tuple[list[T], bool]]:
-        """The records of a list whose pages are linked, and whether these are all.
+        """The records of a list whose pages are linked, and whether the list is complete.
 
         A malformed record is left out. Records beyond the limit are left out at the end or, if the `newest`
         must be there, after the first page.
@@ -306,7 +305,7 @@ class RemoteForge(ABC):
         return (yield from http.all_pages(self.service, self.base, first, read)), complete
 
     def cannot(self, problem: str, *, hint: str) -> ServiceError:
-        """What this forge cannot do; `problem` follows its name."""
+        """The error for something that this forge cannot do; `problem` follows its name."""
         failure = Failure(
             category=Category.FORGE,
             blame=Blame.CONFIG,
@@ -317,7 +316,7 @@ class RemoteForge(ABC):
         return ServiceError(failure)
 
     def check_repository(self, name: Any, *, archived: Any) -> None:
-        """Raise `ServiceError` if the repository has another name by now, or is archived."""
+        """Raise `ServiceError` if the repository was renamed or archived."""
         if str(name).lower() != self.repo.lower():
             raise self.service.not_found(
                 f"repository {self.repo}",
@@ -327,18 +326,18 @@ class RemoteForge(ABC):
             raise self.service.not_found(f"repository {self.repo} that can be written to: it is archived")
 
     def login(self, key: str) -> http.Flow[str]:
-        """The account of the token, which its record has under this key."""
+        """The account of the token, from this key of its record."""
         if self._me is None:
             request = http.Request(endpoint="/user", path="/user")
             self._me = self.read_as(str, dig((yield request).body, key), request).lower()
         return self._me
 
     def titled(self, title: str, *, draft: bool) -> str:
-        """The title as the service has it."""
+        """The title in the form of the service."""
         return f"{self.draft_prefix}{title}" if draft else title
 
     def number_of_new(self, request: http.Request, key: str) -> http.Flow[int]:
-        """Make something; the number that the answer has for it."""
+        """Create something and return its number in the answer."""
         return self.read_as(int, dig((yield request).body, key), request)
 
     def _only(self, request: http.Request) -> http.Flow[http.HttpResponse]:
@@ -386,8 +385,7 @@ class RepositoryForge(RemoteForge):
 
 
 # --- the end of a check's log ----------------------------------------------------------------------------
-#
-# It is text of others, may be huge, and mostly lies on another host.
+# A log is text of others, may be huge, and is usually on another host.
 
 LINES = 100
 MAX_BYTES = 256 * 1024
@@ -399,12 +397,16 @@ _MAX_HOPS = 3
 
 
 async def read_tail(
-    transport: Transport, base: str, address: str, headers: Mapping[str, str], service: ServiceProfile
+    transport: http.Transport,
+    base: str,
+    address: str,
+    headers: Mapping[str, str],
+    service: http.ServiceProfile,
 ) -> str | None:
     """Download a log and return its last lines; `None` if it does not exist (any more).
 
-    The credential goes to the host of `base` only. Not every host of logs can send only the end of one, so
-    all of it is downloaded, within the limits of the transport.
+    Only the host of `base` gets the credential. Not every host can send only the end of a log, so all of it
+    is downloaded, within the limits of the transport.
 
     Raises:
         ServiceError: no answer, a refusal, or a log that is too long to be read.
@@ -414,7 +416,7 @@ async def read_tail(
         async with transport.session(base if same else address) as send:
             try:
                 reply = await send("GET", address, headers if same else {}, None)
-            except ExchangeError as error:
+            except http.ExchangeError as error:
                 raise _error(service, f"did not send the log: {error}") from error
         if reply.status in _GONE:
             return None
@@ -430,12 +432,12 @@ async def read_tail(
 
 
 def _may_follow(target: str, base: str) -> bool:
-    """Whether a redirect may lead there: to another machine by https, or from this machine to anywhere."""
+    """Whether to follow a redirect: to another machine by https, or from this machine to anywhere."""
     try:
         scheme, _, _ = origin_of(target)
     except ValueError:
         return False
-    return is_loopback(base) or (scheme == "https" and not is_loopback(target))
+    return http.is_loopback(base) or (scheme == "https" and not http.is_loopback(target))
 
 
 def last_lines(content: bytes) -> str:
@@ -445,7 +447,7 @@ def last_lines(content: bytes) -> str:
 
 
 def _error(
-    service: ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
+    service: http.ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
 ) -> ServiceError:
     return ServiceError(
         Failure(

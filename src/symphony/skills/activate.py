@@ -2,7 +2,7 @@
 
 Names are looked up among the loaded skills and never used as paths. The record of activated skills is cleared
 by `forget` after a compaction, because the model may have lost the bodies then. A session that resumes a
-conversation goes on with the record of the one before (`remember`).
+conversation takes over the record of the earlier session (`remember`).
 """
 
 import os
@@ -26,9 +26,8 @@ from symphony.skills.parser import split_file
 from symphony.skills.search import search_skills
 
 # --- Reading one skill ---
-#
-# As at loading, nothing outside the anchor is opened, only regular files are read, and everything is bounded.
-# Bundled files are listed, without links, and never read.
+# As for loading, only regular files inside the anchor are read, up to limits. Bundled files are listed,
+# without links, and never read.
 
 MAX_BODY_BYTES: Final = 512 * 1024
 MAX_FILES: Final = 100
@@ -255,7 +254,7 @@ class Activations:
     def remember(self, given: Mapping[str, str]) -> None:
         """Take over `active` of the session whose conversation this one continues.
 
-        A skill that reads otherwise now is given again.
+        A skill whose text has changed is given again.
         """
         self._remembered = dict(given)
 

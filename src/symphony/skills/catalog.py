@@ -25,7 +25,7 @@ _CALL: Final = f"Before following a skill, call the tool `{model.ACTIVATE_TOOL}`
 
 
 class _Text(NamedTuple):
-    """A text with its prefix and suffix, which are omitted with it if it is empty or there is no room."""
+    """A text with its prefix and suffix. All three are omitted if the text is empty or does not fit."""
 
     before: str
     text: str
@@ -102,13 +102,13 @@ def pointer(skill_set: model.SkillSet, count: int, mode: model.ActivationMode) -
 def answer(
     skill_set: model.SkillSet, skills: Sequence[model.Skill], form: model.Format, mode: model.ActivationMode
 ) -> Page:
-    """The block of these skills as the answer to a search: without the heading, with paths."""
+    """The entries of these skills as the answer to a search: without the heading, with paths."""
     whole = page(skill_set, skills, model.Format.FULL if form is model.Format.COMPACT else form, mode)
     return Page(before=whole.before[2:], lines=whole.lines, after=whole.after)
 
 
 def shown_name(name: str, form: model.Format) -> str:
-    """A name as the catalog shows it, which is what a session sends back."""
+    """A name as the catalog shows it. Sessions request a skill by this name."""
     return _xml_field(name) if form is model.Format.XML else model.one_line(name)
 
 
@@ -125,7 +125,7 @@ def _less(skill_set: model.SkillSet) -> str:
 
 
 def _compact(skill_set: model.SkillSet, skills: Sequence[model.Skill]) -> Page:
-    """The most common root is named once, at the top."""
+    """The compact format; it names the most common root once, at the top."""
     roots = Counter(skill.root or skill_set.root for skill in skills)
     root = roots.most_common(1)[0][0] if roots else skill_set.root
     unless = "its entry says otherwise" if len(roots) == 1 else "its entry names another one or the file"
@@ -148,7 +148,7 @@ def _named(skill: model.Skill, where: str = "") -> Line:
 
 
 def _full(skill_set: model.SkillSet, skill: model.Skill) -> Line:
-    """The path is before the texts, so that no text can imitate it."""
+    """An entry of the full format. The path comes before the texts, so that no text can imitate it."""
     return Line(
         head=f"- {model.one_line(skill.name)} (file: {model.one_line(skill_set.file(skill).as_posix())})",
         texts=(
@@ -182,9 +182,10 @@ _SHORTEST: Final = 16
 class DropReason(StrEnum):
     """Why a loaded skill is not listed in the block.
 
-    A skill with `search` is still available by `skill_search`. One with `native` is listed by the agent. One
-    with `for_people` waits for people to call for it. One of the library with `shadowed` is not in the
-    workspace: the repository has a skill of its name.
+    - `search`: `skill_search` still finds it.
+    - `native`: the agent lists it itself.
+    - `for_people`: it is listed once people call for it.
+    - `shadowed`: the repository has a skill of the same name, so the library's skill is not in the workspace.
     """
 
     COUNT = "count"
@@ -407,7 +408,7 @@ def dedupe_native(skill_set: model.SkillSet, workspace: Path, roots: Sequence[Pa
 
 
 def _is_covered(real: Path, files: Collection[Path], roots: Collection[Path]) -> bool:
-    """Whether the loader covers a file: a loaded skill, or a malformed file, which is reported instead."""
+    """Whether the loader covers a file: it loaded or reported the file."""
     return real in files or real.parent.parent in roots
 
 

@@ -44,7 +44,7 @@ def file_digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
 def skill_digests(workspace: Path, files: Iterable[Skill | Problem], options: SkillOptions) -> dict[str, str]:
     """As `file_digests`, for files of any scope; the limits apply to each root separately.
 
-    `workspace` and `options` are those that the files were loaded with.
+    `workspace` and `options` are the arguments with which the files were loaded.
     """
     anchors: dict[Path, dict[str, str]] = {}
     for one in files:

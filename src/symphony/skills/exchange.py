@@ -98,7 +98,7 @@ class Bundle:
 
 @dataclass(slots=True)
 class Room:
-    """The number of bytes that all readers together may still read."""
+    """How many bytes all readers together may still read."""
 
     left: int
 
@@ -119,7 +119,7 @@ def read_bundle(
     Args:
         anchor: no link may lead out of it.
         parts: the path of the folder below the anchor.
-        room: shared by all bundles of a source, including those that are refused.
+        room: shared by all bundles of a source, including refused ones.
         only: names in the folder to read; `None` for all.
         any_case: use `skill.md` if there is no SKILL.md.
 
@@ -208,7 +208,7 @@ class _Reader:
             os.close(descriptor)
 
     def _leads_into_git(self, directory: int, parts: tuple[str, ...]) -> bool:
-        """Whether it is a link into a `.git`, whose configuration may contain a password."""
+        """Whether a path is a link into a `.git`, whose configuration may contain a password."""
         if not stat.S_ISLNK(os.stat(parts[-1], dir_fd=directory, follow_symlinks=False).st_mode):
             return False
         real = os.path.realpath(self.anchor.joinpath(*parts))
@@ -376,11 +376,11 @@ class ImportCandidate:
     """One skill that can be imported, or the reason why it cannot.
 
     Attributes:
-        name: of the skill; of its file or folder if it has no valid name.
+        name: the name of the skill, or of its file or folder if it has no valid name.
         directory: the name of the folder to install it in.
         source: where it was found, relative to the anchor.
         bundle: its files; `None` if there is a `reason`.
-        problems: what the loader would report after the import; an error is first.
+        problems: what the loader would report after the import, an error first.
     """
 
     name: str
@@ -560,7 +560,7 @@ class _Walk:
             return
         if is_skill:
             self._places.append(_Place(parts=parts))
-        if not is_skill or depth == 0:  # what is below any other skill belongs to it
+        if not is_skill or depth == 0:  # folders below any other skill belong to that skill
             self._go_on(descriptor, parts, depth, names, is_skill=is_skill)
 
     def _go_on(
@@ -585,7 +585,7 @@ class _Walk:
             self._take_flat(descriptor, parts, names)
 
     def _leads_to(self, parts: tuple[str, ...], name: str) -> tuple[tuple[str, ...], ...]:
-        """The paths to search for a subfolder: of a hidden one outside of `skills`, only its skills."""
+        """The paths to search for a subfolder. Of a hidden subfolder outside `skills`, only its `skills`."""
         own = parts[-1] if parts else self._anchor.name
         if name in _NOT_LOOKED_AT or (own in _AGENTS and name not in _OF_AN_AGENT):
             return ()
@@ -645,7 +645,7 @@ class _CandidateReader:
             return replace(candidate, reason=str(error))
 
     def _flat(self, place: _Place, candidate: ImportCandidate) -> ImportCandidate | None:
-        """A flat file with the front matter of a skill is reported."""
+        """Report a flat file that has the front matter of a skill."""
         file = read_file(self._anchor, place.parts, room=self._room)
         name = _flat_name(candidate.directory)
         lenient = replace(self._rules, validation=model.Validation.LENIENT)

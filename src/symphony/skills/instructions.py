@@ -63,7 +63,7 @@ class InstructionSource(Protocol):
         ...
 
     def place(self, path: str) -> str:
-        """The file as a person would name it."""
+        """The name of the file for people."""
         ...
 
 
@@ -157,8 +157,8 @@ class Module:
         file: its path beside the manifest.
         phases: as written; empty for all.
         text: without invisible characters and surrounding blank lines; untrusted.
-        sha256: of the bytes of the file, in hex.
-        line: of its entry in the manifest.
+        sha256: the digest of the file, in hex.
+        line: the line of its entry in the manifest.
     """
 
     name: str
@@ -203,11 +203,11 @@ class Selector:
     Attributes:
         modules: sorted by (priority, name).
         max_chars: the largest length of a composed text. Modules that do not fit are dropped from the end.
-        origin: what the modules were read from.
+        origin: where the modules were read from.
         problems: why the origin is not the source, and warnings.
         sha256: the digest of the manifest and its modules (`closure_digest`); `None` without a manifest.
         files: the bytes of the manifest and its modules; empty without a manifest.
-        manifest: the newest one that was read, also if an error keeps it from being used; `None` without one.
+        manifest: the newest manifest that was read, even if an error makes it unusable; `None` without one.
     """
 
     modules: tuple[Module, ...] = ()
@@ -280,7 +280,7 @@ def check_phases(
                 code, message = InstructionCode.UNKNOWN_PHASE, f"No issue can have the phase `{phase}`."
                 yield instruction_problem(code, manifest, entry.line, message=message)
     if any(problem.severity is Severity.ERROR for problem in selector.manifest.problems):
-        return  # an entry that cannot be read may name the others
+        return  # an unreadable entry may name the missing phases
     for phase in phases:
         if phase.casefold() not in named:
             code, message = InstructionCode.UNUSED_PHASE, f"No module names the phase `{phase}`."
@@ -294,7 +294,7 @@ class Loader:
     """Loads instructions from a source, or from what takes its place.
 
     Args:
-        source: where they should come from, or why it cannot be asked.
+        source: where they should come from, or the problem if there is no usable source.
         last_good: the files of the last load without an error; `None` if there was none.
         fallback: a file with one text for all phases, used if both fail.
         sha256: the digest that the files must have (`closure_digest`).

@@ -36,14 +36,14 @@ class FolderElsewhere(NamedTuple):
 def skills_elsewhere(
     workspace: Path, options: SkillOptions, found: SkillSet, listed: Collection[str] = ()
 ) -> tuple[FolderElsewhere, ...]:
-    """The folders with skills that sessions do not see: `skills`, and that of each hidden directory.
+    """The folders with skills that sessions do not see: `skills`, and `skills` in each hidden directory.
 
-    Blocks on the file system; never raises. A folder whose skills are all loaded, by a link or from another
-    folder, is left out; so is one that leads out of the workspace.
+    Blocks on the file system; never raises. Left out are folders whose skills are all loaded (through a link
+    or from another folder) and folders that lead out of the workspace.
 
     Args:
         workspace: the repository.
-        options: those that `found` was loaded with.
+        options: the options with which `found` was loaded.
         found: the loaded skills.
         listed: folders below the workspace that the agent lists itself.
     """
@@ -68,7 +68,7 @@ def unseen_in(folders: Collection[FolderElsewhere]) -> str:
 
 
 def hint_for(options: SkillOptions, folders: Collection[FolderElsewhere]) -> str:
-    """Names the setting that shows the folders, besides those that are shown already."""
+    """Names the setting that adds the folders to those that sessions see already."""
     paths = ", ".join(one_line(path) for path in (*options.extra_paths, *(one.path for one in folders)))
     return f"show them with agent.skills.extra_paths: [{paths}]"
 
@@ -102,7 +102,7 @@ _NO_SKILLS: Final = frozenset({"readme.md", "index.md"})
 def with_advice(workspace: Path, options: SkillOptions, skill_set: SkillSet) -> SkillSet:
     """The set with more problems: flat files, nested skills, and unfilled texts of `symphony skills new`.
 
-    A default directory that is a link to nothing is told too; loading does not look at it twice.
+    A default directory that is a dangling link is reported too; loading ignores it.
 
     Blocks on the file system, at most as long as an import looks for skills. Never raises.
     """

@@ -240,7 +240,7 @@ _FIRST_READ: Final = 4_096
 _MAX_READ: Final = 65_536
 _MAX_ENTRIES: Final = 2_000
 _MAX_NAMES: Final = 50_000
-# Per root; about six times what a thousand ordinary skills need.
+# Per root: about six times as much as a thousand ordinary skills need.
 _MAX_BYTES: Final = 24 * 1024 * 1024
 _MAX_EVENTS: Final = 100_000
 _LIMITS: Final = {
@@ -385,7 +385,10 @@ class _Scan:
     def _with_policy(
         self, item: parser.Parsed, directory: int, parts: tuple[str, ...], *names: str
     ) -> parser.Parsed:
-        """The skill with what its agents/openai.yaml says of it; a file that cannot be read keeps it."""
+        """The skill with the policy of its agents/openai.yaml.
+
+        If that file is unreadable, the skill is for people.
+        """
         if item.skill is None:
             return item
         try:
@@ -623,7 +626,10 @@ class _Collector:
 
 
 def _kept(items: tuple[parser.Parsed, ...]) -> dict[str, Skill]:
-    """The skills of one root by their keys; of several with one name, the one whose directory has it wins."""
+    """The skills of one root by key.
+
+    If several have one name, the skill in the directory of that name wins.
+    """
     kept: dict[str, parser.Parsed] = {}
     for item in items:
         if item.skill is not None:

@@ -1,4 +1,4 @@
-"""The manifest of instructions: which modules there are, in which order, and for which phases.
+"""The manifest of instructions: its modules, their order and their phases.
 
     version: "1"
     skills:
@@ -131,7 +131,7 @@ def instruction_problem(
     *,
     message: str | None = None,
 ) -> Problem:
-    """A problem with the texts of its code, unless `message` replaces the one."""
+    """A problem with the texts of its code; `message` replaces the message."""
     severity, usual, hint = INSTRUCTION_MEANINGS[code]
     return Problem(
         path=path,
@@ -145,14 +145,14 @@ def instruction_problem(
 
 
 def is_phase(text: str) -> bool:
-    """Whether the text can be the name of a phase: one word of letters, digits, `_` and `-`, at most 64."""
+    """Whether the text can name a phase: one word of at most 64 letters, digits, `_` and `-`."""
     return _WORD.fullmatch(text) is not None
 
 
 def has_phase(phases: Collection[str], phase: str | None) -> bool:
-    """Whether something that is for these phases belongs to `phase`; the case of letters does not matter.
+    """Whether `phases` contain `phase`, ignoring case.
 
-    No phases mean every phase, and without a phase everything belongs.
+    Empty `phases` mean every phase, and without a `phase` the answer is true.
     """
     return not phases or phase is None or phase.casefold() in map(str.casefold, phases)
 
@@ -166,7 +166,7 @@ class ManifestEntry:
         file: relative to the manifest, with `/`, without `..`.
         priority: lower numbers come first.
         phases: the phases that it is for, as written; empty for all.
-        line: 1-based, of the entry.
+        line: the 1-based line of the entry.
     """
 
     name: str
@@ -286,7 +286,7 @@ class _Reader:
         self.problems.append(instruction_problem(code, self._path, self._line(at), message=message))
 
     def _line(self, at: tuple[str | int, ...]) -> int:
-        """The line of a value, or of what is around it."""
+        """The line of a value, or of the nearest enclosing one."""
         positions = self._document.positions
         return next((positions[at[:end]][0] for end in range(len(at), 0, -1) if at[:end] in positions), 1)
 

@@ -201,13 +201,13 @@ class Skill(Struct, frozen=True, kw_only=True):
     Attributes:
         name, description, when_to_use: untrusted text of the file, trimmed; one of the last two may be empty.
         directory: the name of the directory with the file.
-        path: of the SKILL.md, as `Problem.path`.
+        path: the path of the SKILL.md, as `Problem.path`.
         priority: lower numbers are listed first.
         phases: phases of the work that the skill is for, as in the file; empty for all.
         root: the absolute directory of the skill directories; `None` if it is `SkillSet.root`.
         learned: an agent wrote it, so that it is listed last.
-        for_people: the key that keeps it for people, with its file if that is another one; `None` if agents
-            may use it by themselves.
+        for_people: the key that reserves it for people, with the file of the key if it is not the SKILL.md;
+            `None` if agents may use it by themselves.
     """
 
     name: str
@@ -248,7 +248,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shadowed:
-    """A usable skill that is hidden by a skill of the same name in an earlier root.
+    """A usable skill hidden by a skill of the same name in an earlier root.
 
     Attributes:
         by: the path of the skill that hides it.
@@ -266,7 +266,7 @@ class SkillSet:
 
     Attributes:
         root: the absolute root of the scope `project`.
-        skills: sorted by (learned, priority, name, directory), with those that the options hide from the
+        skills: sorted by (learned, priority, name, directory), including those that the options hide from the
             catalog.
         problems: in the order of roots, directories and lines.
         roots: the existing ones, in the order of precedence.
@@ -293,8 +293,8 @@ class LibraryFiles:
     Attributes:
         base: the workspace; no link may lead out of it.
         path: the directory with the skills, relative to it.
-        names: the skills; whatever else is in the directory is of the repository.
-        learned: those among them that an agent wrote.
+        names: the skills; everything else in the directory belongs to the repository.
+        learned: the skills that an agent wrote.
         named: named in the catalog instead of `base`, if the agent will see the files there.
     """
 
@@ -323,9 +323,9 @@ class SkillOptions:
         activation: how a session reads the body of a skill.
         search_above: with more skills than this, the catalog lists none and the session searches.
         library: the skills of the library, which have the last place in the order of precedence.
-        phase: the phase of the work: the catalog leaves out skills that name only others; `None` for all.
-        for_people: offer skills that are kept for people as well.
-        labelled: names, in lower case, of skills that labels of the issue call for; they are offered anyway.
+        phase: the phase of the work; the catalog leaves out skills for other phases; `None` for all.
+        for_people: also offer skills that are reserved for people.
+        labelled: names, in lower case, of skills that labels of the issue call for; they are always offered.
     """
 
     path: str = DEFAULT_PATH
@@ -348,7 +348,7 @@ class SkillOptions:
     labelled: frozenset[str] = frozenset()
 
     def hides(self, skill: Skill) -> bool:
-        """Whether the skill is kept for people, and no person called for it."""
+        """Whether the skill is reserved for people and no person called for it."""
         return (
             skill.for_people is not None and not self.for_people and skill.name.lower() not in self.labelled
         )

@@ -138,10 +138,10 @@ def _in_quotes(value: bytes) -> bytes:
 
 
 # --- Skills for people ---
-#
-# A file may say that a model must not begin with the skill by itself: `disable-model-invocation: true`
-# (Claude Code, agentskills.io), or `allow_implicit_invocation: false`, which Codex reads below `policy` of
-# agents/openai.yaml. Any spelling of the key and of the value counts, as does a value that says neither.
+# A file may forbid a model to start the skill by itself: `disable-model-invocation: true` (Claude Code,
+# agentskills.io), or `allow_implicit_invocation: false`, which Codex reads below `policy` of
+# agents/openai.yaml. Any spelling of key and value counts, and so does a value that is neither true nor
+# false.
 
 POLICY_FILE: Final = "openai.yaml"
 POLICY_DIRECTORY: Final = "agents"
@@ -155,7 +155,7 @@ _TRUTH: Final = {
 
 
 class ForPeople(NamedTuple):
-    """The key that keeps a skill for people; `clear` is false if its value says neither."""
+    """The key that reserves a skill for people; `clear` is false if its value is neither true nor false."""
 
     key: str
     path: tuple[str, ...]
@@ -163,7 +163,7 @@ class ForPeople(NamedTuple):
 
 
 def kept_for_people(value: Mapping[str, Any], *above: str) -> ForPeople | None:
-    """The first key of a map, or of `metadata` or `policy` in it, that keeps the skill for people."""
+    """The first key of a map, or of its `metadata` or `policy`, that reserves the skill for people."""
     for key, said in value.items():
         if not above and key in _NESTED and isinstance(said, dict):
             if (found := kept_for_people(said, key)) is not None:
@@ -235,8 +235,8 @@ class FrontMatterFields(NamedTuple):
         name: `None` if it is missing, empty if it is not text.
         description, when_to_use: trimmed; empty if missing or invisible.
         not_text: what the description is, if it is not text.
-        for_people: what keeps the skill for people.
-        document: has the positions of the keys; `None` if parsing failed.
+        for_people: the key that reserves the skill for people.
+        document: the parsed map with the positions of its keys; `None` if parsing failed.
     """
 
     error: Fault | None = None
@@ -281,7 +281,7 @@ def split_file(data: bytes) -> SkillFileParts | None:
 
 
 def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFields:
-    """Read the text between two fences; never raises. `faults` are those of the fences."""
+    """Read the text between two fences; never raises. `faults` are the faults of the fences."""
     strict_error, for_people = None, None
     lost = lost_word(front)
     events = 0
@@ -417,7 +417,7 @@ class _Reader:
         self._faults.append(Fault(model.Code.BAD_OPTIONAL_FIELD, place, message, hint))
 
     def _repeated(self) -> Fault | None:
-        """A key that is given twice is an error in `metadata`, which is read, and else a warning."""
+        """The fault of a repeated key: an error in `metadata`, which is read, else a warning."""
         for top, place in self._document.duplicates:
             message = "A key is given twice."
             if top == "metadata":
@@ -496,7 +496,7 @@ class Parsed(NamedTuple):
         directory: the name of its directory, printable.
         events: as `FrontMatterFields.events`.
         key: the name in Unicode form NFKC, which must be unique among the skills.
-        fields: what the file says; `None` if there is an error.
+        fields: the fields of the file; `None` if there is an error.
     """
 
     skill: model.Skill | None

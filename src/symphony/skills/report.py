@@ -60,7 +60,7 @@ def named_problems(
 def resolved_body(
     named: Collection[NamedProblem], found: SkillSet, *, switched_off: Collection[str] = ()
 ) -> str:
-    """The comment when nothing is left to report: it lists the files that are fixed.
+    """The comment once there is nothing left to report; it lists the fixed files.
 
     A file is fixed if it can be loaded now, without the problem that was reported.
 

@@ -2,8 +2,8 @@
 
 Okapi BM25 over three weighted fields: a word in a name counts more than one in a description. Words are
 folded (NFKC, case), compounds count as a whole and by their parts (`pdf-tools`, `PDFTools`), a plural matches
-its singular, and a prefix matches with less weight. Scripts without blanks between words are split into pairs
-of characters. The search is pure and deterministic: equal scores keep the order of the catalog.
+its singular, and a prefix matches with less weight. Words of scripts without blanks are split into pairs of
+characters. The search is pure and deterministic: equal scores keep the order of the catalog.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The pytest plugin: the scripted agent as a fixture.
 
-pytest loads a plugin before it measures coverage and before it knows whether any test wants it. Importing
-this module therefore imports nothing else of Symphony; the fixture imports what it offers.
+pytest loads a plugin before it measures coverage and before it knows whether any test wants it. So importing
+this module imports nothing else of Symphony; the fixture imports the agent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Jira's rich text, the Atlassian Document Format: to Markdown for prompts, from Markdown for our comments.
+"""Converts Jira's Atlassian Document Format to Markdown for prompts, and Markdown comments to it.
 
-Reading takes any document and keeps all of its text. Writing knows what our comments consist of: headings,
-paragraphs, flat lists, blocks of code, and code and bold text within a line.
+Reading accepts any document and keeps all of its text. Writing supports what the daemon's comments use:
+headings, paragraphs, flat lists, blocks of code, and code and bold text within a line.
 """
 
 import re
@@ -23,7 +23,7 @@ _INLINE = frozenset({"text", "hardBreak", "mention", "emoji", "inlineCard", "dat
 
 
 def markdown_of(document: Any) -> str | None:
-    """The text of a document; `None` for an empty one. Plain text is taken as it is."""
+    """The text of a document; `None` for an empty one. Plain text is returned unchanged."""
     text = document if isinstance(document, str) else "\n\n".join(_blocks(document, 0))
     return text if text.strip() else None
 
@@ -106,7 +106,7 @@ def _inline(node: Any) -> str:
 
 
 def document_of(markdown: str) -> Node:
-    """A document with the same content."""
+    """A document with the content of this Markdown."""
     lines = markdown.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     content = []
     while lines:

@@ -48,7 +48,7 @@ SERVICE = ServiceProfile(
     name="Asana",
     credential_key="tracker.provider.api_key",
     scope_key="tracker.provider.project_gid",
-    has_code_fences=False,  # comments are plain text, in which addresses become links and mentions
+    has_code_fences=False,  # comments are plain text, and Asana turns addresses into links and mentions
 )
 
 
@@ -58,7 +58,7 @@ FIELDS = (
     "name,notes,completed,created_at,modified_at,permalink_url,resource_subtype,is_rendered_as_separator,"
     "assignee,tags.name,dependencies,memberships.project,memberships.section,memberships.section.name"
 )
-"""The fields to request of a task; Asana sends little more than its name otherwise."""
+"""The fields of a task to request; by default Asana sends little more than its name."""
 
 Blockers = Mapping[str, tuple[Blocker, ...]]
 """What blocks tasks, by gid."""
@@ -75,7 +75,7 @@ def dependencies_of(record: Any) -> tuple[str, ...]:
 
 
 def section_of(record: Any, settings: AsanaSettings) -> Mapping[str, Any] | None:
-    """The section of a task in the project; empty if the answer lacks it, `None` outside of the project."""
+    """The section of a task in the project; empty if the answer lacks it, `None` outside the project."""
     for membership in items(dig(record, "memberships")):
         if gid_of(dig(membership, "project")) == settings.project_gid:
             return mapping(membership.get("section"))
@@ -168,17 +168,15 @@ def from_story(story: str) -> str:
 
 
 # --- flows -----------------------------------------------------------------------------------------------
-#
-# A poll asks the event feed what happened in the project; if nothing did, it uses the list of the last poll.
-# The feed may miss an event, so every tenth poll reads the full list.
-#
-# A task names what it depends on, but not in which state that is. The list knows some of those tasks; others
-# are requested, and remembered once they are completed.
+# A poll asks the event feed whether anything happened in the project; if not, it reuses the list of the last
+# poll. The feed may miss an event, so every tenth poll reads the full list.  A task names its dependencies,
+# but not their states. Some of those tasks are in the list. The others are requested, and remembered once
+# they are completed.
 
 PAGE = 100
 FULL_EVERY = 10
 DEPENDENCIES_PER_LIST = 50
-"""How many tasks one list requests the dependencies of; unknown dependencies hold a task back."""
+"""For how many tasks one list requests dependencies; unknown dependencies hold a task back."""
 _OK = 200
 _GONE = frozenset({404, 410})
 _NO_FEED = frozenset({400, 402, 403, 404, 412})
@@ -245,7 +243,7 @@ class AsanaFlows(Flows[AsanaSettings]):
 
     @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        """One request for each, since there is no list by gid."""
+        """Makes one request for each task, because there is no list by gid."""
         gids = self.valid_ids(ids)
         records = []
         for gid in gids:
@@ -313,7 +311,7 @@ class AsanaFlows(Flows[AsanaSettings]):
     # --- dependencies ------------------------------------------------------------------------------------
 
     def _blockers_of_list(self, records: Sequence[Any]) -> Flow[tuple[Blockers, bool]]:
-        """What blocks the tasks of a list, and whether all of it is known."""
+        """The blockers of the tasks of a list, and whether they are complete."""
         listed = {gid: blocker_of(record, self.settings) for record in records if (gid := gid_of(record))}
         waiting = {
             gid: dependencies
@@ -357,7 +355,7 @@ class AsanaFlows(Flows[AsanaSettings]):
 
     @override
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
-        """The stories that are comments. Everybody who can comment was invited to the task."""
+        """The stories that are comments. Only people who were invited to the task can comment."""
         me = yield from self._account()
         path = f"/tasks/{self.check_id(issue_id)}/stories"
         query = [("opt_fields", "resource_subtype,text,created_at,created_by,created_by.name")]
@@ -427,7 +425,7 @@ class AsanaFlows(Flows[AsanaSettings]):
 
     @override
     def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
-        """A batch holds requests that are not judged, and a copy of a task may have its tags."""
+        """Refuses batches, whose requests are not checked, and copies of tasks, which may copy tags."""
         if call.method != "GET" and not _COPIES.isdisjoint(map(str.lower, call.steps)):
             return f"{call.steps[-1][:80]!r} may set tags that are not named"
         return (yield from super().label_problem(call, issue))
@@ -448,8 +446,8 @@ class AsanaFlows(Flows[AsanaSettings]):
     def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
         """The session's own task, and the project. The path of another task does not tell its project.
 
-        A move of the own task is allowed to the sections of the project. Excluded is what names another task
-        (dependencies, subtasks, parent), another project or people (followers).
+        The session's own task may move to the sections of the project. Requests that name another task
+        (dependencies, subtasks, parent), another project or people (followers) are excluded.
         """
         own, project = ("tasks", issue.id), ("projects", self.settings.project_gid)
         writes = [

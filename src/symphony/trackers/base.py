@@ -11,7 +11,7 @@ _MAX_NAME = 80
 
 
 TrackerError = domain.ServiceError
-"""What every tracker raises, also those in other packages (docs/adapters.md)."""
+"""The exception of every tracker, including those in other packages (docs/adapters.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class TrackerConfigError(TrackerError):
 
 
 class ToolProvider(Protocol):
-    """The tools that sessions get, and what runs them."""
+    """Offers tools to sessions and runs them."""
 
     def agent_tool_specs(self) -> tuple[domain.ToolSpec, ...]:
         """The tools to offer to a session; may be empty."""
@@ -46,10 +46,10 @@ class ToolProvider(Protocol):
 
 @runtime_checkable
 class Tracker(ToolProvider, Protocol):
-    """The two reads that every adapter has, and the tools that it offers to sessions.
+    """The two reads that every adapter implements, and the tools that it offers to sessions.
 
-    A read can be cancelled at any await; the daemon gives up after two minutes. A failure with
-    `retry_after_ms` keeps the daemon from asking earlier.
+    A read can be cancelled at any await; the daemon gives up after two minutes. After a failure with
+    `retry_after_ms` the daemon does not ask earlier.
     """
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[domain.Issue]:
@@ -85,10 +85,10 @@ class Comment:
         mine: whether the account of the daemon wrote it. A person may use the same account; such comments
             have no marker (`comments.is_marked`).
         author: the author's name for people; untrusted text.
-        author_key: the author's id, as `who_may_answer` takes it.
-        may_answer: whether a comment of this author can answer a question: true for a person with the right
-            to, false for agents, bots and integrations, `None` if `who_may_answer` has to decide.
-        created_at: when it was written, if the service tells.
+        author_key: the author's id, as passed to `who_may_answer`.
+        may_answer: whether a comment of this author can answer a question: true for a person with that right,
+            false for agents, bots and integrations, `None` if `who_may_answer` has to decide.
+        created_at: when it was written, if the service reports that.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Comment:
 
 @runtime_checkable
 class CommentCapability(Protocol):
-    """Trackers with comments: the two primitives on which `comments.upsert_comment` builds."""
+    """Trackers with comments: the two operations on which `comments.upsert_comment` builds."""
 
     async def list_comments(self, issue_id: str) -> Sequence[Comment]:
         """All comments of an issue, oldest first. Raises `TrackerError`."""
@@ -124,16 +124,16 @@ class AnswerCapability(CommentCapability, Protocol):
     """Trackers on which a person's comment can answer an agent's question (`comments.replies_since`)."""
 
     async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
-        """Those of the authors (`Comment.author_key`) who may answer a question on the issue.
+        """The authors (`Comment.author_key`) who may answer a question on the issue.
 
-        They are people who may write to the project, and the author of the issue. Raises `TrackerError`.
+        People who may write to the project and the author of the issue may answer. Raises `TrackerError`.
         """
         ...
 
 
 @runtime_checkable
 class FindingCapability(Protocol):
-    """Trackers whose issues have other ids than the identifiers that people use."""
+    """Trackers whose issues have ids that differ from the identifiers that people use."""
 
     async def find_issue(self, identifier: str) -> domain.Issue | None:
         """The issue with this identifier, in whatever state; `None` if there is none in scope.
@@ -145,7 +145,7 @@ class FindingCapability(Protocol):
 
 
 async def find_issue(tracker: Tracker, identifier: str) -> domain.Issue | None:
-    """As `FindingCapability.find_issue`; other trackers have the identifier as the id."""
+    """As `FindingCapability.find_issue`; in trackers without it the identifier is the id."""
     if isinstance(tracker, FindingCapability):
         return await tracker.find_issue(identifier)
     found = await tracker.fetch_issues_by_ids([identifier])
@@ -176,7 +176,7 @@ class IssueToCreate:
 
 
 def issue_mark(key: str) -> str:
-    """The mark of an issue that was created with this key, where a text holds it: an HTML comment."""
+    """The mark of an issue that was created with this key: an HTML comment in its text."""
     return f"<!-- symphony:issue v1 key={key} -->"
 
 
@@ -194,24 +194,24 @@ class CreatingCapability(Protocol):
         ...
 
     async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
-        """Create an issue, unless the one with this key exists, and return it as the tracker has it then.
+        """Create an issue unless one with this key exists; return the tracker's current snapshot of it.
 
-        The daemon marks the issue with `key`, 32 hex digits, in a way that people hardly see, and looks for
-        the mark first: an attempt whose answer was lost can be repeated.
+        The daemon marks the issue inconspicuously with `key`, 32 hex digits, and looks for the mark first, so
+        an attempt whose answer was lost can be repeated.
 
         Args:
             new: the issue.
             key: the same for each attempt at the same issue.
-            since: when the issue was wanted first; an earlier issue is not looked at.
+            since: when the issue was first requested; earlier issues are ignored.
 
         Raises:
-            TrackerError: it may or may not be created; repeat it with the same key.
+            TrackerError: the issue may or may not exist now; repeat the call with the same key.
         """
         ...
 
 
 def creation_problem(tracker: Tracker, kind: str) -> domain.Failure | None:
-    """Why a tracker of a kind creates no issues; `None` if it does."""
+    """Why the tracker cannot create issues; `None` if it can."""
     problem = f"a tracker of kind {kind} does not create issues"
     if isinstance(tracker, CreatingCapability) and (problem := tracker.creation_problem() or "") == "":
         return None
@@ -226,7 +226,7 @@ def creation_problem(tracker: Tracker, kind: str) -> domain.Failure | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountInfo:
-    """What a credential sees: its account, the name of the scope, and the states; none where any is legal."""
+    """What a credential sees: its account, the name of the scope, and the states; none if any is legal."""
 
     login: str | None
     scope: str
@@ -257,7 +257,7 @@ def skipped_by(tracker: Tracker) -> tuple[domain.Failure, ...]:
 
 
 def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | None = None) -> TrackerError:
-    """The service accepted a move and did not make it."""
+    """The failure of a move that the service accepted but did not carry out."""
     return TrackerError(
         domain.Failure(
             category=domain.Category.TRACKER_STATUS,
@@ -274,7 +274,7 @@ def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | 
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Trimmed names without blank or repeated ones, in their first order and spelling."""
+    """Trimmed names without blank or repeated ones, each in its first position and spelling."""
     found: dict[str, str] = {}
     for name in names:
         if name.strip():

@@ -1,10 +1,10 @@
 """Comments of the daemon: one per issue and purpose, edited in place, and the replies below a question.
 
-In the steady state an issue has at most one visible comment of a kind; duplicates are healed. A comment is
+In the steady state an issue has at most one visible comment of a kind; duplicates are removed. A comment is
 found again by a marker in its first line, and only among the comments of the daemon's own account, because
 anybody can paste a marker. The marker holds hex digits only, so that nothing can close the HTML comment.
 
-- key: identifies the comment by kind, scope, issue and, where each occasion gets its own comment, occasion.
+- key: identifies the comment by kind, scope and issue, and by occasion if each occasion gets its own comment.
 - fingerprint: identifies the input of the text; the same fingerprint means that nothing is written.
 """
 
@@ -23,7 +23,7 @@ SUPERSEDED = "This note was posted twice. The other one is updated."
 PERSON = "person"
 """The kind of a comment that a person writes with Symphony; the account of the daemon posts it."""
 ON_BEHALF = "An operator writes, by Symphony:"
-"""The first line of such a comment that people see in the tracker."""
+"""The first visible line of such a comment in the tracker."""
 OPERATOR = "operator"
 """The author of such a comment, for people and agents."""
 _CUT = "(cut: the comment was too long)"
@@ -101,7 +101,7 @@ async def upsert_comment(
         scope: any text that tells apart boards or repositories that share a tracker.
         fingerprint: any text that changes when the comment has to change.
         body: Markdown; cut at a line end beyond 32,000 characters, marker included.
-        occasion: tells comments of one kind on one issue apart, where there is to be one for each.
+        occasion: distinguishes comments of one kind on one issue, if each occasion gets its own.
 
     Raises:
         TrackerError: listing or writing failed; it is always safe to try again.
@@ -206,7 +206,7 @@ def is_marked(body: str) -> bool:
     return text.startswith((_OURS, SUPERSEDED))
 
 
-# --- whose a comment is ----------------------------------------------------------------------------------
+# --- authorship ----------------------------------------------------------------------------------
 
 
 class WrittenBy(StrEnum):
@@ -222,9 +222,10 @@ class WrittenBy(StrEnum):
 def attributed(comment: Comment) -> tuple[WrittenBy, Comment]:
     """Who wrote a comment, and the comment without its marker.
 
-    What a person writes with Symphony is a person's comment, though the account of the daemon posts it. An
-    agent cannot make such a comment: each one that it writes or edits by our tools begins with a marker of
-    agents. Without that account the marker of persons proves nothing, and `may_answer` decides.
+    A comment that a person writes with Symphony counts as a person's, although the account of the daemon
+    posts it. An agent cannot forge one: every comment that it writes or edits with the daemon's tools begins
+    with the marker of agents. In a comment of another account the marker of persons proves nothing, and
+    `may_answer` decides.
     """
     text = comment.body.lstrip()
     first, _, rest = text.partition("\n")
@@ -248,7 +249,7 @@ def attributed(comment: Comment) -> tuple[WrittenBy, Comment]:
 
 
 def lines_and_fences(text: str) -> Iterator[tuple[str, str]]:
-    """Each line with the fence that it is in, empty outside. The last line of a fence counts as inside."""
+    """Each line with the fence around it, empty outside. The last line of a fence counts as inside."""
     fence = ""
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         yield line, fence
@@ -262,9 +263,10 @@ def lines_and_fences(text: str) -> Iterator[tuple[str, str]]:
 
 
 def without_markup(body: str) -> str:
-    """The text for a service without fenced code: nothing in a fence is a mention, picture, link or markup.
+    """The text for a service without fenced code.
 
-    A zero-width space after each character that begins one keeps the look.
+    Fenced text contains no mention, picture, link or markup: a zero-width space follows each character that
+    could begin one.
     """
     return "\n".join(
         _MARKUP.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", line) if fence else line
@@ -273,12 +275,11 @@ def without_markup(body: str) -> str:
 
 
 # --- comments of people ----------------------------------------------------------------------------------
-#
 # A question is a comment of the daemon, found by its marker; replies are the comments below it. So no state
-# has to survive a restart, and no clocks are compared. A comment with a marker is no reply, nor is one by an
-# agent, a bot or an integration. An unmarked comment of the daemon's own account is a person's: no agent
-# works on an issue that waits for an answer, and what other agents write by our tools is marked. So is one
-# with the marker of a person.
+# has to survive a restart, and no clocks are compared. Comments with a marker and comments by agents, bots or
+# integrations are no replies. An unmarked comment of the daemon's own account is a person's: no agent works
+# on an issue that waits for an answer, and the daemon's tools mark what other agents write. A comment with
+# the marker of a person is a person's too.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +306,7 @@ async def replies_since(
 
 
 async def comments_of_people(tracker: AnswerCapability, issue_id: str) -> tuple[Comment, ...]:
-    """What people who may answer a question wrote on an issue, oldest first. Raises `TrackerError`."""
+    """The comments on an issue by people who may answer a question, oldest first. Raises `TrackerError`."""
     return (await _of_people(tracker, issue_id, await tracker.list_comments(issue_id))).answers
 
 

@@ -1,9 +1,9 @@
-"""Labels that decide, which no agent sets or removes by the raw tool.
+"""Labels that have an effect, which agents must not set or remove with the raw tool.
 
-A label decides if a setting names it (`Settings.deciding_labels`) or if it begins with `skill:`. It chooses
-the next agent, phase, skills or landing, so only people give it. In a request that writes labels every name
-is judged, wherever it is and however it is spelled; an id is looked up. A request whose labels cannot be
-told is refused.
+A label has an effect if a setting names it (`Settings.deciding_labels`) or if it begins with `skill:`. It
+chooses the next agent, phase, skills or landing, so only people may set it. In a request that writes labels
+the guard checks every name, at any place and in any spelling, and looks ids up. It refuses a request whose
+labels it cannot determine.
 """
 
 import json
@@ -23,19 +23,22 @@ _HINT = "people set the labels that choose agents, phases, skills and landings; 
 
 @dataclass(frozen=True, slots=True)
 class DecidingLabels:
-    """The labels by which a setting decides, besides `skill:…`.
+    """The labels with an effect by settings, besides `skill:…`.
 
     Attributes:
         names: the labels.
-        scope: what ends the scope of a label where the service keeps one label of a scope for each issue: to
-            set another one of the scope removes a label that decides.
+        scope: the end of a label's scope, if the service keeps one label per scope and issue. Setting another
+            label of the scope then removes a deciding label.
     """
 
     names: frozenset[str] = frozenset()
     scope: str = ""
 
     def among(self, labels: Iterable[str]) -> frozenset[str]:
-        """The ones that decide, folded: services accept several names in one text, in any case."""
+        """The deciding labels among these, case-folded.
+
+        Services accept several names in one text, in any case.
+        """
         known = {_folded(name) for name in self.names}
         scopes = tuple(filter(None, map(self._scope_of, known)))
         folded = {_folded(part) for label in labels for part in (label, *label.split(","))}
@@ -49,7 +52,7 @@ class DecidingLabels:
         return label.rpartition(self.scope)[0] if self.scope else ""
 
     def problem(self, request: "LabelRequest", names: Sequence[str]) -> str | None:
-        """Why a GraphQL request may not write labels, or `None`; `names` are those of its ids."""
+        """Why a GraphQL request may not write labels, or `None`; `names` are the names of its label ids."""
         if changed := self.among((*request.texts, *names)):
             return f"only people set or remove {min(changed)[:80]!r}"
         return None if names or request.is_new else "the names of its labels are unknown"
@@ -65,9 +68,9 @@ class LabelWrite:
     """What a request says about labels.
 
     Attributes:
-        names: of labels, or texts that could be names.
-        ids: of labels; a text of digits is among the names too.
-        replaces: labels that are not named are removed.
+        names: names of labels, or texts that could be names.
+        ids: ids of labels; a text of digits is also among the names.
+        replaces: whether labels that are not named are removed.
     """
 
     names: tuple[str, ...]
@@ -76,7 +79,7 @@ class LabelWrite:
 
 
 def refusal(problem: str) -> ToolResult:
-    """The answer to a request that may change a label that decides."""
+    """The answer to a request that may change a deciding label."""
     return ToolResult.error(problem, category="deciding_label", hint=_HINT)
 
 
@@ -90,7 +93,7 @@ def label_write(call: RestCall, words: re.Pattern[str]) -> LabelWrite | None:
 
     Args:
         call: the request.
-        words: matches a step of a path that is about labels as a whole, and a part of a key that is.
+        words: matches whole path steps and parts of keys that are about labels.
     """
     query = (*call.query, *parse_qsl(call.path.partition("?")[2], keep_blank_values=True))
     if call.method == "GET" and not any(_METHOD_OVERRIDE.fullmatch(key) for key, _ in query):
@@ -156,7 +159,7 @@ class _Found:
 
 
 def _names_one_change(key: str, value: Any) -> bool:
-    """Whether a key adds or removes labels and leaves the others: `add_labels`, or a list of operations."""
+    """Whether a key adds or removes labels and keeps the others: `add_labels`, or a list of operations."""
     if re.match(r"(?i)add|remove|new", key):
         return True
     operations = [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
@@ -168,7 +171,7 @@ def _is_number(text: str) -> bool:
 
 
 def _decoded(text: str) -> str:
-    for _ in range(4):  # a server in between may decode it more than once
+    for _ in range(4):  # an intermediate server may decode it more than once
         text, before = unquote(text), text
         if text == before:
             break
@@ -183,7 +186,7 @@ _TOKEN = re.compile(
 _ABOUT_LABELS = re.compile(r"label|template", re.IGNORECASE)  # a template has labels of its own
 _BRACED = re.compile(r"\\u\{([0-9A-Fa-f]{1,8})\}")
 _READS = frozenset({"label", "labels"})
-"""Fields of an answer; a mutation has a verb in its name."""
+"""Names that are fields of an answer; a mutation has a verb in its name."""
 _OPERATIONS = frozenset({"query", "mutation", "subscription"})
 
 
@@ -192,8 +195,8 @@ class LabelRequest:
     """A GraphQL request that writes labels.
 
     Attributes:
-        texts: all its texts: names and ids of labels are among them.
-        is_new: it only creates a label, which no issue has.
+        texts: all its texts; names and ids of labels are among them.
+        is_new: whether it only creates a label, which no issue has yet.
     """
 
     texts: tuple[str, ...]
@@ -203,12 +206,12 @@ class LabelRequest:
 def graphql_label_request(
     query: str, variables: object, *, single_changes: Collection[str], create: str
 ) -> LabelRequest | str | None:
-    """What a GraphQL request says about labels, or why it cannot be told; `None` if it writes none.
+    """What a GraphQL request says about labels, or why that is unclear; `None` if it writes none.
 
     Args:
         query: the document.
         variables: its variables.
-        single_changes: the mutations that add or remove single labels, or create what has labels.
+        single_changes: the mutations that add or remove single labels, or create records with labels.
         create: the mutation that creates a label.
     """
     tokens = [token for token in _TOKEN.findall(query) if not token.startswith("#")]

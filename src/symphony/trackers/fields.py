@@ -1,6 +1,6 @@
-"""From the records of a service to issues, in the same way for every tracker.
+"""Turns the records of a service into issues, in the same way for every tracker.
 
-`tidy` bounds the issues of every tracker, those in files and in memory too.
+`tidy` limits the issues of every tracker, including those in files and in memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ class Listing:
 def listing(
     service: str, records: Iterable[Any], read: ReadIssue, *, states: Iterable[str] | None = None
 ) -> Listing:
-    """The issues of a list, of those in `states` where given. Malformed records are skipped and reported."""
+    """The issues of a list, only those in `states` if given. Malformed records are skipped and reported."""
     wanted = None if states is None else {domain.normalise_state(state) for state in states}
     issues: dict[str, domain.Issue] = {}
     skipped: dict[str, domain.Failure] = {}
@@ -61,10 +61,10 @@ def listing(
 def snapshots(
     service: str, records: Iterable[Any], read: ReadIssue, *, wanted: Iterable[str]
 ) -> tuple[domain.Issue, ...]:
-    """The issues of a refresh, of the wanted ids.
+    """The wanted issues of a refresh.
 
     Raises:
-        TrackerError: a record is malformed; an omitted issue would pass for a deleted one.
+        TrackerError: a record is malformed; if it were omitted, it would look deleted.
     """
     ids = frozenset(wanted)
     issues: dict[str, domain.Issue] = {}
@@ -109,10 +109,11 @@ def _names(record: Any) -> Iterator[str]:
 
 
 def tidy(issue: domain.Issue) -> domain.Issue:
-    """The issue with bounded fields, each but the description on one line.
+    """The issue with bounded fields; all but the description are on one line.
 
-    Anybody who can write issues chooses these texts, and they appear in prompts, logs and API answers. An id
-    or identifier is never changed, as two of them could become equal: a bad one makes the issue malformed.
+    Anybody who can write issues chooses these texts, and they appear in prompts, logs and API answers. Ids
+    and identifiers are never changed, because two of them could become equal. A bad one makes the issue
+    malformed.
 
     Raises:
         MalformedRecordError: `id` or `identifier` is longer than 255 characters or not printable.

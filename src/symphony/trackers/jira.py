@@ -60,7 +60,7 @@ class JiraSettings(provider.ProviderSettings):
         )
 
     def page_of(self, key: str) -> str | None:
-        """Where people find an issue; unknown behind the gateway of Atlassian."""
+        """The page of an issue; `None` behind Atlassian's gateway."""
         return None if "/ex/jira/" in self.base_url else f"{self.base_url}/browse/{key}"
 
 
@@ -68,7 +68,7 @@ class JiraSettings(provider.ProviderSettings):
 
 
 def _status(answer: http.HttpResponse) -> int:
-    """401 also where Jira ignores a wrong credential, and answers with what the public may see."""
+    """The status; also 401 if Jira ignores a wrong credential and answers with public data."""
     reason = answer.headers.get("x-seraph-loginreason", "").upper()
     rejected = "AUTHENTICATED_FAILED" in reason or "AUTHENTICATION_DENIED" in reason
     return http.UNAUTHORISED if rejected else http.plain_status(answer)
@@ -90,7 +90,7 @@ FIELDS = (
 )  # fmt: skip
 """The fields to request; Jira sends no others."""
 _PRIORITIES = frozenset({"1", "2", "3", "4", "5"})
-"""The ids of the priorities that every site begins with; they survive a rename."""
+"""The ids of the default priorities of every site; they survive a rename."""
 
 
 def issue_of(record: Any, settings: JiraSettings) -> Issue:
@@ -191,7 +191,7 @@ _FETCH = f"{_API}/issue/bulkfetch"
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}-[1-9][0-9]{0,17}")
 _BAD_REQUEST, _NOT_FOUND = 400, 404
 _MAY_ANSWER = {"atlassian": True, "app": False}
-"""By the type of an account; customers of a service desk are neither."""
+"""Whether an account of a type may answer; customers of a service desk are neither."""
 _EDITABLE = (
     "summary", "description", "labels", "priority", "assignee", "duedate", "components", "fixVersions",
     "versions", "environment",
@@ -200,7 +200,7 @@ _EDITED = " ".join(f"{part}.{field}" for part in ("fields", "update") for field 
 
 
 def _fetch(names: Sequence[str], fields: Sequence[str]) -> http.Request:
-    """Asks for the issues of these ids or keys."""
+    """Requests the issues with these ids or keys."""
     body = {"issueIdsOrKeys": list(names), "fields": list(fields)}
     return http.Request(endpoint=_FETCH, method="POST", path=_FETCH, body=body, reads=True)
 
@@ -266,7 +266,7 @@ class JiraFlows(Flows[JiraSettings]):
 
     @override
     def by_ids(self, ids: Sequence[str]) -> http.Flow[Sequence[Issue]]:
-        """Jira omits deleted issues; those of other projects are omitted here."""
+        """Jira omits deleted issues; this method omits issues of other projects."""
         records: list[Any] = []
         for batch in batches(self.valid_ids(ids), PAGE):
             request = _fetch(batch, FIELDS)
@@ -285,7 +285,7 @@ class JiraFlows(Flows[JiraSettings]):
             if key is None or key.lower() == self.settings.project_key.lower():
                 in_scope.append(record)
             elif text(dig(record, "fields", "project", "id")) == (yield from self._id_of_project()):
-                in_scope.append(record)  # the project got another key
+                in_scope.append(record)  # the key of the project was changed
         return self.snapshots(in_scope, lambda record: issue_of(record, self.settings), ids)
 
     def _id_of_project(self) -> http.Flow[str | None]:
@@ -324,7 +324,7 @@ class JiraFlows(Flows[JiraSettings]):
 
     @override
     def comments(self, issue_id: str) -> http.Flow[Sequence[Comment]]:
-        """All comments; on some sites each one of our account needs a request for its marker."""
+        """All comments; on some sites each comment of the daemon's account needs a request for its marker."""
         me, _ = yield from self._account()
         found = []
         for record in (yield from self._list_comments(issue_id)):
@@ -368,7 +368,7 @@ class JiraFlows(Flows[JiraSettings]):
             if total is None:
                 raise self.service.malformed(f"answered no total to {first.endpoint}")
             count += len(records)
-            if not records or count >= total:  # some sites count comments that we may not see
+            if not records or count >= total:  # some sites count comments that the token may not see
                 return records, None
             return records, replace(first, query=[*query, ("startAt", pager.cursor(count))])
 
@@ -376,7 +376,7 @@ class JiraFlows(Flows[JiraSettings]):
 
     @override
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> http.Flow[frozenset[str]]:
-        """The reporter of the issue, also from outside of the site."""
+        """The reporter of the issue, even from outside the site."""
         answer = yield http.Request(
             endpoint=_ISSUE, path=self._issue_path(issue_id), query=[("fields", "reporter")]
         )
@@ -413,7 +413,7 @@ class JiraFlows(Flows[JiraSettings]):
 
     @override
     def find_created(self, key: str, since: datetime) -> http.Flow[str | None]:
-        """By a property; a search may miss what was created some seconds ago."""
+        """Finds the issue by a property; a search may miss issues created some seconds ago."""
         day = (since - timedelta(days=1)).strftime("%Y-%m-%d")  # in the time zone of the account
         jql = (
             f"project = {_quoted(self.settings.project_key)} AND creator = currentUser()"
@@ -455,7 +455,7 @@ class JiraFlows(Flows[JiraSettings]):
 
     @override
     def is_unplaced(self, issue: Issue) -> bool:
-        """Whether nothing happened to it since: Jira begins every issue in a state of its own."""
+        """Whether the issue is unchanged since its creation; Jira chooses the first state itself."""
         created, updated = issue.created_at, issue.updated_at
         return created is not None and updated is not None and updated - created <= _AT_ONCE
 
@@ -463,7 +463,7 @@ class JiraFlows(Flows[JiraSettings]):
 
     @override
     def move(self, issue_id: str, state: str) -> http.Flow[str]:
-        """By a transition of the project's workflow, preferably one without a screen."""
+        """Uses a transition of the project's workflow, preferably one without a screen."""
         wanted = normalise_state(state)
         before = yield from self.issue(issue_id)
         if normalise_state(before.state) == wanted:
@@ -506,9 +506,9 @@ class JiraFlows(Flows[JiraSettings]):
 
     @override
     def reach(self, call: RestCall, issue: Issue) -> http.Flow[Reach]:
-        """The issue, or the project, whose issues are known by their key; ids name only the own issue.
+        """The issue, or the project, whose issues have its key; an id may name only the session's issue.
 
-        Excluded are links, parents, watchers, votes, work logs, properties, and fields of the site.
+        Links, parents, watchers, votes, work logs, properties, and fields of the site are excluded.
         """
         api = tuple(_API.strip("/").split("/"))
         issues = [(*api, "issue", issue.id), (*api, "issue", issue.identifier)]
@@ -524,7 +524,7 @@ class JiraFlows(Flows[JiraSettings]):
 
 
 def _writes(issues: Iterable[tuple[str, ...]]) -> tuple[AllowedWrite, ...]:
-    """What a narrowed scope allows on these issues."""
+    """The writes that a narrowed scope allows on these issues."""
     return tuple(
         write
         for issue in issues

@@ -31,7 +31,7 @@ class LinearSettings(provider.ProviderSettings):
     Attributes:
         project_slug: the last part of the project's address, or the id at its end.
         assignee: only issues of this user are dispatched: an id, or `me` for the owner of the key.
-        scopes: GraphQL cannot be narrowed, only left out.
+        scopes: the GraphQL tool cannot be narrowed, only left out.
     """
 
     kind = "linear"
@@ -53,7 +53,7 @@ class LinearSettings(provider.ProviderSettings):
 
     @property
     def slugs(self) -> list[str]:
-        """What the project may be called: its slug, or the id at its end, which survives a rename."""
+        """The names of the project: its slug, or the id at its end, which survives a rename."""
         end = self.project_slug.rpartition("-")[2]
         return [self.project_slug, end] if end and end != self.project_slug else [self.project_slug]
 
@@ -71,7 +71,7 @@ _STATUS_OF_CODE = {
 
 
 def _status(answer: http.HttpResponse) -> int:
-    """The error codes before the status: Linear has answered a rate limit with a 400."""
+    """The status, by error codes first: Linear has answered a rate limit with a 400."""
     statuses = [_STATUS_OF_CODE[code] for code in error_codes(answer) if code in _STATUS_OF_CODE]
     return max(statuses, default=http.plain_status(answer))
 
@@ -82,7 +82,7 @@ SERVICE = http.ServiceProfile(
     scope_key="tracker.provider.project_slug",
     status=_status,
     message=error_message,
-    buckets=(  # without those of single operations: an agent that uses up one must not stop polls
+    buckets=(  # without limits of single operations: an agent that uses one up must not stop polls
         http.Bucket.of("requests", "x-ratelimit-requests"),
         http.Bucket.of("complexity points", "x-ratelimit-complexity"),
     ),
@@ -90,9 +90,8 @@ SERVICE = http.ServiceProfile(
 
 
 # --- operations ------------------------------------------------------------------------------------------
-#
-# A page of issues names no relations: Linear charges for what a query could return, and most issues have no
-# blockers. A second query asks for the blockers of those that have some.
+# The query for a page of issues includes no relations, because Linear charges for what a query could return,
+# and most issues have no blockers. A second query asks for the blockers of issues that have some.
 
 _ISSUE_FIELDS = """
     nodes {
@@ -235,7 +234,7 @@ def label_names(record: Any) -> list[str]:
 
 
 def relations_of(record: Any, settings: LinearSettings) -> tuple[Relation, ...]:
-    """What blocks an issue. A blocker without a state counts as open."""
+    """The blockers of an issue. A blocker without a state counts as open."""
     found = []
     for node in items(dig(record, "inverseRelations", "nodes")):
         issue = dig(node, "issue")
@@ -255,8 +254,8 @@ class IssueReader:
 
     Attributes:
         assignee: the only user whose issues are dispatched; empty for any.
-        relations: what blocks issues, by id.
-        labels: all labels of issues that have more than a page of issues shows, by id.
+        relations: the blockers of issues, by id.
+        labels: all labels, by id, of issues with more labels than a page of issues shows.
     """
 
     assignee: str
@@ -300,7 +299,7 @@ class IssueReader:
 
 
 def author_of(comment: Any) -> str:
-    """The name of the author of a comment; empty if Linear tells none."""
+    """The name of the author of a comment; empty if Linear reports none."""
     names = (
         dig(comment, "user", "displayName"),
         dig(comment, "externalUser", "displayName"),
@@ -312,7 +311,7 @@ def author_of(comment: Any) -> str:
 def may_answer(comment: Any) -> bool | None:
     """Whether the author may answer questions: people of the workspace, not bots, apps or agents.
 
-    `None` for people outside of the workspace, whose comments an integration brings.
+    `None` for people outside the workspace, whose comments come through an integration.
     """
     if dig(comment, "botActor") is not None:
         return False
@@ -322,33 +321,32 @@ def may_answer(comment: Any) -> bool | None:
 
 
 def comment_id_of(issue_id: str, key: str) -> str:
-    """The id that we choose for a comment, in the form of a UUID v4: a repeated create is recognised."""
+    """The id that the daemon chooses for a comment, a UUID v4, so that a repeated create is recognised."""
     digest = hashlib.sha256(f"symphony-comment\n{issue_id}\n{key}".encode()).digest()[:16]
     return str(UUID(bytes=digest, version=4))
 
 
 def issue_id_of(key: str) -> str:
-    """The id that we choose for a new issue, as `comment_id_of`."""
+    """The id that the daemon chooses for a new issue, as `comment_id_of`."""
     digest = hashlib.sha256(f"symphony-issue\n{key}".encode()).digest()[:16]
     return str(UUID(bytes=digest, version=4))
 
 
 # --- flows -----------------------------------------------------------------------------------------------
-#
-# A poll asks for the newest change in the project, which costs next to nothing; if it is the one of the last
-# poll, so is the list. A change that this cannot see (an issue that left the project, a blocker in another
-# one) is found by the full list that every twelfth poll makes.
+# A poll asks for the newest change in the project, which costs next to nothing. If that is unchanged since
+# the last poll, so is the list. Every twelfth poll reads the full list, which shows other changes (an issue
+# that left the project, a blocker in another one).
 
-#
-# Issues that are asked for by id again and again, as those of running sessions, are treated alike: only those
-# that have changed are asked for whole. What blocks them is asked for each time, as it is no part of them.
+# Issues that are requested by id again and again, as those of running sessions, are treated alike: only
+# changed issues are requested in full. Their blockers are requested each time, because they are not part of
+# the issue.
 
 PAGE = 50
 BLOCKED_PAGE = 10
 LABELS_PAGE = 250
 FULL_EVERY = 12
 MAX_KNOWN = 250
-"""How many issues that were asked for by id are remembered."""
+"""How many issues that were requested by id are remembered."""
 _SINGLE_LABELS = ("issueAddLabel", "issueRemoveLabel", "issueCreate")
 _IDENTIFIER = re.compile(r"(?P<team>[A-Za-z0-9]{1,20})-(?P<number>[1-9][0-9]{0,8})")
 _WRITES_COMMENT = re.compile(r"\bcomment(?:Create|Update)\b")
@@ -416,7 +414,7 @@ class LinearFlows(Flows[LinearSettings]):
         return found
 
     def _nodes_of(self, query: str, ids: Sequence[str]) -> http.Flow[list[Any]]:
-        """What a query tells of these issues."""
+        """The nodes that a query returns for these issues."""
         nodes: list[Any] = []
         for batch in batches(ids, PAGE):
             variables = {"slugs": self.settings.slugs, "ids": batch}
@@ -424,7 +422,7 @@ class LinearFlows(Flows[LinearSettings]):
         return nodes
 
     def _reader(self, records: Sequence[Any]) -> http.Flow[IssueReader]:
-        """Ask for what the records do not hold: blockers, more labels, and the owner of the key."""
+        """Request what the records lack: blockers, more labels, and the owner of the key."""
         ids = texts(dig(record, "id") for record in records)
         assignee = self.settings.assignee
         if assignee == "me":
@@ -472,7 +470,7 @@ class LinearFlows(Flows[LinearSettings]):
     def _nodes(
         self, query: str, variables: Mapping[str, Any], field: str, *, page: int, of_issue: bool = False
     ) -> http.Flow[list[Any]]:
-        """All nodes of the connection `field`, of the root or of an issue."""
+        """All nodes of the connection `field` of the root or of an issue."""
 
         def ask(after: str | None) -> http.Request:
             paging = {"first": page} if after is None else {"first": page, "after": after}
@@ -507,7 +505,7 @@ class LinearFlows(Flows[LinearSettings]):
 
     @override
     def create_comment(self, issue_id: str, body: str, *, key: str) -> http.Flow[str]:
-        """Create a comment with our own id. A repeated create is refused, and edits the first comment."""
+        """Create a comment with a chosen id. If Linear refuses a repeated create, edit the first comment."""
         comment_id = comment_id_of(issue_id, key)
         made = {"issueId": issue_id, "body": body, "doNotSubscribeToIssue": True}
         try:
@@ -525,7 +523,7 @@ class LinearFlows(Flows[LinearSettings]):
         if exists:
             yield from self.edit_comment(issue_id, comment_id, body)
             return comment_id
-        return (yield from self._create(made))  # a comment with our id was deleted
+        return (yield from self._create(made))  # a comment with the chosen id was deleted
 
     def _create(self, comment: Mapping[str, Any]) -> http.Flow[str]:
         data = yield from self._ask(CREATE_COMMENT, {"input": comment})
@@ -560,7 +558,7 @@ class LinearFlows(Flows[LinearSettings]):
 
     @override
     def find_created(self, key: str, since: datetime) -> http.Flow[str | None]:
-        """The issue has an id that is made from the key."""
+        """The id is derived from the key."""
         issue_id = issue_id_of(key)
         found = yield from self._nodes_of(UPDATES, [issue_id])
         return issue_id if any(dig(node, "id") == issue_id for node in found) else None
@@ -657,7 +655,7 @@ class LinearFlows(Flows[LinearSettings]):
         return replace(result, commented=success and writes_comment(query))
 
     def _label_problem(self, query: str, variables: Mapping[str, Any]) -> http.Flow[str | None]:
-        """Why the request may change a label that decides."""
+        """Why the request may change a deciding label."""
         found = graphql_label_request(
             query, variables, single_changes=_SINGLE_LABELS, create="issueLabelCreate"
         )
@@ -671,7 +669,7 @@ class LinearFlows(Flows[LinearSettings]):
 
 
 def _uuid(value: str) -> str | None:
-    """The usual form of an id, which may be written in several."""
+    """The canonical form of an id, which can be written in several ways."""
     try:
         return str(UUID(value))
     except ValueError:

@@ -26,7 +26,7 @@ Record = Mapping[str, Any]
 
 DEFAULT_ACTIVE = ("Todo", "In Progress")
 DEFAULT_TERMINAL = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
-"""Linear's states, as in the test double of the specification."""
+"""Linear's states, as in the specification's test double."""
 
 _MOVE = "memory_move"
 _MAX_NAME = 80
@@ -91,7 +91,7 @@ def _blocker(entry: object) -> domain.Blocker | None:
 
 
 def _json_map(value: object) -> Mapping[str, Any] | None:
-    """A copy of a map, or `None` for what cannot be passed on as JSON."""
+    """A copy of a map, or `None` for a value that is not JSON."""
     try:
         return json.loads(json.dumps(value, allow_nan=False)) if isinstance(value, Mapping) else None
     except (TypeError, ValueError, RecursionError):
@@ -102,7 +102,7 @@ def read_issues(provider: Mapping[str, Any]) -> tuple[domain.Issue, ...]:
     """The issues of `tracker.provider.issues`.
 
     Raises:
-        TrackerConfigError: one problem for each record that does not fit.
+        TrackerConfigError: with one problem for each invalid record.
     """
     records = provider.get("issues", [])
     if not isinstance(records, list):
@@ -147,7 +147,7 @@ class MemoryTracker:
     """Issues and comments of this process, in the order in which they were added.
 
     Implements `Tracker` and every capability. Code changes the board with `put`, `move`, `remove` and
-    `comment`; each change is a hint of `changes`.
+    `comment`; each change makes `changes` yield.
     """
 
     def __init__(self, issues: Iterable[domain.Issue | Record] = ()) -> None:
@@ -193,7 +193,7 @@ class MemoryTracker:
     ) -> str:
         """Add a comment that is not the daemon's, and return its id. Raises `TrackerError`.
 
-        With `may_answer` `None` the author is a stranger, who may not answer questions.
+        If `may_answer` is `None`, the author is a stranger, who may not answer questions.
         """
         self._require(issue_id)
         comment_id = f"c{next(self._numbers)}"
@@ -236,7 +236,7 @@ class MemoryTracker:
         return tuple(issue_of(record) for issue_id, record in self._records.items() if issue_id in wanted)
 
     async def find_issue(self, identifier: str) -> domain.Issue | None:
-        """The issue with this identifier; a malformed record of it fails the call."""
+        """The issue with this identifier. Raises `TrackerError` if its record is malformed."""
         found = await self.fetch_issues_by_ids(
             [
                 issue_id
@@ -256,11 +256,11 @@ class MemoryTracker:
         return self._skipped
 
     def secret_environment_names(self) -> frozenset[str]:
-        """None: there are no credentials."""
+        """Empty: there are no credentials."""
         return frozenset()
 
     def agent_tool_specs(self) -> tuple[domain.ToolSpec, ...]:
-        """`memory_move`, without which a session could never finish an issue."""
+        """`memory_move`, so that a session can finish its issue."""
         return (
             domain.ToolSpec(
                 name=_MOVE,
@@ -307,7 +307,7 @@ class MemoryTracker:
         return frozenset()
 
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
-        """Write a comment of the daemon; a repeated create with one key gives one comment.
+        """Write a comment of the daemon; repeated creates with one key give one comment.
 
         Raises:
             TrackerError: there is no such issue, or the comment is not the daemon's.
@@ -328,13 +328,13 @@ class MemoryTracker:
         return comment_id
 
     async def move_issue(self, issue_id: str, state: str) -> str:
-        """Move an issue and return its state then. Raises `TrackerError`."""
+        """Move an issue and return its new state. Raises `TrackerError`."""
         await anyio.lowlevel.checkpoint()
         self.move(issue_id, state)
         return state
 
     def creation_problem(self) -> str | None:
-        """None: issues are created, and gone after a restart."""
+        """`None`: issues can be created, but are lost at a restart."""
         return None
 
     async def create_issue(self, new: base.IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
@@ -362,7 +362,7 @@ class MemoryTracker:
         return issue_of(self._records[issue_id])
 
     async def account_info(self) -> base.AccountInfo:
-        """Any state is legal."""
+        """No account; any state is legal."""
         await anyio.lowlevel.checkpoint()
         return base.AccountInfo(login=None, scope="this process", states=())
 

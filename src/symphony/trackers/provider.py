@@ -7,8 +7,8 @@
         project: Annotated[str, matches(r"[A-Z]+", "be the key of a project")]
         endpoint: Address = "https://api.example.org"
 
-Texts and credentials can be `$NAME`. One that is missing, blank, or refers to an unset variable is taken from
-its `StandInVariable`, if it has one. `read` reports all mistakes at once.
+Texts and credentials can be `$NAME`. A setting that is missing, blank, or refers to an unset variable is
+taken from its `StandInVariable`, if it has one. `read` reports all mistakes at once.
 """
 
 import re
@@ -39,12 +39,12 @@ from symphony.trackers.raw_tools import RawToolScope
 
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 _TRACKER_KEYS = frozenset({"active_states", "terminal_states", "on_block"})
-"""Fields that stand in `tracker`, not in `tracker.provider`."""
+"""Fields that are in `tracker`, not in `tracker.provider`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAccess:
-    """How a service is reached: base address, credential, and the headers that carry it."""
+    """How to reach a service: base address, credential, and the headers with the credential."""
 
     base: str
     credential: str = field(repr=False)
@@ -72,7 +72,7 @@ class SettingError(ValueError):
 
 
 def matches(pattern: str, rule: str) -> AfterValidator:
-    """A text that matches a pattern; `rule` says so in words ("be owner/name")."""
+    """A text that matches a pattern; `rule` describes it in words ("be owner/name")."""
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -93,7 +93,7 @@ def _credential(value: object) -> config.Secret:
 
 
 def _address(value: str, info: ValidationInfo) -> str:
-    """https, or plain http to this machine or with `insecure_http`; returned without a trailing slash."""
+    """An https address, or an http address of this machine or with `insecure_http`; no trailing slash."""
     value = value.rstrip("/")
     try:
         scheme, _, _ = origin_of(value)
@@ -116,11 +116,11 @@ States = Annotated[tuple[str, ...], AfterValidator(unique)]
 
 
 class ProviderSettings(BaseModel):
-    """What all kinds have. A subclass adds the keys of its service.
+    """The settings of all kinds. A subclass adds the keys of its service.
 
     Attributes:
         kind: the kind of the tracker, whose page is `docs/trackers/<kind>.md`.
-        scopes: what `scope` may be.
+        scopes: the allowed values of `scope`.
         closed_states: states of the service itself in which an issue is always over.
     """
 
@@ -145,7 +145,7 @@ class ProviderSettings(BaseModel):
     @property
     @abstractmethod
     def access(self) -> ServiceAccess:
-        """How the service is reached."""
+        """How to reach the service."""
 
     def is_terminal(self, state: str | None) -> bool:
         """Whether an issue in this state is over; false for an unknown state."""
@@ -171,7 +171,7 @@ class ProviderSettings(BaseModel):
 
     @classmethod
     def read(cls, tracker: config.TrackerSettings, environment: Mapping[str, str]) -> Self:
-        """Read the section `tracker`. Raises `TrackerConfigError` with everything that does not fit."""
+        """Read the section `tracker`. Raises `TrackerConfigError` with all mistakes."""
         given: dict[str, Any] = {}
         for key, setting in cls.model_fields.items():
             value = getattr(tracker, key) if key in _TRACKER_KEYS else tracker.provider.get(key)
@@ -191,7 +191,8 @@ class ProviderSettings(BaseModel):
                 mistake = cls._explain(details, tracker.provider.get(key), environment)
                 problems.append(cls.problem(key, mistake))
         problems += cls.check(sound)
-        # The first mistake decides the exit code of a command, and a missing credential has one of its own.
+        # The first mistake decides the exit code of a command, and a missing credential has its own exit
+        # code.
         problems.sort(key=lambda problem: problem.failure.category is not Category.MISSING_TRACKER_SECRET)
         if settings is None or problems:
             raise TrackerConfigError(problems)
@@ -199,10 +200,10 @@ class ProviderSettings(BaseModel):
 
     @classmethod
     def check(cls, sound: Mapping[str, Any]) -> Iterator[ConfigProblem]:
-        """Mistakes that only show in several settings together.
+        """Mistakes that concern several settings together.
 
         Args:
-            sound: the settings without a mistake, and defaults for the others where there are any.
+            sound: the settings without a mistake, and defaults for the others if there are any.
         """
         del sound
         yield from ()
@@ -224,7 +225,7 @@ class ProviderSettings(BaseModel):
 
     @classmethod
     def _explain(cls, details: ErrorDetails, value: object, environment: Mapping[str, str]) -> SettingError:
-        """The mistake that pydantic found; `value` is what stands in the file."""
+        """The mistake that pydantic found; `value` is the value in the file."""
         key, *inner = map(str, details["loc"])
         setting, is_missing = cls.model_fields[key], details["type"] == "missing"
         variable = _variable(setting)
@@ -262,7 +263,7 @@ class ProviderSettings(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _is_sound(cls, value: Any, info: ValidationInfo) -> Any:
-        """Collect valid settings for `check`, also when others are not valid."""
+        """Collect valid settings for `check`, even if others are invalid."""
         if isinstance(info.context, dict):
             info.context[info.field_name] = value
         return value

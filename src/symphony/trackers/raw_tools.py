@@ -2,8 +2,8 @@
 
 The tool reaches what the credential reaches, unless `tracker.provider.scope` narrows it to the project or to
 the session's own issue. Then `Reach` lists what is allowed, and everything else is refused before it is sent.
-The guard checks the path as the server will see it, decoded and without dots, and every key of the query and
-body, since a key may name something elsewhere.
+The guard checks the path as the server will see it, decoded and without dots, and every key of query and
+body, because a key may name something outside the scope.
 
 Comments that agents write by the tool are marked (`comments.AGENT_MARK`).
 """
@@ -26,7 +26,7 @@ MAX_RESULT_CHARS = 60_000
 MAX_PATH_CHARS = 2_000
 _OK = range(200, 300)
 _ANSWERS = frozenset({400, 402, 403, 404, 405, 406, 409, 410, 412, 415, 422})
-"""Refusals that the model gets as an answer."""
+"""Error statuses that the model gets as an answer."""
 
 _BAD_PATH = re.compile(r"[\x00-\x20\x7f\\#]|://")
 _COMMENT_STEPS = frozenset({"comment", "comments", "notes", "stories"})
@@ -35,7 +35,7 @@ _BODY_ARGUMENT = re.compile(r'\bbody\s*:\s*("""|"|\$(\w+))')
 
 
 class RawToolScope(StrEnum):
-    """What the raw tool may reach; it is not offered with `OFF`."""
+    """The scope of the raw tool; with `OFF` the tool is not offered."""
 
     TOKEN = "token"  # noqa: S105 - a scope, not a secret
     PROJECT = "project"
@@ -48,7 +48,7 @@ class RawToolScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestCall:
-    """A request that the model named, with sound arguments; its path ends in `suffix`."""
+    """A request of the model with valid arguments; its path ends in `suffix`."""
 
     method: str
     path: str
@@ -93,7 +93,7 @@ def rest_spec(name: str, service: str, methods: Sequence[str], *, note: str = ""
 def rest_call(
     arguments: object, methods: Sequence[str], *, prefix: str = "/", suffix: str = ""
 ) -> RestCall | str:
-    """The request that the arguments name, or what is wrong with them."""
+    """The request in the arguments, or what is wrong with them."""
     if problem := unknown_argument(arguments, ("method", "path", "query", "body")):
         return problem
     method, path, query = (dig(arguments, key) for key in ("method", "path", "query"))
@@ -121,7 +121,7 @@ def rest_call(
 
 def _is_sound(path: str) -> bool:
     decoded = path
-    for _ in range(4):  # a server in between may decode it more than once
+    for _ in range(4):  # an intermediate server may decode it more than once
         if _BAD_PATH.search(decoded) or any(step in {".", ".."} for step in re.split(r"[/?]", decoded)):
             return False
         if "//" in decoded.partition("?")[0]:
@@ -136,7 +136,7 @@ def _is_sound(path: str) -> bool:
 def rest_flow(
     call: RestCall, endpoint: str, *, mask: Callable[[Any], Any] = lambda body: body
 ) -> Flow[ToolResult]:
-    """Send the request; a refusal by the service is an answer to the model, which sees the masked body."""
+    """Send the request. The model gets a refusal by the service as an answer, and sees the masked body."""
     answer = yield Request(
         endpoint=endpoint,
         method=call.method,
@@ -151,7 +151,7 @@ def rest_flow(
 
 
 def show(answer: HttpResponse, *, success: bool, read_only: bool) -> ToolResult:
-    """An answer as the model gets it, cut if it is long."""
+    """An answer for the model, cut if it is long."""
     text = json.dumps({"status": answer.status, "body": answer.body}, ensure_ascii=False)
     if len(text) > MAX_RESULT_CHARS:
         body = json.dumps(answer.body, ensure_ascii=False)[:MAX_RESULT_CHARS]
@@ -163,9 +163,9 @@ def show(answer: HttpResponse, *, success: bool, read_only: bool) -> ToolResult:
 # --- scopes ----------------------------------------------------------------------------------------------
 
 NUMBERED = "{number}"
-"""A step of a path that is a number or a digest."""
+"""Matches a path step that is a number or a digest."""
 ANY = "{any}"
-"""A step of a path that may be anything."""
+"""Matches any path step."""
 _NUMBER = re.compile(r"[0-9a-f]{1,64}")
 _METHOD_OVERRIDES = frozenset({"_method", "opt_method"})
 """Query keys that some servers use instead of the HTTP method."""
@@ -179,7 +179,7 @@ class AllowedWrite:
         methods: HTTP methods, separated by blanks.
         path: the decoded steps of the path, some of them `NUMBERED` or `ANY`.
         keys: the allowed keys of body and query, separated by blanks; `fields.summary` is a key within
-            `fields`. Keys that name another issue, another project or another place are left out.
+            `fields`. Keys that could name another issue, project or place are not among them.
     """
 
     methods: str
@@ -197,7 +197,7 @@ class AllowedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What a narrowed scope allows: reads of and below these paths, and these writes."""
+    """What a narrowed scope allows: reads at and below these paths, and these writes."""
 
     reads: tuple[tuple[str, ...], ...]
     writes: tuple[AllowedWrite, ...] = ()
@@ -233,7 +233,7 @@ def scope_problem(call: RestCall, reach: Reach, scope: RawToolScope) -> str | No
 
 
 def _body_keys(body: Mapping[str, Any], known: Sequence[str]) -> list[str]:
-    """The keys of a body; of a map that is not known as a whole, the keys within it."""
+    """The keys of a body; for a map that is not known as a whole, the keys inside it."""
     return [
         name
         for key, value in body.items()
@@ -290,7 +290,7 @@ def graphql_spec(name: str, service: str) -> ToolSpec:
 def graphql_call(
     arguments: object, comment_mutations: re.Pattern[str]
 ) -> tuple[str, Mapping[str, Any]] | str:
-    """Query and variables of a call, which may be the bare query, with comments marked; or what is wrong.
+    """Query and variables of a call with its comments marked, or what is wrong. A call may be the bare query.
 
     `comment_mutations` matches the mutations that write comments. Their text is an argument `body`: in the
     query, in a variable, or within a variable.

@@ -46,7 +46,7 @@ SERVICE = ServiceProfile(
     name="Redmine",
     credential_key="tracker.provider.api_key",
     scope_key="tracker.provider.project",
-    has_code_fences=False,  # a server with Textile has none
+    has_code_fences=False,  # a server that uses Textile has no fenced code
 )
 
 
@@ -55,11 +55,11 @@ SERVICE = ServiceProfile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """What the record of an issue does not hold.
+    """What the record of an issue lacks.
 
     Attributes:
-        ranks: of priorities by id.
-        blockers: records of blockers by id; those that may not be seen are missing.
+        ranks: ranks of priorities by id.
+        blockers: records of blockers by id; invisible ones are missing.
     """
 
     ranks: Mapping[int, int] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def ranks_of(priorities: Iterable[Any]) -> Mapping[int, int]:
 
 
 def blocker_ids(record: Any) -> tuple[str, ...]:
-    """The issues that block an issue, as its own record says; a relation runs from the blocker."""
+    """The ids of an issue's blockers in its own record; a relation leads from the blocker."""
     own = number_of(record)
     blockers = (
         whole(dig(relation, "issue_id"))
@@ -138,7 +138,7 @@ def issue_of(record: Any, settings: RedmineSettings, related: Related) -> Issue:
 
 
 def comments_of(record: Any, *, me: str) -> tuple[base.Comment, ...]:
-    """The notes in the history of an issue, oldest first, without entries that only tell of changes."""
+    """The notes in the history of an issue, oldest first, without entries that only record changes."""
     return tuple(
         base.Comment(
             id=str(number_of(entry)),
@@ -155,10 +155,10 @@ def comments_of(record: Any, *, me: str) -> tuple[base.Comment, ...]:
 
 
 # --- flows -----------------------------------------------------------------------------------------------
-#
-# Three properties of Redmine shape the flows. A rejected key makes us anonymous, not refused, where a project
-# is public: so a poll, and a refresh that misses an issue, asks for the account. A forbidden move is accepted
-# and not made: so it is read back. The answer to a new note has no id: so the note is looked up.
+# Three properties of Redmine shape the flows. In a public project, Redmine treats a request with a rejected
+# key as anonymous. So a poll, and a refresh that misses an issue, asks for the account. Redmine accepts a
+# forbidden move without carrying it out. So the state is read back. The answer to a new note has no id. So
+# the note is looked up.
 
 PAGE = BATCH = 100
 _ISSUE, _ISSUES = "/issues/{}.json", "/projects/{}/issues.json"
@@ -191,7 +191,7 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     @override
     def by_states(self, states: Sequence[str]) -> Flow[Listing]:
-        """A state that does not exist is a failure: it was renamed."""
+        """A state that does not exist is a failure, because it was renamed."""
         yield from self._account()
         known = yield from self._statuses()
         ids = "|".join(self._status_id(state, known) for state in states)
@@ -218,7 +218,7 @@ class RedmineFlows(Flows[RedmineSettings]):
         return self._list(_ISSUES, path, [*query, ("include", "relations"), *scope])
 
     def _list(self, endpoint: str, path: str, query: Query) -> Flow[list[Any]]:
-        """All records. Each page says where in the list it begins, which must be where the last one ended."""
+        """All records. Each page states its offset, which must be where the previous page ended."""
         count = 0
 
         def request() -> Request:
@@ -242,7 +242,7 @@ class RedmineFlows(Flows[RedmineSettings]):
         return self.pages(request(), read)
 
     def _related(self, records: Sequence[Any]) -> Flow[Related]:
-        """What the records do not hold; requests only what they name and what is not known yet."""
+        """What the records lack; requests only what they name and what is not known yet."""
         used = {number_of(dig(record, "priority")) for record in records}
         if used - {None, *self._ranks}:
             priorities = yield from self._items("/enumerations/issue_priorities.json", "issue_priorities")
@@ -325,7 +325,10 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     @override
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
-        """The new note is the newest of our account with the same first line, which holds the marker."""
+        """Create a note.
+
+        Its id is that of the newest note of the daemon's account with the same first line, the marker.
+        """
         yield self._put(_ISSUE, self._issue_path(issue_id), {"issue": {"notes": body}})
         comments = yield from self.comments(issue_id)
         written = [each.id for each in comments if each.mine and _first_line(each.body) == _first_line(body)]
@@ -392,7 +395,7 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     @override
     def move(self, issue_id: str, state: str) -> Flow[str]:
-        """A move that was not made names the states that Redmine allows."""
+        """As `Flows.move`. The error for a failed move lists the states that Redmine allows."""
         wanted = normalise_state(state)
         before = yield from self.issue(issue_id)
         if normalise_state(before.state) == wanted:
@@ -418,7 +421,7 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     @override
     def mask_answer(self, body: Any) -> Any:
-        """Redmine shows a key to its owner, and all keys to administrators."""
+        """Masks API keys: Redmine shows a key to its owner, and all keys to administrators."""
         match body:
             case dict():
                 return {
@@ -431,7 +434,7 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     @override
     def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
-        """The names of the tracker and of the category: an id does not say which one it means."""
+        """The names of the tracker and the category with this id: the id alone is ambiguous."""
         answer = yield Request(endpoint="/trackers.json", path="/trackers.json")
         trackers = [each for each in items(dig(answer.body, "trackers")) if str(number_of(each)) == label_id]
         path = f"/issue_categories/{label_id}.json"
@@ -453,9 +456,10 @@ class RedmineFlows(Flows[RedmineSettings]):
 
     @override
     def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
-        """The issue, or the project; the path of an issue does not say its project, so that is asked.
+        """The issue, or the project.
 
-        Excluded are relations, parents, watchers, uploads, time entries, and moves to another project.
+        The path of an issue does not contain its project, so the service is asked. Relations, parents,
+        watchers, uploads, time entries, and moves to another project are excluded.
         """
         issues = [issue.id]
         reads: list[tuple[str, ...]] = [(name,) for name in _LISTS]

@@ -1,6 +1,6 @@
-"""The kinds of trackers that are installed, and how a tracker is made from the section `tracker`.
+"""The installed kinds of trackers, and how to make a tracker from the section `tracker`.
 
-A kind is what an entry point of the group `symphony.trackers` leads to (docs/adapters.md).
+An entry point of the group `symphony.trackers` leads to a kind (docs/adapters.md).
 """
 
 from abc import ABC, abstractmethod
@@ -24,8 +24,8 @@ class TrackerContext:
 
     Attributes:
         base_dir: the directory of WORKFLOW.md.
-        environment: variables that `$NAME` refers to, or that hold a credential.
-        deciding_labels: labels that no tool may let an agent set or remove, besides `skill:…`; normalised.
+        environment: variables that `$NAME` refers to, or that contain a credential.
+        deciding_labels: normalised labels, besides `skill:…`, that agents must not set or remove with tools.
     """
 
     base_dir: Path
@@ -46,7 +46,7 @@ class TrackerKind(ABC):
 
     Attributes:
         provider_keys: the keys of `tracker.provider` that it reads; `symphony check` warns about others.
-        secret_names: variables that may hold the credential if the file names none.
+        secret_names: variables that may contain the credential if the file names none.
         tools: the tools that it can offer to a session; settings may remove some.
         webhooks: how the service signs webhooks; `None` without webhooks.
     """
@@ -115,7 +115,7 @@ def create_tracker(
     Args:
         settings: the section `tracker`.
         base_dir: the directory of WORKFLOW.md.
-        environment: variables that `$NAME` refers to, or that hold a credential.
+        environment: variables that `$NAME` refers to, or that contain a credential.
         deciding_labels: `Settings.deciding_labels`; only its tools need them.
 
     Raises:
@@ -137,7 +137,7 @@ def create_tracker(
 def with_default_states(
     settings: TrackerSettings, *, base_dir: Path, environment: Mapping[str, str]
 ) -> TrackerSettings:
-    """The settings, with the kind's active and terminal states where they name none.
+    """The settings, with the kind's active and terminal states if they name none.
 
     Raises:
         TrackerError: as `create_tracker`.

@@ -68,16 +68,16 @@ class Flows(ABC, Generic[S]):
 
     Attributes:
         service: the profile of the service.
-        id_pattern: what the ids of issues and comments look like; anything else is never sent.
+        id_pattern: matches the ids of issues and comments; no other id is ever sent.
         tool_name: the tool for raw API requests.
-        tool_methods: the HTTP methods that the tool takes.
-        tool_prefix: what its paths begin with.
-        tool_suffix: what its paths end in.
-        label_words: matches steps of paths and parts of keys that are about labels.
+        tool_methods: the HTTP methods that the tool accepts.
+        tool_prefix: the beginning of its paths.
+        tool_suffix: the end of its paths.
+        label_words: matches path steps and parts of keys that are about labels.
         label_scope: as `DecidingLabels.scope`.
-        issue_step: the step of a path that an issue follows.
-        deciding_labels: labels that the tool neither sets nor removes.
-        creates: whether `create_issue` and `find_created` are there.
+        issue_step: the path step that an issue follows.
+        deciding_labels: labels that the tool must not set or remove.
+        creates: whether `create_issue` and `find_created` are implemented.
     """
 
     service: ServiceProfile
@@ -99,14 +99,17 @@ class Flows(ABC, Generic[S]):
 
     @abstractmethod
     def by_states(self, states: Sequence[str]) -> Flow[Listing]:
-        """All issues in scope in one of the states, of which there is at least one."""
+        """All issues in scope that are in one of the states; `states` is not empty."""
 
     @abstractmethod
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        """Current snapshots of these ids, each given once; there is at least one."""
+        """Current snapshots of these ids, each once; `ids` is not empty."""
 
     def id_of(self, identifier: str) -> Flow[str | None]:
-        """The id that an issue with this identifier has, if there is one. By default it ends in the id."""
+        """The id of the issue with this identifier, if there is one.
+
+        By default the identifier ends in the id.
+        """
         return without_requests(identifier.rpartition("-")[2])
 
     @abstractmethod
@@ -120,13 +123,13 @@ class Flows(ABC, Generic[S]):
         """All comments of an issue, oldest first."""
 
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
-        """Those of the authors who may answer a question. By default the comments themselves say so."""
+        """The authors who may answer a question. By default none: the comments themselves say so."""
         del issue_id, author_keys
         return without_requests(frozenset[str]())
 
     @abstractmethod
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
-        """Write a comment and return its id. A service that takes ids gets one made from `key`."""
+        """Write a comment and return its id. A service that accepts ids gets one made from `key`."""
 
     @abstractmethod
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
@@ -140,15 +143,15 @@ class Flows(ABC, Generic[S]):
         return without_requests(None)
 
     def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
-        """Create an issue with the key's mark, in its state where the service takes one; its id."""
+        """Create an issue with the key's mark, in its state if the service accepts one; return its id."""
         del new, key
         raise self.service.not_found("way to create issues here")
 
     def is_unplaced(self, issue: Issue) -> bool:
         """Whether an issue that was found by its key still waits for the move to its state.
 
-        By default none does, as the service takes the state with a new issue. People and agents may be at
-        work on it already, so in doubt it is left where it is.
+        By default no issue does, because the service takes the state with a new issue. People and agents may
+        already work on the issue, so in case of doubt it stays in its state.
         """
         del issue
         return False
@@ -164,7 +167,7 @@ class Flows(ABC, Generic[S]):
         """Move an issue, and return the state that was read back."""
 
     def tool_note(self) -> str:
-        """What the model has to know about the raw tool."""
+        """What the model must know about the raw tool."""
         return ""
 
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -200,7 +203,7 @@ class Flows(ABC, Generic[S]):
         return without_requests(raw_tools.Reach(reads=()))
 
     def label_problem(self, call: raw_tools.RestCall, issue: Issue) -> Flow[str | None]:
-        """Why the request may change a label that decides; the service is asked what ids stand for."""
+        """Why the request may change a deciding label; asks the service for the names of ids."""
         write = label_write(call, self.label_words)
         if write is None:
             return None
@@ -213,7 +216,7 @@ class Flows(ABC, Generic[S]):
         named, target = self.deciding_labels.among(names), self._target(call, issue)
         if write.replaces and target is not None:
             present = self.deciding_labels.among((yield from self.issue(target)).labels)
-            changed = named ^ present  # what stays is neither set nor removed
+            changed = named ^ present  # labels that stay are neither set nor removed
         elif write.replaces and call.method != "POST":
             return "the labels that it would remove are unknown"
         else:
@@ -221,7 +224,7 @@ class Flows(ABC, Generic[S]):
         return f"only people set or remove {min(changed)[:80]!r}" if changed else None
 
     def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
-        """What the label with this id may be called; `None` if that is not known."""
+        """The possible names of the label with this id; `None` if they are unknown."""
         del label_id
         return without_requests(None)
 
@@ -242,13 +245,13 @@ class Flows(ABC, Generic[S]):
     # --- for adapters
 
     def check_id(self, value: str) -> str:
-        """An id that can be part of a path. Raises `TrackerError` for any other text."""
+        """Check an id that becomes part of a path. Raises `TrackerError` for any other text."""
         if not self.id_pattern.fullmatch(value):
             raise self.service.not_found(f"issue or comment {value!r}")
         return value
 
     def valid_ids(self, ids: Iterable[str]) -> list[str]:
-        """Those ids that can exist."""
+        """The ids that can exist."""
         return [issue_id for issue_id in ids if self.id_pattern.fullmatch(issue_id)]
 
     def issue(self, issue_id: str) -> Flow[Issue]:
@@ -259,7 +262,7 @@ class Flows(ABC, Generic[S]):
         return found[0]
 
     def listing(self, records: Sequence[Any], read: ReadIssue, states: Collection[str]) -> Flow[Listing]:
-        """`fields.listing` of this service, with pauses: a large board takes long to read."""
+        """`fields.listing` of this service, with pauses, because a large board takes long to read."""
         issues: dict[str, Issue] = {}
         skipped: dict[str, Failure] = {}
         for some in batches(records, READ_AT_ONCE):
@@ -293,7 +296,7 @@ class ListingCache:
         return self._last is None
 
     def reuse(self, states: Iterable[str], *, unchanged: bool) -> Listing | None:
-        """The last listing of these states, if nothing changed; otherwise it is dropped."""
+        """The last listing of these states if nothing changed; otherwise drop it."""
         if unchanged and self._last and self._last[0] == _normalised(states) and self._uses < self._limit:
             self._uses += 1
             return self._last[1]
@@ -318,14 +321,14 @@ def batches(all_of_them: Sequence[T], size: int) -> Iterator[list[T]]:
 
 
 READ_AT_ONCE: Final = 100
-"""How many records of a list are read before other things are done: a few milliseconds."""
+"""How many records of a list are read before a pause: a few milliseconds of work."""
 MAX_COMMENTS: Final = 1_000
-"""The number of remembered comments: ids of written ones, and those without an answer to their write."""
+"""How many comments are remembered: ids of written ones, and writes without an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LastPoll:
-    """The last listing, and what it spent of the limits by name."""
+    """The last listing, and what it spent of each limit."""
 
     states: frozenset[str]
     issues: tuple[Issue, ...]
@@ -346,7 +349,7 @@ class RemoteTracker:
     # --- Tracker -----------------------------------------------------------------------------------------
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
-        """All issues in scope in these states; the last listing again while the limits forbid another."""
+        """All issues in scope in these states; while the limits forbid a new listing, the last one."""
         wanted = {normalise_state(state): state.strip() for state in states if state.strip()}
         if not wanted:
             return ()
@@ -439,7 +442,7 @@ class RemoteTracker:
         return ToolResult.of({"issue": issue.identifier, "state": state})
 
     async def _run_comment_tool(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
-        """Write a comment. If it is the one whose last write got no answer, look whether it exists first."""
+        """Write a comment. If its last write got no answer, first check whether it exists."""
         if problem := tools.argument_problem(arguments, body=tools.MAX_COMMENT_CHARS):
             return ToolResult.error(problem)
         body = arguments["body"]
@@ -478,7 +481,7 @@ class RemoteTracker:
         return ToolResult.of({"issue": issue.identifier, "comments": shown, "left_out": left_out})
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yields nothing: the service is polled."""
+        """Never yields: the service is polled."""
         await anyio.sleep_forever()
         yield  # pragma: no cover - makes this an iterator
 
@@ -489,7 +492,7 @@ class RemoteTracker:
         return await self.http.run(self.flows.comments(issue_id), purpose=Purpose.COMMENT)
 
     async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
-        """Those of the authors who may answer a question. Raises `TrackerError`."""
+        """The authors who may answer a question. Raises `TrackerError`."""
         wanted = tuple(dict.fromkeys(author_keys))
         if not wanted:
             return frozenset()
@@ -514,17 +517,17 @@ class RemoteTracker:
             edit = self.flows.edit_comment(issue_id, target, body)
             await self.http.run(edit, purpose=Purpose.COMMENT)
         except TrackerError:
-            self._created.pop((issue_id, key), None)  # it may be deleted: the next attempt creates one
+            self._created.pop((issue_id, key), None)  # it may have been deleted: the next attempt creates one
             raise
         return target
 
     # --- MovingCapability, AccountCapability -------------------------------------------------------------
 
     async def move_issue(self, issue_id: str, state: str) -> str:
-        """Move an issue, and return the state that the service reports then.
+        """Move an issue, and return the state that the service then reports.
 
         Raises:
-            TrackerError: it failed, or the service accepted the move and did not make it.
+            TrackerError: it failed, or the service accepted the move without carrying it out.
         """
         return await self._move(issue_id, state, purpose=Purpose.REFRESH)
 
@@ -539,7 +542,7 @@ class RemoteTracker:
         return None if self.flows.creates else f"issues cannot be created at {self.flows.service.name} yet"
 
     async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> Issue:
-        """Create an issue, unless the one with this key exists; in its state. Raises `TrackerError`."""
+        """Create an issue in its state, unless one with this key exists. Raises `TrackerError`."""
         run = partial(self.http.run, purpose=Purpose.COMMENT)
         if not self.flows.service.has_code_fences:
             new = replace(new, body=without_markup(new.body))

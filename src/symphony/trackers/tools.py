@@ -1,7 +1,7 @@
-"""The tools that sessions have on every tracker over HTTP: move the own issue, comment on it, read comments.
+"""The tools of sessions on every tracker over HTTP: move the own issue, comment on it, read comments.
 
-The issue is the session's; the model cannot name another one. `remote.RemoteTracker` runs the tools. Adapters
-also have a tool for raw API requests, see `raw_tools`.
+The tools act on the session's issue; the model cannot name another one. `remote.RemoteTracker` runs the
+tools. Adapters also have a tool for raw API requests, see `raw_tools`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,10 @@ from symphony.domain import ToolSpec
 NAMES = MOVE, COMMENT, COMMENTS = "issue_move", "issue_comment", "issue_comments"
 MAX_STATE_CHARS = 200
 MAX_COMMENT_CHARS = 30_000
-"""Leaves room for a marker in a comment of `comments.MAX_BODY_CHARS`."""
+"""The limit for a comment; leaves space for a marker within `comments.MAX_BODY_CHARS`."""
 MAX_SHOWN_COMMENTS = 50
 MAX_SHOWN_CHARS = 4_000
-"""The most comments that `issue_comments` answers, and the characters of each."""
+"""How many comments `issue_comments` returns at most, and how many characters of each."""
 
 
 def object_schema(properties: Mapping[str, Any], required: Iterable[str] | None = None) -> Mapping[str, Any]:
@@ -56,7 +56,7 @@ SPECS = (
 
 
 def unknown_argument(arguments: object, known: Iterable[str]) -> str | None:
-    """What is wrong with the names of arguments, or `None`."""
+    """What is wrong with the names of the arguments, or `None`."""
     if not isinstance(arguments, Mapping):
         return "the arguments must be an object"
     unknown = sorted({str(key) for key in arguments} - set(known))
@@ -64,7 +64,7 @@ def unknown_argument(arguments: object, known: Iterable[str]) -> str | None:
 
 
 def argument_problem(arguments: Mapping[str, Any], **limits: int) -> str | None:
-    """What is wrong with arguments that are all texts, or `None`; `limits` are their maximum lengths."""
+    """What is wrong with text arguments, or `None`; `limits` are their maximum lengths."""
     if problem := unknown_argument(arguments, limits):
         return problem
     for name, limit in limits.items():

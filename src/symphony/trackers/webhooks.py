@@ -1,8 +1,9 @@
-"""Webhook deliveries of each service: how they are signed, and what they are about. Pure.
+"""Webhook deliveries of each service: how to verify them, and what they are about. Pure.
 
-A delivery is verified by its signature over the raw body, and recognised when repeated by its id and its
-body. It is read only to decide whether it is news: the daemon's own comments, pings and heartbeats are not.
-What it says about an issue or a pull request is never used; the look that it causes asks the service.
+A delivery is verified by its signature over the raw body. A repeated delivery is recognised by its id and its
+body. The content only decides whether the delivery is news: the daemon's own comments, pings and heartbeats
+are not. Its data about an issue or a pull request are never used: the delivery only causes a poll of the
+service.
 """
 
 import base64
@@ -28,7 +29,7 @@ _GITLAB_KEY_PREFIX = "whsec_"
 
 
 class WebhookRejectedError(Exception):
-    """A delivery that is not accepted; `code` is stable, `message` repeats nothing of the delivery."""
+    """A rejected delivery; `code` is stable, and `message` contains no part of the delivery."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -38,7 +39,7 @@ class WebhookRejectedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentRef:
-    """A comment that a delivery is about: its id, and its text if the delivery holds it."""
+    """A comment that a delivery is about: its id, and its text if the delivery has it."""
 
     id: str
     body: str | None = None
@@ -49,7 +50,7 @@ class WebhookDelivery:
     """A verified delivery.
 
     Attributes:
-        keys: by each of which a repetition of the delivery is recognised.
+        keys: a delivery with one of the same keys is a repetition.
         comments: the comments that it is about.
         more: whether it is about anything besides comments.
     """
@@ -59,7 +60,7 @@ class WebhookDelivery:
     more: bool = False
 
     def is_news(self, is_own_comment: Callable[[str], bool]) -> bool:
-        """Whether it is about anything but comments of the daemon, which `is_own_comment` knows by id."""
+        """Whether it is about more than the daemon's comments; `is_own_comment` recognises these by id."""
         return self.more or any(
             not is_own_comment(comment.id) and not is_marked(comment.body or "") for comment in self.comments
         )
@@ -67,7 +68,7 @@ class WebhookDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """What arrived: `document` is the decoded JSON body, `None` if it is not JSON; `now_ms` is Unix time."""
+    """A received request: `document` is the JSON body, `None` if it is not JSON; `now_ms` is Unix time."""
 
     headers: Headers
     body: bytes
@@ -84,11 +85,11 @@ class WebhookScheme:
     """How a service sends webhooks.
 
     Attributes:
-        signature_headers: without one of them, the body is not even read.
+        signature_headers: the body is not even read if all of them are missing.
         verify_signature: raises `WebhookRejectedError` unless the holder of the secret sent the delivery.
-        about: what the delivery is about.
+        about: determines what the delivery is about.
         id_headers: headers with an id of the delivery.
-        handshake_header: a header that the service wants back once, to confirm the address.
+        handshake_header: a header that the service wants back once to confirm the address.
     """
 
     signature_headers: tuple[str, ...]
@@ -124,7 +125,7 @@ class WebhookScheme:
 
 
 def _hex_hmac(*names: str, prefix: str = "") -> Callable[[Received, str], None]:
-    """Each of these headers that is present must be the hex HMAC-SHA256 of the raw body."""
+    """Verify that each present header of these is the hex HMAC-SHA256 of the raw body."""
 
     def verify(received: Received, secret: str) -> None:
         expected = hmac.new(secret.encode(), received.body, hashlib.sha256).hexdigest()
@@ -141,7 +142,7 @@ def _verify_linear(received: Received, secret: str) -> None:
 
 
 def _verify_gitlab(received: Received, secret: str) -> None:
-    """A signing key (`whsec_...`) as in Standard Webhooks; any other secret is sent in plain text."""
+    """Verify by a signing key (`whsec_...`) as in Standard Webhooks, or by a plain-text secret."""
     headers = received.headers
     if not secret.startswith(_GITLAB_KEY_PREFIX):
         if not _equal(headers.get("x-gitlab-token", ""), secret):
@@ -201,14 +202,14 @@ def _about_gitlab(received: Received) -> About:
 
 
 def _about_jira(received: Received) -> About:
-    """A comment comes as an event of its own, and as an update of its issue that changes nothing else."""
+    """Jira sends a comment as its own event, and as an update of its issue that changes nothing else."""
     if "comment" in received.document and not received.document.get("changelog"):
         return _comment(received.document["comment"])
     return (), True
 
 
 def _about_asana(received: Received) -> About:
-    """Several events; none in a heartbeat. They hold no texts."""
+    """Asana sends several events at once, none in a heartbeat. They contain no texts."""
     resources = [dig(event, "resource") for event in items(received.document.get("events"))]
     stories = [each for each in resources if dig(each, "resource_type") == "story"]
     comments = tuple(CommentRef(id=str(dig(story, "gid") or "")) for story in stories)

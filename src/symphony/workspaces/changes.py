@@ -1,8 +1,8 @@
-"""What a delivered branch changes: its commits, its files, and the lines of a few of them.
+"""Reads what a delivered branch changes: its commits, its files, and the lines of some files.
 
-Only the mirror is read, and no program that a repository names is run. Two calls are enough for a change of
-any size: one lists the files with their counts, another has the lines of those that a page shows. File names
-are bytes, and are taken from NUL-separated lists only: a name can have line breaks.
+It reads only the mirror, and runs no program that a repository names. Two calls are enough for a change of
+any size: one lists the files with their counts, the other returns the lines of the files that a page shows.
+File names are bytes from NUL-separated lists, because a name can contain line breaks.
 """
 
 import os
@@ -16,13 +16,13 @@ from symphony.characters import visible
 from symphony.workspaces.git import Git, GitError
 
 MAX_FILES: Final = 5_000
-"""The most files of a change that are listed."""
+"""How many files of a change are listed at most."""
 MAX_COMMITS: Final = 100
-"""The most commits of a change that are listed."""
+"""How many commits of a change are listed at most."""
 MAX_LISTING_BYTES: Final = 16_777_216
-"""The most bytes that git may take to list the files of a change: about 80,000 of them."""
+"""The largest file list of a change, in bytes: about 80,000 files."""
 MAX_LINE_BYTES: Final = 1_048_576
-"""Git compares no lines of files that are larger."""
+"""Git does not compare the lines of larger files."""
 _FAR: Final = "400"  # git compares each removed file with each new one to find renames
 _OPTIONS: Final = ("-c", f"core.bigFileThreshold={MAX_LINE_BYTES}", "--literal-pathspecs")
 _DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--find-renames", f"-l{_FAR}")
@@ -49,12 +49,13 @@ class ComparedFile:
 
     Attributes:
         status: git's letter: `A` added, `M` modified, `D` deleted, `R` renamed, `C` copied, `T` another type.
-        path: its new name in one line; what is not UTF-8, and what no one sees, is escaped.
+        path: its new name in one line; invisible characters and bytes that are not UTF-8 are escaped.
         old_path: its old name if that differs.
-        old, new: the object ids of its content; zeros where there is none.
+        old, new: the object ids of its content; zeros if there is none.
         modes: before and after.
-        insertions, deletions: changed lines; `None` if git compares no lines: it is binary or large.
-        names: both names as git has them.
+        insertions, deletions: changed lines; `None` for a binary or large file, whose lines git does not
+            compare.
+        names: both names in git's form.
     """
 
     status: str
@@ -75,17 +76,17 @@ class ComparedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchChange:
-    """What lies between two commits.
+    """The change between two commits.
 
     Attributes:
         branch: its name.
         start: the commit at which the branch began.
-        since: what it is compared with: `start`, or an earlier head.
-        head: as last delivered, or an earlier one.
-        last: as last delivered.
+        since: the commit to compare with: `start`, or an earlier head.
+        head: the last delivered commit, or an earlier one.
+        last: the last delivered commit.
         commits: the newest first.
         files: in git's order.
-        files_left_out: how many more there are.
+        files_left_out: how many more files there are.
     """
 
     branch: str
@@ -99,7 +100,7 @@ class BranchChange:
 
     @property
     def between(self) -> tuple[str, str, str, str]:
-        """Where the branch began, what is compared, and the last delivery."""
+        """The start of the branch, both compared commits, and the last delivery."""
         return self.start, self.since, self.head, self.last
 
 
@@ -140,9 +141,9 @@ async def read_patches(
     context: int,
     max_bytes: int,
 ) -> dict[ComparedFile, bytes]:
-    """The patches of some files, each with `context` lines around its changes; at most so many bytes of all.
+    """The patches of some files, each with `context` lines around its changes, at most `max_bytes` together.
 
-    What is cut off is missing. Raises `GitError`.
+    Patches that are cut off are missing. Raises `GitError`.
     """
     if not files:
         return {}
@@ -152,7 +153,7 @@ async def read_patches(
     content = await git.isolated(
         *_OPTIONS, "-C", mirror, *_DIFF, *_PATCH, f"-U{context}", *what, max_output_bytes=max_bytes
     )
-    if len(content) >= max_bytes:  # half a line may be half a secret, which nothing would mask
+    if len(content) >= max_bytes:  # a cut line may contain half a secret, which would not be masked
         content = content[: content.rfind(b"\n") + 1]
     # Both have the files in the same order. No line of a file begins like a header: each has a sign.
     parts = iter((b"\n" + content).split(b"\ndiff --git ")[1:])

@@ -1,9 +1,9 @@
 """Delivers committed work from a workspace to the mirror, the operator's local repository, and `origin`.
 
 The mirror belongs to the daemon and accepts everything. The local repository and `origin` belong to people:
-there a branch only moves forward, or away from the commit that the daemon itself put there.
+there a branch only moves forward, or away from a commit that the daemon itself put there.
 
-`origin` is the remote of that name in the local repository if `workspace.repo` is a path, else
+If `workspace.repo` is a path, `origin` is the remote of that name in the local repository, else
 `workspace.repo` itself. A push runs in the local repository, so that the operator's settings for the remote
 apply (`pushurl`, `insteadOf`, `core.sshCommand`, credential helpers), but without its hooks. A login in the
 address of `origin` is given to git separately (`split_login`).
@@ -31,7 +31,7 @@ from symphony.workspaces.shadow import RefSnapshot, Shadow, open_shadow, read_re
 _FETCH: Final = (*FETCH, "--no-tags")
 _PUSH: Final = (
     *("-c", "remote.origin.mirror=false"),  # git refuses refspecs for a mirror
-    # The progress that git and the remote tell shows that a push makes headway.
+    # The progress output of git and the remote shows that a push makes headway.
     *("push", "--progress", "--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no"),
 )
 _LONGEST_PUSH_MS: Final = 6 * 3_600_000
@@ -39,9 +39,9 @@ _TAKEN: Final = re.compile(r"'refs/heads/([^']+)' exists; ")
 _CHECKED_OUT: Final = re.compile(r"checked out at '(.+)'")
 _LOCKED: Final = re.compile(r"Unable to create '(.+\.lock)': File exists")
 FETCHED_BASES: Final = "refs/symphony/fetched/"
-"""Below it are the branches that `Publisher.fetch_base` fetched into the mirror."""
+"""The prefix of the branches that `Publisher.fetch_base` fetched into the mirror."""
 
-_PROBE_REF: Final = "refs/heads/symphony/doctor"  # used in dry runs only
+_PROBE_REF: Final = "refs/heads/symphony/doctor"  # for dry runs only
 _PROBE_TIMEOUT_MS: Final = 15_000
 _MAX_NAMED: Final = 5
 _log = structlog.get_logger(__name__)
@@ -63,16 +63,16 @@ class BranchLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenName:
-    """A branch of a local repository that keeps branches of issues out; with the way out."""
+    """A branch of a local repository that prevents branches of issues, and the remedy."""
 
     message: str
     hint: str
 
 
 def taken_names(repository: Path, listed: str) -> Iterator[TakenName]:
-    """The branches that keep those of issues out, by the output of `git for-each-ref` for `TAKEN_FORMAT`.
+    """The branches that prevent branches of issues, from the output of `git for-each-ref` for `TAKEN_FORMAT`.
 
-    Git keeps no branch `a` beside `a/b`, and moves no branch that is checked out.
+    Git allows no branch `a` beside `a/b`, and moves no branch that is checked out.
     """
     command = f"git -C {shlex.quote(str(repository))} branch -m"
     for line in listed.splitlines():
@@ -96,7 +96,7 @@ TAKEN_FORMAT: Final = "--format=%(refname:lstrip=2) %(worktreepath)"
 def locate_branch(
     settings: WorkspaceSettings, branch: str, *, pushed: bool, placed: bool = True
 ) -> BranchLocation | None:
-    """Where a branch is, or will be, after its delivery; `None` where hooks populate workspaces.
+    """Where a branch is or will be after its delivery; `None` if hooks populate workspaces.
 
     `pushed` says whether `origin` has it, `placed` whether a local repository does. Reads no repository.
     """
@@ -121,7 +121,7 @@ def mirror_path(settings: WorkspaceSettings) -> Path:
     """The mirror of `workspace.repo`, which must be set; the mirror need not exist."""
     try:
         root = resolve(settings.root)
-    except OSError:  # reported where the root is used
+    except OSError:  # an error is reported when the root is used
         root = settings.root
     return Layout(root).mirror(settings.repo or "")
 
@@ -155,19 +155,19 @@ def branch_failure(message: str, *, hint: str | None = None, retryable: bool = T
 
 
 def taken_name(text: str) -> str | None:
-    """The branch that keeps another one out, by what git says: `a` and `a/b` keep each other out."""
+    """The branch that prevents another one, from git's message: `a` and `a/b` exclude each other."""
     found = _TAKEN.search(text)
     return None if found is None else found[1]
 
 
 def rename_hint(taken: str, command: str) -> str:
-    """What to do about a branch whose name keeps branches of issues out; `command` renames one."""
+    """What to do about a branch that prevents branches of issues; `command` renames a branch."""
     return f"rename it: `{command} {shlex.join((taken, 'old-' + taken.replace('/', '-')))}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverySource:
-    """A workspace whose work is to be delivered; the attributes are as in `StoredRecord`."""
+    """A workspace to deliver; the attributes are as in `StoredRecord`."""
 
     path: Path
     branch: str
@@ -179,9 +179,9 @@ class Publisher:
     """Delivers work of one repository.
 
     Args:
-        mirror: takes all work.
-        push: whether `origin` is to get it too.
-        stall_ms: a push without headway for so long is ended.
+        mirror: receives all work.
+        push: whether `origin` gets it too.
+        stall_ms: a push is ended after this time without headway.
     """
 
     def __init__(self, mirror: Mirror, *, push: bool, stall_ms: int) -> None:
@@ -194,8 +194,8 @@ class Publisher:
     async def deliver(self, source: DeliverySource) -> model.Delivery:
         """Deliver the committed work of a workspace.
 
-        Never raises for what the agent or git did wrong: that is in the result's `failure`. File modes in the
-        workspace are not changed, because they can be part of the work.
+        Never raises for mistakes of the agent or of git; the result has a `failure` instead. File modes in
+        the workspace are not changed, because they can be part of the work.
         """
         seen = await to_thread.run_sync(read_ref_snapshot, source.path, source.git_hashes)
         warnings = tuple(f".git/{name} is not as it was made; it is not used" for name in seen.changed)
@@ -234,18 +234,18 @@ class Publisher:
                     )
         delivery = _with_warning(replace(delivery, head=head), warning)
         if in_mirror is None and head == source.base_commit:
-            return delivery  # no commit, so no branch
+            return delivery  # without a commit there is no branch
         return await self.publish(delivery, source.branch, head, source.base_commit)
 
     async def publish(
         self, delivery: model.Delivery, branch: str, head: str, base_commit: str | None
     ) -> model.Delivery:
-        """Bring a branch that is in the mirror to the local repository; `push` brings it to `origin`.
+        """Copy a branch of the mirror to the local repository; `push` copies it to `origin`.
 
         Raises:
             GitError, OSError: the mirror cannot be read.
         """
-        # How far the branch is ahead of its start, or of everything that the repository has.
+        # How many commits the branch has beyond its start, or beyond everything in the repository.
         since = base_commit or "--remotes"
         count = await self._git.isolated("-C", self._mirror.path, "rev-list", "--count", head, "--not", since)
         files = await self._diff(base_commit, head)
@@ -275,7 +275,8 @@ class Publisher:
     ) -> tuple[str, str | None]:
         """The commit to deliver, and a warning about the choice.
 
-        Agents create branches of their own. `HEAD` is the work as long as it continues the issue's branch.
+        Agents create their own branches. `HEAD` counts as the work as long as it continues the issue's
+        branch.
         """
         own = seen.tips.get(f"refs/heads/{branch}")
         where = seen.head_branch or "a detached HEAD"
@@ -296,12 +297,12 @@ class Publisher:
             return ()
 
     async def _embedded(self, base_commit: str, head: str) -> str | None:
-        """A warning about repositories that are committed as links to nothing: no submodule is recorded."""
+        """A warning about nested repositories that are committed as links without a submodule entry."""
         try:
             listing = await self._git.isolated(
                 "-C", self._mirror.path, "diff", "--raw", "--no-renames", "-z", base_commit, head, "--"
             )
-        except git.GitError:  # the changes are unknown, which is logged
+        except git.GitError:  # the changes are unknown, and the log says so
             return None
         records = listing.split(b"\0")
         links = [name for entry, name in pairwise(records) if entry.split(b" ")[1:2] == [b"160000"]]
@@ -322,13 +323,14 @@ class Publisher:
         )
 
     async def place(self, branch: str) -> Failure | None:
-        """Bring a delivered branch to the local repository, whose receive hooks do not run.
+        """Copy a delivered branch to the local repository, whose receive hooks do not run.
 
-        Commits that people put on the branch are never overwritten, and a branch that they deleted comes back
-        with new work only.
+        Commits of people on the branch are never overwritten. A branch that people deleted comes back only
+        with new work.
 
         Returns:
-            `None` if it has what the mirror has, or there is none. Never raises for what git did.
+            `None` if it has the mirror's commit, or if there is no local repository. Never raises for an
+            error of git.
         """
         repository, ref = self._local, f"refs/heads/{branch}"
         if repository is None:
@@ -359,7 +361,7 @@ class Publisher:
         """The commit of a branch in the operator's repository; `None` if it is not there.
 
         Raises:
-            GitError: a branch of that name in other letters is there, and the file system takes both for one.
+            GitError: a branch exists whose name differs only in case, on a file system that ignores case.
         """
         ref = f"refs/heads/{branch}"
         found = await self._refs(repository, ref)
@@ -384,8 +386,8 @@ class Publisher:
             return False
 
     async def _fetch_into(self, repository: Path, ref: str, *, replaceable: bool) -> None:
-        """Fetch a branch of the mirror into the operator's repository; a `replaceable` one need not go on."""
-        fetch = ("-C", repository, *_FETCH, "--verbose", self._mirror.path)  # a quiet one hides refusals
+        """Fetch a branch of the mirror into the operator's repository; replace a `replaceable` one."""
+        fetch = ("-C", repository, *_FETCH, "--verbose", self._mirror.path)  # a quiet fetch hides refusals
         try:
             await self._git.trusted(*fetch, f"{ref}:{ref}")
         except git.GitError as error:
@@ -394,7 +396,7 @@ class Publisher:
             await self._git.trusted(*fetch, f"+{ref}:{ref}")
 
     def _place_hint(self, repository: Path, branch: str, error: Exception) -> str | None:
-        """What a person can do about a branch that the local repository did not take."""
+        """What a person can do about a branch that the local repository refused."""
         text = _output(error)
         if (taken := taken_name(text)) is not None:
             return rename_hint(taken, f"git -C {shlex.quote(str(repository))} branch -m")
@@ -416,7 +418,7 @@ class Publisher:
         """Push a delivered branch to `origin`; commits of other people on it are never overwritten.
 
         Returns:
-            `None` if `origin` has what the mirror has. Never raises for what git or the remote did.
+            `None` if `origin` has the mirror's commit. Never raises for an error of git or of the remote.
         """
         try:
             head = await to_thread.run_sync(git.read_ref, self._mirror.path, f"refs/heads/{branch}")
@@ -428,7 +430,7 @@ class Publisher:
             destinations = await self._destinations()
             if not destinations:
                 return self._no_origin()
-            if self._local is not None:  # a push needs the commits, and the local branch may lack them
+            if self._local is not None:  # the local branch may lack commits that the push needs
                 await self._git.trusted("-C", self._local, *_FETCH, self._mirror.path, f"refs/heads/{branch}")
             where, refspec = self._local or self._mirror.path, f"{head}:refs/heads/{branch}"
             try:
@@ -458,9 +460,9 @@ class Publisher:
         return git.hint_of(error, self._mirror.path.parent, self._login_hint())
 
     async def fetch_base(self, branch: str) -> str:
-        """Fetch a branch of `origin` into the mirror, whose objects every workspace has; its commit.
+        """Fetch a branch of `origin` into the mirror, whose objects every workspace has; return its commit.
 
-        A local repository may be behind `origin`: it gets it as `git fetch origin BRANCH` would bring it.
+        A local repository may be behind `origin`, so it gets the branch as by `git fetch origin BRANCH`.
 
         Raises:
             GitError, OSError: it could not be fetched.
@@ -488,14 +490,15 @@ class Publisher:
         return commit
 
     async def delete(self, branch: str, head: str) -> model.Removal:
-        """Delete a branch that is merged from `origin` and from the local repository.
+        """Delete a merged branch from `origin` and from the local repository.
 
-        Each loses it only where the daemon put it at `head` and it is still there. What is gone already, as a
-        forge may delete it itself, is no failure, so a repetition changes nothing. The mirror keeps it, and
-        that it is merged: new work on the issue begins at the base.
+        Each of them loses it only if the daemon put it at `head` and it is still there. A branch that is
+        already gone, because a forge may delete it itself, is no failure, so a repetition changes nothing.
+        The mirror keeps the branch and records that it is merged, so new work on the issue begins at the
+        base.
 
         Raises:
-            GitError, OSError: it is not known whether it is deleted.
+            GitError, OSError: it is unknown whether the branch is deleted.
         """
         reasons, removed = list[str](), False
         for place in ("pushed", "repository"):
@@ -520,7 +523,7 @@ class Publisher:
         return model.Removal(removed=removed, kept_reason="; ".join(dict.fromkeys(reasons)) or None)
 
     async def _delete_pushed(self, branch: str, head: str) -> str | None:
-        """Delete the branch from `origin`; returns why it was kept."""
+        """Delete the branch from `origin`; return why it was kept."""
         where, ref = self._local or self._mirror.path, f"refs/heads/{branch}"
         for remote, login in await self._destinations():
             look = ("ls-remote", "--", remote, ref)
@@ -539,7 +542,7 @@ class Publisher:
         return None
 
     async def _delete_local(self, repository: Path, branch: str, head: str) -> str | None:
-        """Delete the branch from the operator's repository; returns why it was kept."""
+        """Delete the branch from the operator's repository; return why it was kept."""
         ref = f"refs/heads/{branch}"
         show = ("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
         shown = await self._git.trusted("-C", repository, *show)
@@ -556,7 +559,7 @@ class Publisher:
         """Check by a dry run whether `origin` accepts branches; changes nothing.
 
         Returns:
-            `None` if it does, as far as can be known without pushing.
+            `None` if it does, as far as a dry run can tell.
         """
         try:
             destinations = await self._destinations()
@@ -570,7 +573,7 @@ class Publisher:
                 config = git.repository_config(next(iter(refs.branches.values()), None), bare=True)
                 await to_thread.run_sync(git.write_git_dir, scratch, config)
                 identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
-                tree = await self._git.trusted("-C", scratch, "mktree", "--missing")  # of no entry
+                tree = await self._git.trusted("-C", scratch, "mktree", "--missing")  # it belongs to no entry
                 commit = ("commit-tree", "-m", "never pushed", tree.decode().strip())
                 made = await self._git.trusted("-C", scratch, *identity, *commit)
                 await self._dry_run(scratch, destinations, made.decode().strip())
@@ -630,7 +633,7 @@ class Publisher:
         await self._git.isolated("-C", self._mirror.path, "update-ref", ref, head)
 
     async def _is_merged(self, branch: str, head: str) -> bool:
-        """Whether the branch is merged and deleted: the delivery before a removal does not bring it back."""
+        """Whether the branch is merged and deleted; the delivery before a removal must not restore it."""
         return await self._last_head(branch, "merged") == head
 
     def _no_origin(self) -> Failure:

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 @contextmanager
 def root_errors(root: Path) -> Iterator[None]:
-    """Turn an `OSError` into a `WorkspaceError` with blame `config` that says whose the root is."""
+    """Turn an `OSError` into a `WorkspaceError` with blame `config` that names the owner of the root."""
     try:
         yield
     except OSError as error:
@@ -78,7 +78,7 @@ def try_writing(layout: Layout) -> None:
         with suppress(OSError):  # left by a crash; a directory with content is kept
             left.rmdir()
     made = Path(tempfile.mkdtemp(dir=layout.root, prefix=_CHECK_PREFIX))
-    with suppress(FileNotFoundError):  # another daemon that starts now has taken it for one that was left
+    with suppress(FileNotFoundError):  # another starting daemon has removed it as a leftover
         made.rmdir()
 
 
@@ -97,14 +97,14 @@ def check_writable(layout: Layout) -> None:
 
 
 def clear_leftovers(layout: Layout, repository: Path | None) -> RootLease | None:
-    """Delete what a crash left. Things that another daemon may be using are deleted only when they are old.
+    """Delete what a crash left. Files that another daemon may be using are deleted only if they are old.
 
     Args:
-        layout: of the root.
+        layout: the layout of the root.
         repository: the local repository that branches are delivered to, if any.
 
     Returns:
-        the lease that shows other daemons that this one uses the root; `None` where files cannot be locked.
+        the lease that shows other daemons that this one uses the root; `None` if files cannot be locked.
     """
     files.delete_old_entries(layout.trash, older_than_s=0)
     files.delete_old_entries(layout.staging, older_than_s=_LEFTOVER_AGE_S)
@@ -127,7 +127,7 @@ def clear_leftovers(layout: Layout, repository: Path | None) -> RootLease | None
 def check_path(layout: Layout, key: str) -> tuple[Path, os.stat_result | None]:
     """The path of a workspace after the containment check, and its stat result, `None` if it is missing.
 
-    Directly below the root only a link can lead out, so nothing else is followed.
+    Directly below the root only a link can lead out, so nothing else is resolved.
 
     Raises:
         WorkspaceError: the key is unsafe, or as `resolve_contained`.
@@ -158,7 +158,7 @@ def is_complete(
 ) -> bool:
     """Whether the workspace exists and the next attempt continues in it. Raises `OSError`.
 
-    An empty directory counts only where the daemon does not populate workspaces.
+    An empty directory counts only if the daemon does not populate workspaces.
     """
     if found is None or not stat.S_ISDIR(found.st_mode) or (record is not None and not record.ready):
         return False
@@ -168,9 +168,10 @@ def is_complete(
 def foreign_owner(
     found: os.stat_result, record: ownership.StoredRecord | None, tenant: str | None = None
 ) -> str | None:
-    """Says who owns a workspace that belongs to another user, or to another tenant if one is given.
+    """The owner of a workspace if that is another user, or another tenant if one is given.
 
-    Its own user is the one who owned it when it was made: a hook that ran as root may have changed that.
+    A workspace's own user is the owner at its creation, because a hook that ran as root may have changed the
+    owner.
     """
     if tenant is not None and record is not None and record.tenant not in {None, tenant}:
         return f"it is the workspace of {record.tenant}"
@@ -179,7 +180,7 @@ def foreign_owner(
 
 
 class ExaminedWorkspace(NamedTuple):
-    """A workspace below any root; `foreign_owner` as of the function, if it exists."""
+    """A workspace below any root; `foreign_owner` is as from the function, if the workspace exists."""
 
     layout: Layout
     path: Path
@@ -204,7 +205,7 @@ def examine(path: Path, tenant: str | None = None) -> ExaminedWorkspace:
 
 
 def discard(layout: Layout, path: Path, fault: domain.FaultHook = domain.no_fault) -> None:
-    """Move a workspace to the trash in one step, then delete it; a rest is deleted at the next start.
+    """Move a workspace to the trash in one step, then delete it; the next start deletes the rest.
 
     Raises:
         OSError: it could not be moved, and is unchanged.
@@ -231,7 +232,7 @@ def forget(layout: Layout, key: str) -> None:
 
 
 class FoundWorkspace(NamedTuple):
-    """Where the workspace of an issue is; without a record it has to be created."""
+    """Where the workspace of an issue is; without a record it does not exist yet."""
 
     layout: Layout
     path: Path
@@ -275,7 +276,7 @@ class WorkspaceFinder:
 
         A tracker may give an issue another identifier, as when it moves to another project. Its workspace is
         then found by the issue's id, or by the identifier in its record, and keeps its key and its branch. An
-        issue that gets the former identifier has a key with a digest of its own id.
+        issue that later gets the former identifier has a key with a digest of its own id.
 
         Raises:
             WorkspaceError: as `Tenant.key`.

@@ -1,10 +1,10 @@
-"""Files of a commit, outside of every workspace: pinned for runs, or for a preview.
+"""Exports files of a commit outside all workspaces: pinned for runs, or for a preview.
 
     <root>/.symphony/pinned/<commit>-<digest of the paths>/
 
 A pinned directory is read-only, so that no branch can rewrite it. Runs share it. It is renamed into place
-when it is complete and never changes afterwards. Directories that no run has used for a week are deleted when
-another one is made.
+when it is complete, and never changes afterwards. Directories that no run has used for a week are deleted
+when another one is created.
 
 Git itself writes the files, with the daemon's configuration only: no filter or hook runs, nothing is fetched
 over a network, and the amount is bounded.
@@ -46,7 +46,7 @@ class TooLargeError(Exception):
 
 
 class GitExport:
-    """Writes files of commits into `tree`, by a git directory of its own that borrows objects."""
+    """Writes files of commits into `tree`, with its own git directory that borrows objects."""
 
     def __init__(self, git: Git, git_dir: Path, tree: Path) -> None:
         self._git = git
@@ -59,7 +59,7 @@ class GitExport:
         write_git_dir(self.git_dir, repository_config(commit), borrowed=borrowed)
 
     async def copy(self, commit: str, paths: Sequence[str]) -> None:
-        """Write the files at these paths of a commit, and what links among them lead to inside the tree.
+        """Write the files at these paths of a commit, and the targets of links among them inside the tree.
 
         Links are followed because skills are often stored elsewhere and linked.
 
@@ -139,7 +139,7 @@ def _is_inside(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedFiles:
-    """Files of a commit; their paths below `root` are those in the repository."""
+    """Files of a commit, below `root` at the same paths as in the repository."""
 
     root: Path
     commit: str
@@ -148,7 +148,7 @@ class PinnedFiles:
 async def pin_files(
     mirror: Mirror, base_branch: str | None, paths: Sequence[str], *, refresh_timeout_s: float
 ) -> PinnedFiles:
-    """The files at these paths of the base branch, as it is now or as it was when last fetched.
+    """The files at these paths of the base branch, at its present or last fetched state.
 
     Raises:
         WorkspaceError: `workspace_repository`: there is no such branch, it was never fetched, git failed, or
@@ -201,7 +201,7 @@ def _put_in_place(tree: Path, target: Path) -> None:
     try:
         tree.rename(target)
     except OSError:
-        if not is_directory(target):  # else another run has made the same directory meanwhile
+        if not is_directory(target):  # otherwise another run has created the same directory meanwhile
             raise
 
 
@@ -227,7 +227,7 @@ class WorkspacePreview:
     """The files that a run would find.
 
     Attributes:
-        path: absolute and resolved; where a run has the files: in the workspace, or pinned.
+        path: the absolute and resolved place of the files for a run: in the workspace, or pinned.
         exists: whether the workspace exists; then the files are read there.
         tree: where the files can be read now; `None` if they are unknown.
         note: one line on why they are unknown.
@@ -287,7 +287,7 @@ async def _export_start(
         return None, _NOT_FETCHED
     _, commit = mirror.base(refs, base_branch)
     stores = [mirror.objects]
-    if local is not None:  # it may have commits that were not fetched yet
+    if local is not None:  # it may have commits that are not fetched yet
         found = await git.trusted("-C", local, "rev-parse", "--path-format=absolute", "--git-path", "objects")
         stores.insert(0, Path(found.decode("utf-8", "surrogateescape").rstrip("\n")))
     await to_thread.run_sync(export.tree.mkdir)

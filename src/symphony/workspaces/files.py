@@ -93,7 +93,7 @@ def is_directory(path: Path) -> bool:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether certainly nothing exists at the path; false if it cannot be examined."""
+    """Whether the path certainly does not exist; false if it cannot be examined."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -161,7 +161,7 @@ def fingerprint(root: Path, *, max_entries: int) -> str:
 
 
 def stat_line(path: str | Path, name: bytes) -> bytes:
-    """Stands for the content of a file: name, kind, size and modification time in ns."""
+    """A line that stands for the content of a file: name, kind, size and modification time in ns."""
     try:
         info = os.lstat(path)
     except OSError:
@@ -261,7 +261,7 @@ def tree_size(path: Path) -> int:
 
 
 def last_touched(workspace: Path) -> float:
-    """When the top of a workspace or its `.git` was changed last, in seconds; 0 if it cannot be seen."""
+    """When the top of a workspace or its `.git` was last changed, in seconds; 0 if that is unknown."""
     newest = 0.0
     for place in (workspace, workspace / ".git"):
         with suppress(OSError):
@@ -311,7 +311,7 @@ def _delete_entry(name: str, parent: int) -> list[str]:
 
 
 def _some_names(directory: int) -> list[str]:
-    """Some names in an open directory: an agent may create more than fit into memory."""
+    """Some names in an open directory; an agent may create more than fit into memory."""
     with os.scandir(directory) as entries:
         return [entry.name for entry in islice(entries, _NAMES_AT_ONCE)]
 

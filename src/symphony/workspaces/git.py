@@ -1,10 +1,11 @@
-"""The only module that runs git, with a minimal environment and a timeout; also reads refs as files.
+"""Runs git with a minimal environment and a timeout, and reads refs as files.
 
 *Trusted* commands work on repositories of the operator or of the daemon. They see the operator's own
 configuration (credential helpers, proxies, `insteadOf`, LFS), because a private remote needs it. *Isolated*
 commands read what an agent has written. They see only the configuration of a git directory that the daemon
-made, and only the protocol `file` is allowed. Hooks, fsmonitor and background maintenance are off in both.
-Once an agent has been in a workspace, no command uses the workspace's own `.git` (see `shadow`).
+made, and only the protocol `file` is allowed. Hooks, fsmonitor and background maintenance are off in both. No
+other module runs git. Once an agent has been in a workspace, no command uses the workspace's own `.git` (see
+`shadow`).
 """
 
 import errno
@@ -72,7 +73,7 @@ _OPTIONS = [
         "core.untrackedCache=false",
         "core.splitIndex=false",
         "core.sparseCheckout=false",
-        "safe.bareRepository=all",  # the mirror is one
+        "safe.bareRepository=all",  # the mirror is bare
         "protocol.ext.allow=never",
         "protocol.file.allow=always",  # between the mirror and a local repository
         *(f"color.{part}=false" for part in ("ui", "advice", "push", "remote", "transport")),
@@ -91,7 +92,7 @@ class GitError(Exception):
     Attributes:
         advice: the command that git itself recommends, or `None`.
         hint: what to do about its cause, in one line; `None` if the cause is not known.
-        output: all that git said, masked; the message is a part of it.
+        output: the whole output of git, masked; the message is a part of it.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class GitError(Exception):
 
 
 class SilentError(GitError):
-    """A git command made no headway, and was ended with everything that it had started."""
+    """A git command made no headway and was ended together with its children."""
 
 
 class Git:
@@ -114,10 +115,10 @@ class Git:
         host: where the processes run.
         environment: git inherits the variables that it needs.
         secret_names: variables that git never inherits.
-        network_timeout_ms: for commands that use the network.
-        fetch_stall_ms: likewise, without any headway.
+        network_timeout_ms: the timeout of commands that use the network.
+        fetch_stall_ms: how long they may make no headway.
         redaction: masks git's error messages.
-        login: for commands that use the network, where the caller asks for it.
+        login: the login for commands that use the network, if the caller asks for it.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Git:
     ) -> bytes:
         """Output of a command on a repository that no agent writes to; `login` is for its server.
 
-        With `silence_ms` it is ended if it writes nothing for so long. Raises `GitError`.
+        With `silence_ms` it is ended after writing nothing for that time. Raises `GitError`.
         """
         options, own = ((), {}) if login is None else (login.options, login.environment)
         variables = {**own, **(env or {})}
@@ -164,9 +165,10 @@ class Git:
     async def over_network(
         self, *arguments: str | Path, login: Login | None = None, env: Mapping[str, str] | None = None
     ) -> bytes:
-        """Output of a trusted command that reads from a server, or gives a host a repository.
+        """Output of a trusted command that reads from a server, or sends a host a repository.
 
-        It tells its progress. Raises `GitError`; `SilentError`, if it made no headway for too long.
+        The command must report its progress. Raises `GitError`; `SilentError` if it made no headway for too
+        long.
         """
         return await self.trusted(
             *arguments,
@@ -238,7 +240,9 @@ class Git:
         said = self._redaction.text(without_credentials(stderr))
         lines = [line for line in telling_lines(said) if not _PROGRESS.search(line)]
         complaint = one_line("; ".join(lines) or f"exit code {done.exit_code}", _MAX_MESSAGE_CHARS)
-        if is_disk_full(stderr) and not is_disk_full(complaint):  # it was cut off, or git said it in between
+        if is_disk_full(stderr) and not is_disk_full(
+            complaint
+        ):  # it was cut off, or it is not in the last line
             complaint = f"no space left on device; {complaint}"
         advice, reason = _ADVICE.search(stderr), reason_for("\n".join(lines))
         raise GitError(
@@ -250,7 +254,7 @@ class Git:
 
 
 def hint_of(error: Exception, place: Path, usual: str | None = None) -> str | None:
-    """What to do about a failure of git or of the system below `place`; `usual` if its cause is not known."""
+    """What to do about a failure of git or of the system below `place`; `usual` if the cause is unknown."""
     if isinstance(error, SilentError):
         return f"{usual or 'see the network'}; or raise workspace.fetch_stall_timeout_ms"
     if is_disk_full(error):
@@ -269,7 +273,7 @@ def _subcommand(arguments: Sequence[str | Path]) -> str:
 def repository_config(commit: str | None, *, bare: bool = False, precious: bool = False) -> str:
     """Configuration of a repository whose object format is that of a commit: SHA-1 or SHA-256.
 
-    No git deletes an object of a `precious` one.
+    Git deletes no object of a `precious` repository.
     """
     sha256 = commit is not None and is_sha256(commit)
     extensions = {"preciousObjects": precious and "true", "objectFormat": sha256 and "sha256"}
@@ -312,10 +316,9 @@ def without_credentials(address: str) -> str:
 
 
 # --- Refs ---
-#
 # Refs are read as files, so that nothing in the git directory can make git do anything. An agent may have
-# written anything there: what is not exactly a ref reads as `None`. What is unreadable or too large raises
-# `OSError`, because there may be work behind it that would otherwise go unnoticed.
+# written anything there: content that is not exactly a ref reads as `None`. Unreadable or too large files
+# raise `OSError`, because work could otherwise go unnoticed.
 
 _COMMIT = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})")
 _NAME = re.compile(r"refs/(?!.*(?:\.\.|//|\\|@\{))[^\x00-\x20\x7f~^:?*\[]+")
@@ -353,7 +356,7 @@ def packed_refs(git_dir: Path) -> dict[str, str]:
 
 
 def read_ref(git_dir: Path, name: str, packed: Mapping[str, str] | None = None) -> str | None:
-    """The object a ref (or `HEAD`) leads to, symbolic refs followed; `None` if there is none.
+    """The object of a ref (or of `HEAD`), following symbolic refs; `None` if there is none.
 
     `packed` is the result of `packed_refs`, for callers that read several refs.
     """

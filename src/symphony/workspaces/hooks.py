@@ -16,10 +16,10 @@ from symphony.workspaces.model import WorkspaceError
 
 _MAX_SHOWN_CHARS: Final = 2048
 _MAX_OUTPUT_BYTES: Final = 64 * 1024  # more than is shown, so that secrets are masked before the text is cut
-# Many login profiles replace PATH. The daemon's own directories are appended to the profile's.
+# Many login profiles replace PATH, so the daemon's directories are appended to the profile's.
 _WIDEN_PATH: Final = 'PATH="$PATH${1:+:$1}"; shift\n'
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Set if the daemon was started from a git hook or by an agent; a hook must not inherit them.
+# These are set if a git hook or an agent started the daemon; a hook must not inherit them.
 _NEVER_INHERITED = re.compile(
     r"GIT_(?:DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|COMMON_DIR|PREFIX)|SYMPHONY_(?:RUN_ID|INSTANCE)"
 )
@@ -42,7 +42,7 @@ HOOK_VARIABLES: Final = (
     "SYMPHONY_ATTEMPT",
     "SYMPHONY_RUN_ID",
 )
-"""The variables that describe its call to a hook."""
+"""The variables that describe a call to the hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,8 @@ class HookRunner:
             for name, value in environment.items()
             if name not in secret_names and not _NEVER_INHERITED.fullmatch(name)
         }
-        # A login shell reads profiles that may export a secret again. If it cannot be unset, nothing is run.
+        # A login shell reads profiles that may export a secret again. If the secret cannot be unset, nothing
+        # runs.
         unset = " ".join(sorted(name for name in secret_names if _VARIABLE.fullmatch(name)))
         self._preamble = _WIDEN_PATH + (f"unset -v {unset} || exit 78\n" if unset else "")
 

@@ -1,4 +1,4 @@
-"""Names of everything below `workspace.root`, and the proof that a path stays inside the root.
+"""Names of everything below `workspace.root`, and the check that a path stays inside the root.
 
     <root>/<key>/                 one workspace per issue
     <root>/.symphony/mirrors/     one bare repository per `workspace.repo`
@@ -96,7 +96,10 @@ class Layout:
         return self.root / _METADATA / "library" / record_name(check_key(key))
 
     def activated_skills(self, key: str) -> Path:
-        """The record of what a workspace's conversation was given. Raises `WorkspaceError` as above."""
+        """The record of skills that a workspace's conversation got.
+
+        Raises `WorkspaceError` for an unsafe key.
+        """
         return self.root / _METADATA / "activated" / record_name(check_key(key))
 
     def baseline(self, commit: str, script: str) -> Path:
@@ -109,7 +112,7 @@ class Layout:
 
 
 def record_name(key: str) -> str:
-    """File name for a key with a suffix; a hash replaces a key that is too long to get one."""
+    """File name of a key with a suffix; a hash replaces a key that is too long for it."""
     return f"{_digest(key) if len(key) > MAX_NAME_BYTES - _SUFFIX_ROOM else key}.json"
 
 
@@ -122,7 +125,7 @@ def key_of(identifier: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """The key itself. Raises `WorkspaceError` if it is no safe directory name (specification section 9.5)."""
+    """The key itself. Raises `WorkspaceError` if it is not a safe directory name (specification 9.5)."""
     if not _KEY.fullmatch(key) or len(key) > MAX_NAME_BYTES or key.lower() in _RESERVED:
         raise _unsafe_key(key)
     return key
@@ -152,7 +155,7 @@ def resolve_contained(path: Path, root: Path) -> Path:
 
 
 def resolve(path: Path) -> Path:
-    """An absolute path with every symlink followed, segment by segment; missing segments stay as they are.
+    """An absolute path with every symlink followed, segment by segment; missing segments are kept.
 
     Unlike `Path.resolve`, a loop or an unreadable segment raises `OSError`.
     """

@@ -1,9 +1,9 @@
 """Locks between processes, and the removal of lock files that a crashed git left behind.
 
 Git never removes such a lock file by itself, and a ref with a lock file cannot be written. A lock file is
-abandoned if it is older than any command may take, or if every process that could have created it has ended.
-The latter holds for the only daemon at a workspace root when it starts: it has ended the processes of its
-predecessor by then.
+abandoned if it is older than the longest command, or if every process that could have created it has ended.
+The latter is true when the only daemon at a workspace root starts, because it has then ended the processes of
+its predecessor.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ class RootLease:
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
-        """The lease on the root that this lock file stands for; `None` if the file cannot be created."""
+        """The lease on the root with this lock file; `None` if the file cannot be created."""
         try:
             return cls(os.open(path, _OPEN_FLAGS | os.O_NOFOLLOW, 0o600))
         except OSError:
@@ -85,7 +85,7 @@ async def locked(path: Path, wait_s: float) -> AsyncIterator[None]:
 
 
 def clear_stale_locks(git_dir: Path) -> None:
-    """Remove the lock files of a repository that are older than any command may take."""
+    """Remove the lock files of a repository that are older than the longest command."""
     _clear(git_dir, into="refs", before=time.time() - _STALE_AGE_S)
 
 

@@ -78,17 +78,17 @@ _log = structlog.get_logger(__name__)
 class WorkspaceManager:
     """Manages the workspaces of one workflow file on one host, with one version of the settings.
 
-    After a reload, a new manager replaces it and finds the existing workspaces by their recorded paths.
-    There are more than eight arguments because tests give limits and a point of failure.
+    After a reload, a new manager replaces it and finds the existing workspaces by their recorded paths. There
+    are more than eight arguments because tests set limits and a point of failure.
 
     Args:
         host: runs git and hooks.
         settings: `workspace` of the workflow file.
         hooks: `hooks` of the workflow file.
-        environment: what hooks and git inherit.
+        environment: the variables that hooks and git inherit.
         secret_names: variables that they never inherit.
         fault: called at the points where tests simulate a crash.
-        network_timeout_ms: for git commands that use the network.
+        network_timeout_ms: the timeout of git commands that use the network.
         lock_wait_s: how long to wait for another daemon that starts at the same root.
         workflow: the file that owns the workspaces; without one, nothing else may use the root.
         redaction: masks the output of hooks and git.
@@ -128,8 +128,8 @@ class WorkspaceManager:
         self._lock_wait_s = lock_wait_s
         self._mirrors: dict[Path, Mirror] = {}
         self.baselines = anyio.Lock()
-        """Held while commands are tried on a base commit, so that each is tried once."""
-        self._lease: RootLease | None = None  # held for as long as this manager may use the root
+        """The lock for trying commands on a base commit, so that each is tried once."""
+        self._lease: RootLease | None = None  # held as long as this manager may use the root
 
     async def check_root(self) -> None:
         """Create the root, check that it is writable, and clear what a crash left.
@@ -258,17 +258,17 @@ class WorkspaceManager:
         """Check by a dry run whether `origin` would accept a branch; changes nothing.
 
         Returns:
-            `None` if it would, or if nothing is to be pushed.
+            `None` if it would, or if pushing is off.
         """
         if self._repo is None or self._settings.push != "origin":
             return None
         return await self._publisher(Layout(self._settings.root), self._repo).probe()
 
     async def check_signing(self) -> domain.Failure | None:
-        """Try a signature, where commits are signed by the configuration of git; changes nothing.
+        """Try a signature if git is configured to sign commits; changes nothing.
 
         Returns:
-            `None` if a commit can be signed, or none is to be.
+            `None` if a commit can be signed, or if signing is off.
         """
         local = local_repository(self._repo or "")
         where = () if local is None else ("-C", local)
@@ -310,7 +310,7 @@ class WorkspaceManager:
     async def prepare(
         self, issue: domain.Issue, attempt: int | None, *, run_id: str | None = None
     ) -> Workspace:
-        """The issue's workspace: the existing one, or a new one, populated and after the hook `after_create`.
+        """The issue's workspace: the existing one, or a new and populated one after the hook `after_create`.
 
         Raises:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is deleted again.
@@ -406,7 +406,10 @@ class WorkspaceManager:
     async def after_run(
         self, workspace: Workspace, issue: domain.Issue, attempt: int | None, *, run_id: str | None = None
     ) -> None:
-        """Run the hook `after_run`; a failure is only logged. Shield the call when cancelled."""
+        """Run the hook `after_run`; a failure is only logged.
+
+        The caller must shield the call from cancellation.
+        """
         call = HookCall.of(issue, workspace.path, attempt, run_id)
         await self._hooks.run_ignoring_failure(Hook.AFTER_RUN, call)
 
@@ -438,7 +441,7 @@ class WorkspaceManager:
         return replace(mark, tree=await to_thread.run_sync(_fingerprint, path))
 
     async def tracked(self, workspace: Workspace, directory: str) -> frozenset[str]:
-        """The paths in a directory of the workspace that git tracks; none where there is no clone.
+        """The paths in a directory of the workspace that git tracks; none without a clone.
 
         Raises:
             GitError, OSError: they cannot be read.
@@ -452,7 +455,7 @@ class WorkspaceManager:
     async def working_patch(
         self, identifier: str, form: Sequence[str] = PATCH, *, max_bytes: int
     ) -> Patch | None:
-        """What the workspace of an issue holds now, compared with its start: commits, edits and new files.
+        """How the workspace of an issue now differs from its start: commits, edits and new files.
 
         At most `max_bytes` of the output of `git diff` with the options `form`. `None` without a clone here.
 
@@ -490,10 +493,10 @@ class WorkspaceManager:
     async def deliver(
         self, workspace: Workspace | WorkspaceRecord, *, git_said: str | None = None, clean: bool = False
     ) -> Delivery:
-        """Deliver the committed work to the mirror and a local repository; `push` brings it to `origin`.
+        """Deliver the committed work to the mirror and a local repository; `push` copies it to `origin`.
 
-        Never raises for what is wrong with the work: that is in the result. `git_said` is why the last commit
-        of the agent failed; it is recorded with what is left. With `clean`, all files are known to be committed
+        Never raises for problems of the work; the result has them. `git_said` is why the last commit of the
+        agent failed; it is recorded with the remaining work. With `clean`, all files are known to be committed
         or ignored (`ProgressMark`).
         """
         layout = Layout(workspace.path.parent)
@@ -547,7 +550,7 @@ class WorkspaceManager:
 
     @asynccontextmanager
     async def checkout(self, workspace: Workspace, commit: str) -> AsyncIterator[Path]:
-        """A checkout of a commit that was delivered, or that the workspace began at, without anything else.
+        """A clean checkout of a delivered commit, or of the commit at which the workspace began.
 
         It is removed at the end of the context.
 
@@ -579,8 +582,8 @@ class WorkspaceManager:
 
         Args:
             path: the checkout.
-            commit: what it was made of.
-            objects: the store that has the commit, if it is not that of the mirror.
+            commit: the commit of the checkout.
+            objects: the store with the commit, if it is not the mirror's.
 
         Raises:
             GitError, OSError: they cannot be compared.
@@ -604,7 +607,7 @@ class WorkspaceManager:
         """Push a delivered branch to `origin`; its workspace need not exist any more.
 
         Returns:
-            `None` if `origin` has what the mirror has. Never raises for what git or the remote did.
+            `None` if `origin` has the mirror's commit. Never raises for an error of git or of the remote.
         """
         if self._repo is None or self._settings.push != "origin":
             return push_failure("workspace.push is not `origin`", retryable=False)
@@ -615,7 +618,7 @@ class WorkspaceManager:
         return await self._publisher(layout, self._repo).push(branch)
 
     async def place(self, branch: str) -> domain.Failure | None:
-        """Bring a delivered branch to a local repository; as `push` otherwise."""
+        """Copy a delivered branch to a local repository; otherwise as `push`."""
         if self._repo is None:
             return None
         try:
@@ -625,10 +628,10 @@ class WorkspaceManager:
         return await self._publisher(layout, self._repo).place(branch)
 
     async def fetch_base(self, branch: str) -> str | None:
-        """The commit of a branch at `origin` as it is now, which every workspace on this machine then has.
+        """The present commit of a branch of `origin`; afterwards every workspace on this machine has it.
 
         Returns:
-            `None` where hooks populate workspaces.
+            `None` if hooks populate workspaces.
 
         Raises:
             WorkspaceError: it could not be fetched.
@@ -646,7 +649,7 @@ class WorkspaceManager:
             ) from error
 
     async def delete_branch(self, branch: str, head: str) -> Removal:
-        """Delete a merged branch from `origin` and from a local repository, where it is still at `head`.
+        """Delete a merged branch from `origin` and from a local repository if it is still at `head`.
 
         Raises:
             WorkspaceError: git or the remote failed; a repetition changes nothing more.
@@ -663,9 +666,9 @@ class WorkspaceManager:
             ) from error
 
     async def patch(self, identifier: str, *, max_bytes: int) -> Patch | None:
-        """What the delivered branch of an issue changes since its start, at most so many bytes of it.
+        """The patch of an issue's delivered branch since its start, at most `max_bytes` of it.
 
-        Only the mirror is read. `None` if nothing was delivered, or the workspace is removed.
+        Reads only the mirror. `None` if nothing was delivered, or the workspace is removed.
 
         Raises:
             WorkspaceError: the key of the issue or the root is not usable, or git failed.
@@ -689,12 +692,10 @@ class WorkspaceManager:
         until: str | None = None,
         known: changes.BranchChange | None = None,
     ) -> changes.BranchChange | None:
-        """What the delivered branch of an issue changes since its start, or between earlier heads of it.
+        """The change of an issue's delivered branch since its start, or between earlier heads of it.
 
-        With `known`, that is the answer as long as it is still true.
-
-        Only the mirror is read. `None` if nothing was delivered, the workspace is removed, or the mirror does
-        not have the commit `since` or `until`.
+        Returns `known` if it is still true. Reads only the mirror. `None` if nothing was delivered, the
+        workspace is removed, or the mirror does not have the commit `since` or `until`.
 
         Raises:
             WorkspaceError: the key of the issue or the root is not usable, or git failed.
@@ -748,7 +749,7 @@ class WorkspaceManager:
             raise found[0].unreadable(error) from error
 
     async def _delivered(self, identifier: str) -> tuple[Mirror, str, str, str] | None:
-        """The mirror with the delivered branch of an issue, the branch, where it began, and its head."""
+        """The mirror with the delivered branch of an issue, the branch, its start and its head."""
         layout = await to_thread.run_sync(self._finder.resolve_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
         record = await to_thread.run_sync(read_record, layout, key)
@@ -759,7 +760,7 @@ class WorkspaceManager:
         if repo is None:
             return None
         mirror = self._mirror(layout, repo)
-        if record is None:  # the workspace is on a host, or removed
+        if record is None:  # the workspace is on a host or was removed
             base = await to_thread.run_sync(git.read_ref, mirror.path, f"{REMOTE_BASES}{branch}")
         head = await to_thread.run_sync(git.read_ref, mirror.path, f"refs/heads/{branch}")
         return None if head is None or base is None else (mirror, branch, base, head)
@@ -769,7 +770,7 @@ class WorkspaceManager:
 
         Raises:
             MergeRefusedError: nothing was changed, because a person has to decide.
-            WorkspaceError: git failed; a repetition finishes what is begun.
+            WorkspaceError: git failed; a repetition finishes the merge.
         """
         repo, local = self._local_repository()
         layout = await to_thread.run_sync(self._finder.resolve_root)
@@ -778,7 +779,7 @@ class WorkspaceManager:
         return await merge(mirror, local, name, branch=branch, head=head, message=message)
 
     async def check_merge(self, branch: str, head: str) -> Merged | None:
-        """How a delivered commit would be merged: `None`, or the merge that is there already.
+        """Check whether a delivered commit can be merged: `None` if it can, or the existing merge.
 
         Raises:
             MergeRefusedError, WorkspaceError: as `merge`.
@@ -804,10 +805,10 @@ class WorkspaceManager:
         """Merge delivered branches in this order onto the present base, without a checkout.
 
         Args:
-            branches: their names, by the name that the result tells them by.
+            branches: the branch names, by the names that the result uses.
 
         Returns:
-            `None` where hooks populate workspaces.
+            `None` if hooks populate workspaces.
 
         Raises:
             WorkspaceError: the root, the repository or its base is not usable, or git is too old.
@@ -820,7 +821,7 @@ class WorkspaceManager:
 
     @asynccontextmanager
     async def combination(self, base: str, heads: Sequence[str]) -> AsyncIterator[Combination]:
-        """Delivered commits that go together, merged onto a commit of the base branch in this order.
+        """Compatible delivered commits, merged onto a commit of the base branch in this order.
 
         Raises:
             WorkspaceError: the root or the repository is not usable.
@@ -832,7 +833,7 @@ class WorkspaceManager:
             yield combination
 
     async def look_at_base(self) -> tuple[str | None, str] | None:
-        """Name and commit of the base branch as the repository has it now; `None` without a repository.
+        """Present name and commit of the repository's base branch; `None` without a repository.
 
         Raises:
             WorkspaceError: as `rehearse`.
@@ -846,7 +847,7 @@ class WorkspaceManager:
     # --- hosts -------------------------------------------------------------------------------------------
 
     async def courier(self, identifier: str) -> tuple[Courier, str] | None:
-        """What carries the repository to hosts, and the branch of an issue; `None` without a repository.
+        """The courier to hosts, and the branch of an issue; `None` without a repository.
 
         Raises:
             WorkspaceError: the key of the issue or the root is not usable.
@@ -859,10 +860,10 @@ class WorkspaceManager:
         return Courier(mirror, publisher, base_branch=self._settings.base_branch), domain.branch_name(key)
 
     async def renew(self, issue: domain.Issue, delivered: str) -> None:
-        """Remove the issue's workspace if its work does not go on from what was delivered elsewhere.
+        """Remove the issue's workspace if its work does not continue the commit that was delivered elsewhere.
 
         Raises:
-            WorkspaceError: it holds work that is not delivered.
+            WorkspaceError: it has undelivered work.
         """
         record = await self.locate(issue.id, issue.identifier)
         if not await to_thread.run_sync(is_directory, record.path):
@@ -877,7 +878,7 @@ class WorkspaceManager:
                 if await self._git.is_ancestor(shadow.git_dir, delivered, seen.head):
                     return
         except (git.GitError, OSError):
-            pass  # the commit is not known here
+            pass  # the commit is unknown here
         removal = await self.remove(record)
         if removal.kept_reason is not None:
             raise WorkspaceError.of(
@@ -922,14 +923,13 @@ class WorkspaceManager:
     async def preview(
         self, identifier: str, paths: Sequence[str], *, base: bool = False
     ) -> AsyncIterator[export.WorkspacePreview]:
-        """What an attempt would find in the issue's workspace; creates, fetches and changes nothing.
+        """The files that an attempt would find in the issue's workspace; changes nothing.
 
         If the workspace does not exist, the files at `paths` (relative to it) are written to a private
-        directory that is deleted at the end of the context. With `base`, it has the files that `pin` would
-        have.
+        directory that is deleted at the end of the context. With `base`, it has the files of `pin`.
 
         Raises:
-            WorkspaceError: what would fail an attempt too: an unsafe key, containment, the repository.
+            WorkspaceError: an attempt would fail too: unsafe key, containment, repository.
         """
         repo = self._repo
 
@@ -985,9 +985,9 @@ class WorkspaceManager:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             seen = await to_thread.run_sync(lambda: read_ref_snapshot(path) if is_directory(path) else None)
-            if seen is not None:  # else the hook has removed it
+            if seen is not None:  # otherwise the hook has removed it
                 work = None
-                if stored is None or stored.ready:  # else no agent has used it
+                if stored is None or stored.ready:  # otherwise no agent has used it
                     delivery = await self._deliver(layout, stored, path, seen)
                     work = await self._find_undelivered(layout, stored, path)
                 try:
@@ -1007,7 +1007,7 @@ class WorkspaceManager:
         return Removal(removed=False, kept_reason=work.reason, look=work.look)
 
     async def _remember(self, layout: Layout, record: StoredRecord | None, work: Work | None) -> None:
-        """Record the work that no branch holds, for the surfaces that show it."""
+        """Record the work that is on no branch, so that it can be shown."""
         if record is None or record.tenant not in {None, self._finder.tenant_name}:
             return
         reason, look = (None, None) if work is None else (self._redaction.text(work.reason), work.look)
@@ -1019,7 +1019,7 @@ class WorkspaceManager:
                 _log.warning("workspace_record_not_written", key=record.key, error=str(error))
 
     def kept(self) -> tuple[KeptWorkspace, ...]:
-        """The workspaces with work that no branch holds, of issues with or without a run; blocking.
+        """The workspaces with work that is on no branch, of issues with or without a run; blocking.
 
         Raises:
             WorkspaceError: the root cannot be read.
@@ -1040,7 +1040,7 @@ class WorkspaceManager:
         )
 
     async def _find_undelivered(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
-        """What a removal would lose although the workspace was delivered before."""
+        """The work that a removal would lose although the workspace was delivered before."""
         if record is not None and record.repo is not None:
             warning = await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path)
             if warning is not None:
@@ -1074,14 +1074,14 @@ class WorkspaceManager:
 
 
 def _clone_at(path: Path) -> tuple[RefSnapshot, StoredRecord | None]:
-    """The refs of a workspace, and its record if it is a usable clone that was made here; blocking."""
+    """The refs of a workspace, and its record if it is a usable clone made on this machine; blocking."""
     seen, record = read_ref_snapshot(path), read_record(Layout(path.parent), path.name)
     is_clone = record is not None and record.repo is not None and seen.problem is None
     return seen, record if is_clone else None
 
 
 def _shown_paths(paths: Sequence[bytes]) -> tuple[str, ...]:
-    """Changed paths as `ProgressMark` has them."""
+    """Changed paths in the form of `ProgressMark`."""
     texts = (visible(path.decode("utf-8", "backslashreplace")) for path in dict.fromkeys(paths))
     shown = tuple(text.replace("\n", "\\n").replace("\t", "\\t") for text in texts)
     return shown if len(shown) <= MAX_CHANGED else ()

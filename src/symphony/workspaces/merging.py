@@ -2,10 +2,10 @@
 
     is it in the base already? -> does it merge? -> is the base's checkout clean? -> merge -> move the base
 
-A merge is a fast-forward where the base is behind, else a commit with two parents. Git makes it without a
-checkout. A base branch that is checked out moves by `git merge --ff-only` in that checkout, which overwrites
-nothing; any other one by `git update-ref` from the very commit that was merged onto. Nothing but the named
-commit is merged, and what is merged already is recognised, so that a repetition changes nothing.
+A merge is a fast-forward if possible, else a commit with two parents. Git makes it without a checkout. If the
+base branch is checked out, `git merge --ff-only` moves it in that checkout and overwrites nothing. Otherwise
+`git update-ref` moves it, only from the commit that was merged onto. Only the named commit is merged. An
+existing merge is recognised, so a repetition changes nothing.
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class MergeRefusedError(WorkspaceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A merge: the base branch, the commit that it is at, and whether it had the work before."""
+    """A merge: the base branch, its commit, and whether it contained the work before."""
 
     base: str
     commit: str
@@ -78,7 +78,7 @@ async def check_merge(
     branch: str,
     head: str,
 ) -> Merged | None:
-    """The merge if it is there already, `None` if it can be made.
+    """The merge if it exists already, `None` if it can be made.
 
     Raises:
         MergeRefusedError: it cannot be made.
@@ -100,7 +100,7 @@ async def check_merge(
 async def merge(
     mirror: Mirror, local: Path, name: str | None, *, branch: str, head: str, message: str
 ) -> Merged:
-    """Merge a commit into the base branch `name`; tried again if the base moves meanwhile.
+    """Merge a commit into the base branch `name`; try again if the base moves meanwhile.
 
     Raises:
         MergeRefusedError: nothing was changed.
@@ -129,7 +129,7 @@ async def merge(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """The base branch as it is now, and where it is checked out, if it is."""
+    """The present base branch, and where it is checked out, if anywhere."""
 
     name: str
     commit: str
@@ -192,7 +192,7 @@ def _conflict(branch: str, base: str, files: list[str]) -> MergeRefusedError:
 
 
 async def _check_clean(git: Git, base: _Base) -> None:
-    """Nothing is merged into a checkout in which something is changed."""
+    """Raise `MergeRefusedError` if the checkout of the base has changes."""
     if base.checkout is None:
         return
     status = await git.trusted(
@@ -209,7 +209,7 @@ async def _check_clean(git: Git, base: _Base) -> None:
 
 
 async def _commit(git: Git, local: Path, base: _Base, head: str, message: str) -> str:
-    """The commit that the base is to move to."""
+    """The commit to which the base moves."""
     if await _is_ancestor(git, local, base.commit, head):
         return head
     try:

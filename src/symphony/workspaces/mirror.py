@@ -1,9 +1,9 @@
 """The bare mirror of a repository, and the clones that borrow its objects.
 
-The mirror is fetched once for all who wait for it. Clones have no copy of its objects, so the mirror is never
-pruned, collected or repacked, and `preciousObjects` tells every git so. In it, `refs/remotes/origin/*` is
-what the repository has, and `refs/heads/symphony/*` is what was delivered from workspaces. A fetch cannot
-change the latter.
+One fetch of the mirror serves all callers that wait for it. Clones have no copy of its objects, so the mirror
+is never pruned, collected or repacked; `preciousObjects` enforces that. In it, `refs/remotes/origin/*` are
+the branches of the repository, and `refs/heads/symphony/*` the branches delivered from workspaces. A fetch
+cannot change the latter.
 """
 
 import re
@@ -46,9 +46,9 @@ from symphony.workspaces.ownership import read_records, write_record
 _OPTIONS: Final = ("--no-write-fetch-head", "--no-auto-maintenance", "--no-prune", "--no-prune-tags")
 FETCH: Final = ("fetch", "--quiet", *_OPTIONS)
 FETCH_FAR: Final = ("fetch", "--progress", *_OPTIONS)
-"""From a server: its progress shows that it makes headway (`Git.fetch`)."""
+"""Options for a fetch from a server, whose progress shows headway (`Git.fetch`)."""
 UNCHECKED: Final = ("-c", "fetch.fsckObjects=false")
-"""Git refuses malformed objects where the user asks for it. A mirror has what its repository has."""
+"""Options against the user's object checks: a mirror takes all objects of its repository."""
 
 _TRACKING: Final = "refs/remotes/origin/"
 _DETACHED_HEAD: Final = "refs/symphony/origin-head"
@@ -60,7 +60,7 @@ _URL_LINE = re.compile(r'(?m)^\turl = "(.*)"$')
 class RemoteRefs:
     """Refs of a repository: the branch and commit of `HEAD`, branches by short and tags by full name.
 
-    Git did not take over the newest commits of the `refused` branches, because the repository is shallow.
+    Git refused the newest commits of the `refused` branches, because the repository is shallow.
     """
 
     head_branch: str | None = None
@@ -93,7 +93,7 @@ class Mirror:
         repository: its address or path, without a login.
         lock_wait_s: how long to wait for another process that refreshes the mirror.
         now_s: monotonic clock.
-        borrowed: an object store that spares a new mirror what it has.
+        borrowed: an object store whose objects a new mirror need not fetch.
     """
 
     def __init__(
@@ -125,13 +125,14 @@ class Mirror:
     async def refresh(self) -> RemoteRefs:
         """Update the mirror, one process at a time.
 
-        All who ask while a refresh runs share the next one, because it has what was pushed before they asked.
+        All callers that ask during a refresh share the next one, because that includes everything pushed
+            before they asked.
 
         Returns:
-            what the mirror has now, tags included.
+            the refs of the mirror, including tags.
 
         Raises:
-            WorkspaceError: `workspace_repository`, also for all who waited for the refresh that failed.
+            WorkspaceError: `workspace_repository`, also for all callers that waited for the failed refresh.
         """
         requested_s = self._now_s()
         async with self._lock:
@@ -143,7 +144,7 @@ class Mirror:
         return self._outcome
 
     async def look(self) -> RemoteRefs:
-        """What the repository offers now, without using the mirror.
+        """The present refs of the repository, without using the mirror.
 
         Raises:
             WorkspaceError: `workspace_repository`: it is unreachable or has no commit.
@@ -157,7 +158,7 @@ class Mirror:
             raise self.unreadable(error) from error
 
     async def remembered(self) -> RemoteRefs | None:
-        """What the repository had at the last refresh, read from the mirror; `None` if there is no mirror."""
+        """The refs of the repository at the last refresh, from the mirror; `None` if there is no mirror."""
         if not await to_thread.run_sync(is_directory, self.path):
             return None
         refs = await to_thread.run_sync(all_refs, self.path, "refs/")
@@ -196,13 +197,13 @@ class Mirror:
         return name, commit
 
     async def branch_start(self, branch: str, offered: str | None, git_dir: Path | None = None) -> str | None:
-        """The commit at which an issue's branch continues; `None` if it has none and starts at the base.
+        """The commit at which an issue's branch continues; `None` if it starts at the base.
 
-        Work that is merged is not gone on with: it is in the base.
+        Merged work is not continued, because it is in the base.
 
         Args:
-            branch: as it was delivered.
-            offered: the branch in the repository. It is used once it contains what was delivered.
+            branch: the delivered branch.
+            offered: the branch in the repository. It is used once it contains the delivered commit.
             git_dir: has both commits; the mirror itself if `None`.
         """
         delivered, merged = await to_thread.run_sync(self._delivered, branch)
@@ -213,7 +214,7 @@ class Mirror:
         return offered if is_newer else delivered
 
     def _delivered(self, branch: str) -> tuple[str | None, str | None]:
-        """The branch as it was delivered, and its last commit that is known to be merged."""
+        """The delivered commit of the branch, and its last commit that is known to be merged."""
         return read_ref(self.path, f"refs/heads/{branch}"), read_ref(
             self.path, f"refs/symphony/merged/{branch}"
         )
@@ -280,7 +281,7 @@ class Mirror:
         except WorkspaceError as error:
             return error
         fetched = {name: refs.get(_TRACKING + name) for name in offered.branches}
-        # What was pushed after the offer is newer than what was known, and not refused.
+        # Commits pushed after the listing are newer than the known ones, not refused.
         refused = {
             name
             for name, commit in self._mirror_refs(offered).items()
@@ -309,7 +310,7 @@ class Mirror:
         return offered
 
     def _config(self, commit: str | None) -> str:
-        """Configuration of the mirror; `origin` is for the user's settings that depend on its address."""
+        """Configuration of the mirror; it names `origin`, because user settings may depend on its address."""
         return (
             f"{repository_config(commit, bare=True, precious=True)}"
             "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
@@ -319,7 +320,7 @@ class Mirror:
 
     @staticmethod
     def _mirror_refs(offered: RemoteRefs) -> dict[str, str]:
-        """The refs of the mirror after a fetch of what is offered."""
+        """The refs of the mirror after a fetch of the offered refs."""
         head = {} if offered.head is None else {_DETACHED_HEAD: offered.head}
         return {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()} | head
 
@@ -386,9 +387,8 @@ def remove_stored_logins(layout: Layout) -> None:
 
 
 # --- Clones ---
-#
-# A clone is written file by file. Its `.git` then contains exactly what is known here, and one git process
-# is enough: the checkout.
+# A clone is written file by file. So the content of its `.git` is known, and one git process is enough: the
+# checkout.
 
 _LOW_SPACE_BYTES = 64 * 1024 * 1024  # the same limit as in `symphony doctor`
 
@@ -453,13 +453,13 @@ async def _check_out(git: Git, tree: Path) -> None:
 
 
 async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> BranchOrigin:
-    """Continue where this branch was delivered before, or start at the base."""
+    """Continue at an earlier delivery of this branch, or start at the base."""
     start = await mirror.branch_start(branch, refs.branches.get(branch))
     if start is None:
         return BranchOrigin(branch=branch, start=base, base_commit=base)
     try:
         fork_point = await mirror.git.isolated("-C", mirror.path, "merge-base", base, start)
-    except GitError:  # the histories have nothing in common
+    except GitError:  # the histories are unrelated
         return BranchOrigin(branch=branch, start=start, base_commit=base)
     return BranchOrigin(branch=branch, start=start, base_commit=fork_point.decode().strip())
 

@@ -22,7 +22,7 @@ from symphony.domain import (
 
 
 class WorkspaceError(SymphonyError):
-    """A workspace could not be made, checked or prepared."""
+    """A workspace could not be created, checked or prepared."""
 
     @classmethod
     def of(
@@ -65,7 +65,7 @@ class Workspace:
     Attributes:
         key: name of the directory below the root.
         path: absolute, symlinks resolved.
-        branch: the issue's branch; `None` where hooks populate the directory.
+        branch: the issue's branch; `None` if hooks populate the directory.
         base_commit: commit at which the branch began; `None` if unknown.
         created_now: whether the call that returned this value created the directory.
     """
@@ -91,8 +91,8 @@ class WorkspaceRecord:
 class ProgressMark:
     """State of a workspace. Two equal marks mean: no new commit and no changed file in between.
 
-    `changed` are the paths that differ from the commit at which the branch began, or that are not committed;
-    invisible characters in them are escaped. It is empty beyond `MAX_CHANGED`. `clean`: all files are committed
+    `changed` are the uncommitted paths and those that differ from the commit at which the branch began;
+    invisible characters in them are escaped. It is empty if there are more than `MAX_CHANGED`. `clean`: all files are committed
     or ignored.
     """
 
@@ -103,12 +103,12 @@ class ProgressMark:
 
 
 MAX_CHANGED: Final = 200
-"""The most changed paths of a workspace that are compared with those of others."""
+"""How many changed paths of a workspace are compared with those of others at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Work that exists nowhere else than in a workspace: one line about it, and the command that shows it."""
+    """Work that exists only in a workspace: one line about it, and the command that shows it."""
 
     reason: str
     look: str
@@ -116,7 +116,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWorkspace:
-    """A workspace with work that no branch holds, or that is kept for another reason; as seen last."""
+    """A workspace that is kept, because of work that is on no branch or for another reason; as last seen."""
 
     issue_id: str
     identifier: str
@@ -135,7 +135,7 @@ PATCH: Final = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-prefix", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """What a delivered branch changes since its start: the begin of git's output."""
+    """The patch of a delivered branch since its start: the beginning of git's output."""
 
     branch: str
     content: bytes
@@ -166,13 +166,15 @@ class Delivery:
     """Result of delivering the commits of a workspace.
 
     Attributes:
-        head: the commit that was to be delivered; `None` if unknown.
-        work: what `head` is ahead of the base, also where it was not delivered; nothing if unknown.
-        files: what it changes; empty if unknown.
-        delivered: the branch in the mirror; `None` without a commit of its own, or if hooks make workspaces.
-        failure: why the commits are in the workspace only; `None` if they were delivered or there are none.
+        head: the commit to deliver; `None` if unknown.
+        work: the size of the work of `head` beyond the base, delivered or not; zero if unknown.
+        files: the changed files; empty if unknown.
+        delivered: the branch in the mirror; `None` without a commit of its own, or if hooks populate
+            workspaces.
+        failure: why the commits are only in the workspace; `None` if they were delivered or there are none.
         warnings: for people, one line each.
-        left: work in the workspace that no branch holds; `None` if there is none or it was not looked for.
+        left: work in the workspace that is on no branch; `None` if there is none, or if the delivery did not
+            look for it.
     """
 
     head: str | None
@@ -189,7 +191,7 @@ class Removal:
     """Whether a workspace or branch was removed.
 
     `kept_reason` says why an existing one was kept; `look` is the command that shows the work in it.
-    `delivery` is the delivery before the removal of a workspace; `None` if there was nothing to deliver from.
+    `delivery` is the delivery before the removal of a workspace; `None` if there was no workspace to deliver.
     """
 
     removed: bool
@@ -199,10 +201,9 @@ class Removal:
 
 
 # --- Logins in repository addresses ---
-#
-# Agents and other users can read configuration files, records and command lines, so none of them may hold a
-# password. The address is used without its login everywhere. Git gets the login from a credential helper, for
-# one command, scheme and host: a redirect to another host does not receive it.
+# Agents and other users can read configuration files, records and command lines, so none of them may contain
+# a password. The address is used without its login everywhere. Git gets the login from a credential helper,
+# for one command, scheme and host: a redirect to another host does not receive it.
 
 _USER: Final = "SYMPHONY_REPO_USER"
 _PASSWORD: Final = "SYMPHONY_REPO_PASSWORD"  # noqa: S105 - the name of a variable

@@ -53,20 +53,20 @@ _log = structlog.get_logger(__name__)
 class StoredRecord(Struct, frozen=True, kw_only=True):
     """The record of one workspace.
 
-    It is written before its directory is created. A crash then leaves a record without a complete workspace,
-    and never an incomplete workspace that looks complete.
+    It is written before its directory is created, so a crash never leaves an incomplete workspace that looks
+    complete.
 
     Attributes:
         ready: whether the workspace was populated and `after_create` succeeded.
-        repo: the repository it was populated from; `None` where hooks populate it.
-        branch: the issue's branch, with `repo`.
-        base_commit: the commit at which the branch began, with `repo` and if known.
+        repo: the repository it was populated from; `None` if hooks populate it.
+        branch: the issue's branch, if there is a `repo`.
+        base_commit: the commit at which the branch began, if known and if there is a `repo`.
         owner: uid of the directory's owner after `after_create`; `None` if unknown.
         tenant: path of the workflow file that owns it; `None` if unknown.
-        git_hashes: hashes of the watched files of its `.git` when it was made; `None` if unknown.
-        tags: its tags when it was made, where hooks populate it; they are no work.
-        work: the work in it that no branch holds, as it was seen last, or why else it was kept; `None` from
-            the start of a run to its end.
+        git_hashes: hashes of the watched files of its `.git` at its creation; `None` if unknown.
+        tags: its tags at its creation, if hooks populate it; they do not count as work.
+        work: the work in it that is on no branch, as last seen, or another reason to keep it; `None` from the
+            start of a run to its end.
         look: the command that shows it.
     """
 
@@ -114,7 +114,7 @@ def read_records(layout: Layout) -> Iterator[StoredRecord]:
 
 
 class RecordReader:
-    """Reads all records again and again, and each file only after it changed. Threads may share it."""
+    """Reads all records repeatedly, but each file only after it changed. Threads may share it."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, StoredRecord]] = {}
@@ -159,7 +159,7 @@ def write_record(layout: Layout, record: StoredRecord, *, new: bool = False) -> 
 
 
 def _record_at(layout: Layout, path: Path) -> StoredRecord | None:
-    """The record in a file; `None` if it is unreadable, or about another key than the file's name says."""
+    """The record in a file; `None` if it is unreadable, or if its key does not match the file name."""
     record = _decode_record(path)
     if record is not None and layout.record(record.key) != path:
         _log_skipped(path, f"it is about {record.key}")
@@ -200,7 +200,7 @@ class Tenant:
     Attributes:
         workflow: its real path.
         repository: identity of its repository: the common git directory of a local one, a digest of the
-            address of another; `None` where hooks populate workspaces.
+            address of another; `None` if hooks populate workspaces.
         address: `workspace.repo` without a login.
         git_dir: the common git directory of a local repository.
     """
@@ -228,7 +228,7 @@ class Tenant:
         )
 
     def owns(self, record: StoredRecord) -> bool:
-        """Whether a workspace belongs to this tenant, or to no tenant and was made of its repository."""
+        """Whether a workspace belongs to this tenant, or to none and comes from the tenant's repository."""
         return record.tenant == self.workflow or (record.tenant is None and record.repo == self.address)
 
     def key(self, layout: Layout, key: str, *, claim: bool) -> str:
@@ -379,7 +379,7 @@ def _tenant_path(layout: Layout, workflow: str) -> Path:
 
 
 def with_digest(key: str, owner: str) -> str:
-    """A key with a digest of its owner: a workflow file, or an issue whose key another one has."""
+    """A key with a digest of its owner: a workflow file, or an issue whose key is taken."""
     digest = _digest(owner)[:8]
     return f"{key}-{digest}" if len(key) + 9 <= MAX_NAME_BYTES else f"{_digest(key)}-{digest}"
 

@@ -1,7 +1,7 @@
-"""Why git fails, by what it and its helpers print, and what to do about it.
+"""Finds out why git failed, from the output of git and its helpers, and what to do about it.
 
-The last line of git's output is often not the cause: ssh, credential helpers, Git LFS and proxies speak
-before git does. Their lines are recognised here, or stand in for a line of git that names no cause.
+The last line of git's output is often not the cause: ssh, credential helpers, Git LFS and proxies print
+theirs before git. This module recognises their lines, and uses them if git's line names no cause.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class GitReason:
-    """A cause: its name, how its line reads without regard to case, and what repairs it in one line."""
+    """A cause: its name, a case-insensitive pattern of its line, and the remedy in one line."""
 
     name: str
     pattern: str
@@ -228,7 +228,7 @@ REASONS: Final[Sequence[GitReason]] = (
         "another git works there, or one was killed: end it, or delete the file .lock that the message names",
     ),
 )
-"""In order: the first one that fits gives the hint."""
+"""All known causes; the first one that matches gives the hint."""
 
 _NO_CAUSE: Final = re.compile(
     r"could not read (from remote repository|username|password)|remote end hung up|unexpected disconnect"
@@ -253,7 +253,7 @@ def reason_for(text: str) -> GitReason | None:
 
 
 def telling_lines(text: str) -> list[str]:
-    """The lines of git's error output that tell why it failed, the most telling ones first.
+    """The lines of git's error output that say why it failed, the most informative ones first.
 
     If git itself names no cause, the last lines of its helpers belong to it.
     """

@@ -1,11 +1,11 @@
-"""A rehearsal of merges: which delivered branches go together on the present base, and which do not.
+"""Rehearses merges: which delivered branches merge together on the present base, and which do not.
 
     every branch with the base -> one after the other into a combination -> pairs that changed the same file
 
-Git merges objects and touches no checkout (`git merge-tree`). What it writes goes to a temporary git
-directory that borrows the objects of the mirror. That directory has a configuration of its own, so no merge
-driver, filter or hook runs, whatever the attributes of a branch name. The `.gitattributes` at the top of the
-base says which files git merges as `union` or not at all.
+Git merges objects and touches no checkout (`git merge-tree`). It writes to a temporary git directory that
+borrows the objects of the mirror. That directory has its own configuration, so no merge driver, filter or
+hook runs, whatever the attributes of a branch name. The top-level `.gitattributes` of the base decides which
+files git merges as `union` or not at all.
 """
 
 import re
@@ -28,7 +28,7 @@ from symphony.workspaces.mirror import Mirror, check_out
 from symphony.workspaces.model import WorkspaceError
 
 MAX_BRANCHES: Final = 200
-"""Later branches are not merged, and the result says so."""
+"""How many branches are merged at most; the result names the others."""
 _MAX_PAIRS: Final = 300
 _MAX_FILES: Final = 20
 _MAX_RANGES: Final = 10
@@ -81,7 +81,7 @@ _KINDS: Final = (
     ("mode", ConflictKind.MODE),
     ("contents", ConflictKind.CONTENT),
 )
-"""What git's short names of conflicts contain. If a file has several kinds, the first one counts."""
+"""Parts of git's short names of conflicts. If a file has several kinds, the first one counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class FileConflict:
     Attributes:
         path: bytes that are not UTF-8 are escaped.
         kind: why.
-        lines: where, in the version of the branch that it is told about; empty if that is not known.
+        lines: where, in the version of the reported branch; empty if unknown.
     """
 
     path: str
@@ -112,9 +112,8 @@ class Conflict:
     """A conflict of a branch.
 
     Attributes:
-        others: names of the other branches, which conflict only together if they are several; empty for the
-            base.
-        files: the first ones.
+        others: names of the other branches; several of them conflict only together; empty for the base.
+        files: the first files in conflict.
         files_left_out: how many more there are.
     """
 
@@ -139,10 +138,10 @@ class Rehearsal:
 
     Attributes:
         base: the name of the base branch; `None` for a detached `HEAD`.
-        base_commit: what the branches were merged onto.
+        base_commit: the commit that the branches were merged onto.
         tree: object id of the files of base and all branches that merge. Equal inputs give an equal tree.
         branches: in the order in which they were merged.
-        moved: whether the base moved meanwhile, so that it was done again.
+        moved: whether the base moved meanwhile, so that the rehearsal was repeated.
         pairs_left_out: pairs of branches that changed the same file and were not compared.
     """
 
@@ -159,7 +158,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFile:
-    """A file in conflict: why, its object ids by stage (1 base, 2 ours, 3 theirs), and if it has content."""
+    """A file in conflict: why, its ids by stage (1 base, 2 ours, 3 theirs), and whether it has content."""
 
     kind: ConflictKind
     stages: Mapping[int, str]
@@ -168,7 +167,7 @@ class MergedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """A merge of two commits: the resulting tree, and the files in conflict, none if it is clean."""
+    """A merge of two commits: the resulting tree, and the files in conflict (none if it is clean)."""
 
     ours: str
     theirs: str
@@ -257,7 +256,7 @@ def overlapping(changed: Mapping[str, frozenset[bytes]]) -> list[tuple[str, str]
     for name, paths in changed.items():
         for path in paths:
             by_path.setdefault(path, []).append(name)
-    # Many files may have the same few branches: each combination of branches is looked at once.
+    # Many files may have the same few branches, so each combination of branches is examined once.
     groups = set[tuple[tuple[str, ...], tuple[str, ...]]]()
     for path, names in by_path.items():
         ends = [end for end, letter in enumerate(path) if letter == ord("/")]
@@ -281,7 +280,7 @@ def conflict_lines(
     Args:
         merged: the file with git's conflict markers.
         own: the version in which the lines count.
-        labels: the two commits, which end the lines of the markers.
+        labels: the two commits at the ends of the marker lines.
         theirs: whether `own` is the version of the second commit.
 
     Returns:
@@ -314,7 +313,7 @@ def conflict_lines(
 
 
 def _places(lines: Sequence[bytes], target: Sequence[bytes]) -> list[int] | None:
-    """For each line, its index in `target`, or of what stands there instead; `None` if too much differs."""
+    """For each line, its index in `target` or that of its replacement; `None` if too much differs."""
     head = 0
     while head < min(len(lines), len(target)) and lines[head] == target[head]:
         head += 1
@@ -341,12 +340,12 @@ def _places(lines: Sequence[bytes], target: Sequence[bytes]) -> list[int] | None
 async def rehearse(
     mirror: Mirror, staging: Path, branches: Mapping[str, str], base_branch: str | None
 ) -> Rehearsal:
-    """Merge branches in this order onto the base as it is now; done again once if the base moves meanwhile.
+    """Merge branches in this order onto the present base; repeat once if the base moves meanwhile.
 
     Args:
         mirror: has the branches.
-        staging: where the temporary git directory is made.
-        branches: the names of delivered branches by the name that the result tells them by.
+        staging: the directory for the temporary git directory.
+        branches: the names of delivered branches, by the names that the result uses.
         base_branch: the name of the base; that of `HEAD` if `None`.
 
     Raises:
@@ -368,10 +367,10 @@ async def rehearse(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """Branches that go together, merged onto the base one after the other.
+    """Compatible branches, merged onto the base one after the other.
 
     Attributes:
-        changed: the paths that each of the merges changes, from none for the base to those of all.
+        changed: the paths changed up to each merge: none for the base, all for the last one.
     """
 
     changed: tuple[tuple[str, ...], ...]
@@ -382,7 +381,7 @@ class Combination:
 
     @asynccontextmanager
     async def checkout(self, count: int) -> AsyncIterator["CombinedCheckout"]:
-        """A checkout of the base with so many branches, which is removed at the end of the context.
+        """A checkout of the base with the first `count` branches; it is removed at the end of the context.
 
         Raises:
             WorkspaceError: it cannot be made.
@@ -399,7 +398,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedCheckout:
-    """A checkout of branches that were merged: its path, its commit, and the store that has its objects."""
+    """A checkout of merged branches: its path, its commit, and the store with its objects."""
 
     path: Path
     commit: str
@@ -410,9 +409,9 @@ class CombinedCheckout:
 async def combine(
     mirror: Mirror, staging: Path, base: str, heads: Sequence[str]
 ) -> AsyncIterator[Combination]:
-    """Merge commits that a rehearsal found to go together, in this order; no branch is touched.
+    """Merge commits that a rehearsal found compatible, in this order; no branch is touched.
 
-    What git writes is deleted at the end of the context.
+    Everything that git wrote is deleted at the end of the context.
 
     Raises:
         WorkspaceError: the repository cannot be read.
@@ -468,7 +467,7 @@ async def _temporary_repository(
 class _TemporaryRepository:
     """Merges in a git directory that borrows the objects of a mirror.
 
-    Methods raise `GitError`, and `ValueError` for output that is not complete.
+    Methods raise `GitError`, and `ValueError` for incomplete output.
     """
 
     def __init__(self, mirror: Mirror, git_dir: Path, base: str) -> None:
@@ -478,7 +477,7 @@ class _TemporaryRepository:
 
     @property
     def objects(self) -> Path:
-        """The store of what was merged, which borrows from the mirror."""
+        """The store of the merged objects, which borrows from the mirror."""
         return self._git_dir / "objects"
 
     async def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
@@ -495,7 +494,7 @@ class _TemporaryRepository:
             await to_thread.run_sync((path / "attributes").write_bytes, content)
 
     async def rehearse(self, branches: Mapping[str, str]) -> Rehearsal:
-        """Merge the branches in this order; the name of the base is for the caller to add."""
+        """Merge the branches in this order; the caller adds the name of the base."""
         heads, fates = await to_thread.run_sync(self._heads, branches)
         onto_base = await self._merge_with_base(heads, fates)
         base_tree = (await self._run("rev-parse", f"{self._base}^{{tree}}")).decode().strip()
@@ -505,12 +504,14 @@ class _TemporaryRepository:
         open_merges = {name: merge for name, merge in onto_base.items() if name not in fates}
         tree, merged, failed = await self._combine(open_merges, base_tree, fates)
 
-        # What does not go with the base is to be brought up to date first, and only that is told.
+        # A branch that conflicts with the base must be updated first, so only that conflict is reported.
         trees = {name: (base_tree, merge.tree) for name, merge in open_merges.items() if merge.clean}
         output = await self._run(*_DIFF, stdin=_pairs(trees.values()))
         changed = dict(zip(trees, parse_changed(output, list(trees.values())), strict=True))
         overlaps = await to_thread.run_sync(overlapping, changed)
-        overlaps.sort(key=lambda pair: pair[1] not in failed)  # stable: what explains a conflict comes first
+        overlaps.sort(
+            key=lambda pair: pair[1] not in failed
+        )  # a stable sort: the branches that explain a conflict come first
         compared = overlaps[:_MAX_PAIRS]
         merges = await self._merge([(heads[a], heads[b]) for a, b in compared])
         against = [
@@ -524,7 +525,7 @@ class _TemporaryRepository:
         ]
         explained = {name for name, others, *_ in against if not others or others[0] in merged}
         for name, merge in failed.items():
-            if name not in explained:  # with none alone, so with several together
+            if name not in explained:  # it conflicts with no single branch, so with several together
                 together = [one for one in merged if changed[one] & merge.files.keys()] or list(merged)
                 against.append((name, tuple(together), merge, True))
         lines = await self._lines([merge for _, _, merge, _ in against])
@@ -548,7 +549,7 @@ class _TemporaryRepository:
         )
 
     def _heads(self, branches: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Fate]]:
-        """The commits of the branches, and what became of those that have none or are too many; blocking."""
+        """The commits of the branches, and the fates of branches without one or over the limit; blocking."""
         heads, fates = dict[str, str](), dict[str, Fate]()
         for name, branch in branches.items():
             head = read_ref(self._mirror.path, f"refs/heads/{branch}")
@@ -562,7 +563,7 @@ class _TemporaryRepository:
         return heads, fates
 
     async def _merge_with_base(self, heads: Mapping[str, str], fates: dict[str, Fate]) -> dict[str, Merge]:
-        """Each branch merged with the base; says of those that cannot be that they are unrelated."""
+        """Each branch merged with the base; marks branches without a common commit as unrelated."""
         try:
             merges = await self._merge([(self._base, head) for head in heads.values()])
         except GitError:  # git gives up at the first one that has no commit in common with the base
@@ -578,7 +579,7 @@ class _TemporaryRepository:
     async def _combine(
         self, onto_base: Mapping[str, Merge], base_tree: str, fates: dict[str, Fate]
     ) -> tuple[str, dict[str, None], dict[str, Merge]]:
-        """Merge one after the other: the tree of those that merge, their names, and what failed."""
+        """Merge one after the other: the tree of the merged branches, their names, and the failed merges."""
         tip, tree, merged, failed = self._base, base_tree, dict[str, None](), dict[str, Merge]()
         for name, alone in onto_base.items():
             merge = alone
@@ -599,10 +600,10 @@ class _TemporaryRepository:
         return (await self._run(*commit)).decode().strip()
 
     async def combine(self, heads: Sequence[str]) -> tuple[str, ...]:
-        """The commits of the base and of each merge of these commits onto the one before.
+        """The commit of the base, and that of each merge onto the one before.
 
         Raises:
-            ValueError: they do not go together.
+            ValueError: the commits conflict.
         """
         commits = [self._base]
         for head in heads:
@@ -651,7 +652,7 @@ class _TemporaryRepository:
         return await to_thread.run_sync(find)
 
     async def _blobs(self, names: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The content of the small ones of these objects, as many as there is room for."""
+        """The content of the small objects among these, up to a total size."""
         stdin = b"".join(name + b"\0" for name in names)
         form = "--batch-check=%(objecttype) %(objectsize)"
         listing = BytesIO(await self._run("cat-file", form, "-z", stdin=stdin))
@@ -670,7 +671,7 @@ class _TemporaryRepository:
         contents = dict[bytes, bytes]()
         for name in small:
             contents[name] = output.read(int(output.readline()))
-            output.read(1)  # the line break behind it
+            output.read(1)  # the line break after it
         return contents
 
 
@@ -685,7 +686,7 @@ def _conflict(
     *,
     theirs: bool,
 ) -> Conflict:
-    """A failed merge, from the view of its second branch, or of its first one."""
+    """The conflict of a failed merge, seen from its second or its first branch."""
     stage = _THEIRS if theirs else _OURS
     files = tuple(
         FileConflict(

@@ -1,8 +1,8 @@
 """Carries a repository to the host of a run, and the issue's branch back, by git over ssh.
 
-A host has a bare repository of its own, which its workspaces are cloned from. Only missing objects travel.
-What comes back is checked: only the branch of the issue is fetched, and git checks each object. The objects
-of Git LFS travel beside it as tar files.
+A host has its own bare repository, from which its workspaces are cloned. Only missing objects are sent. On
+the way back only the branch of the issue is fetched, and git checks each object. Git LFS objects are sent
+separately as tar files.
 """
 
 import re
@@ -23,7 +23,7 @@ from symphony.workspaces.model import Delivery, WorkspaceError, local_repository
 from symphony.workspaces.shadow import copy_lfs_objects
 
 LFS_OBJECTS: Final = "lfs/objects"
-"""Where objects are in a git directory, each as `ab/cd/abcd...`, by the SHA-256 of its content."""
+"""The directory of LFS objects in a git directory, each at `ab/cd/abcd...` by the SHA-256 of its content."""
 _ATTRIBUTES: Final = (".gitattributes", ":(glob)**/.gitattributes")
 _POINTER_LINE: Final = "^oid sha256:[0-9a-f]{64}$"
 _LFS_NAME: Final = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/\1\2[0-9a-f]{60}")
@@ -34,12 +34,12 @@ DETACHED_BRANCH: Final = "symphony-base"
 
 _log = structlog.get_logger(__name__)
 REMOTE_BASES: Final = "refs/symphony/base/"
-"""Below it are the commits at which the branches that came from hosts left the base branch."""
+"""The prefix of refs for the commits at which branches from hosts left the base branch."""
 
 _PUSH: Final = (
     *("-c", "remote.origin.mirror=false"),
     *("-c", "push.pushOption="),
-    *("-c", "core.bigFileThreshold=1m"),  # a search for deltas of large files costs minutes
+    *("-c", "core.bigFileThreshold=1m"),  # searching deltas of large files takes minutes
     *("push", "--progress", "--force", "--no-verify", "--no-follow-tags", "--no-signed"),
     "--recurse-submodules=no",
 )
@@ -47,7 +47,7 @@ _PUSH: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSource:
-    """The bare repository of a host; `ssh_command` is the `GIT_SSH_COMMAND` that leads there."""
+    """The bare repository of a host; `ssh_command` is the `GIT_SSH_COMMAND` for it."""
 
     address: str
     ssh_command: str
@@ -69,8 +69,8 @@ class BranchBase:
     Attributes:
         base_branch: the base branch on the host.
         base: its commit.
-        delivered: what was delivered of the branch so far.
-        start: where it continues in a new workspace; `None` at the base.
+        delivered: the delivered commit of the branch so far.
+        start: where it continues in a new workspace; `None` for the base.
     """
 
     base_branch: str
@@ -100,11 +100,11 @@ class Courier:
         return (self._mirror.path,) if own is None else (own, self._mirror.path)
 
     async def lfs_objects(self, commit: str) -> frozenset[str]:
-        """The Git LFS objects that files of a commit stand for."""
+        """The Git LFS objects of the pointer files in a commit."""
         return await objects_of(self._git, self._mirror.path, commit)
 
     async def begin(self, branch: str) -> BranchBase:
-        """Refresh the mirror, and see where the branch of an issue begins. Raises `WorkspaceError`."""
+        """Refresh the mirror, and determine where the branch of an issue begins. Raises `WorkspaceError`."""
         refs = await self._mirror.refresh()
         name, base = self._mirror.base(refs, self._base_branch)
         try:
@@ -115,7 +115,7 @@ class Courier:
         return BranchBase(base_branch=name or DETACHED_BRANCH, base=base, delivered=delivered, start=start)
 
     async def go_on(self, branch: str, former: str) -> None:
-        """Begin the branch of an issue at what was delivered under its former name, unless there is one.
+        """Begin the branch of an issue at the delivered commit of its former name, unless the branch exists.
 
         Raises `WorkspaceError`.
         """
@@ -132,9 +132,9 @@ class Courier:
     async def send(
         self, source: RemoteSource, branch: str, begun: BranchBase, *, there: Mapping[str, str]
     ) -> None:
-        """Give the host the branches and tags of the repository, and the branch of the issue.
+        """Send the host the branches and tags of the repository, and the branch of the issue.
 
-        `there` are the refs of the host. If it has all of that, nothing is sent, and git is not started.
+        `there` are the refs of the host. If it has all of them, nothing is sent, and git is not started.
 
         Raises:
             WorkspaceError: `workspace_repository`.
@@ -167,7 +167,7 @@ class Courier:
             ) from error
 
     def _shared_refs(self) -> dict[str, str]:
-        """What `send` sends besides the two branches, by the names on the host; blocking."""
+        """The refs that `send` sends besides the two branches, by their names on the host; blocking."""
         refs = all_refs(self._mirror.path, "refs/")
         tracking = "refs/remotes/origin/"
         branches = {
@@ -179,15 +179,15 @@ class Courier:
         return branches | {name: commit for name, commit in refs.items() if name.startswith(as_here)}
 
     async def fetch(self, source: RemoteSource, branch: str, base: str) -> str | None:
-        """Take over the branch of an issue from a host if it goes on from what was delivered.
+        """Take over the branch of an issue from a host if it continues the delivered commit.
 
-        A commit that does not is kept below `refs/symphony/gone/`.
+        Any other commit is kept below `refs/symphony/gone/`.
 
         Returns:
             the commit of the branch there; `None` if the host has no such branch.
 
         Raises:
-            GitError, OSError: it could not be fetched, or holds malformed objects.
+            GitError, OSError: it could not be fetched, or has malformed objects.
         """
         path, landing = self._mirror.path, f"refs/symphony/landing/{branch}"
         try:
@@ -220,7 +220,7 @@ class Courier:
         return head
 
     async def deliver(self, branch: str, head: str | None) -> Delivery:
-        """Deliver the fetched branch as a workspace's; never raises for what git or a remote did."""
+        """Deliver the fetched branch as if from a workspace; never raises for an error of git or a remote."""
         delivery = Delivery(head=head)
         try:
             found = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
@@ -236,7 +236,7 @@ class Courier:
     async def _fork_point(self, base: str, head: str) -> str:
         try:
             found = await self._git.isolated("-C", self._mirror.path, "merge-base", base, head)
-        except GitError:  # the histories have nothing in common
+        except GitError:  # the histories are unrelated
             return base
         return found.decode().strip()
 
@@ -247,7 +247,7 @@ def lfs_object_name(oid: str) -> str:
 
 
 async def objects_of(git: Git, git_dir: Path, commit: str) -> frozenset[str]:
-    """The objects that files of a commit stand for; none if no attributes of it name Git LFS."""
+    """The objects of the pointer files in a commit; none if its attributes do not name Git LFS."""
     grep = ("-C", git_dir, "grep", "-h", "-I", "--no-color", "-E")
     try:
         await git.isolated(*grep, "filter=lfs", commit, "--", *_ATTRIBUTES)
@@ -273,7 +273,7 @@ def pack_lfs_objects(stores: Sequence[Path], oids: Collection[str], file: Path) 
 
 
 def unpack_lfs_objects(file: Path, staging: Path, target: Path) -> str | None:
-    """Take the objects of a tar file over into a git directory, each after a check of its content; blocking.
+    """Copy the objects of a tar file into a git directory, each after a check of its content; blocking.
 
     Returns:
         as `copy_lfs_objects`.

@@ -1,8 +1,8 @@
-"""What is unusual about a repository, found before the first run, with the command that repairs it.
+"""Finds unusual traits of a repository before the first run, with the command that repairs each.
 
-The attributes of a repository may name filters that git does not know in workspaces. Git takes the commands
-of a filter (`filter.NAME.clean` and the like) from configuration, which no clone brings along. Without them
-an agent sees what the filter stores, such as encrypted text, and commits what must not be committed.
+The attributes of a repository may name filters that git does not know in workspaces. Git reads the commands
+of a filter (`filter.NAME.clean` and the like) from configuration, which a clone does not copy. Without them
+an agent sees the stored form, such as encrypted text, and commits files that must not be committed.
 """
 
 import re
@@ -31,14 +31,14 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MissingFilter:
-    """A filter; `source` is the local repository whose own configuration has it, or `None`."""
+    """A missing filter; `source` is the local repository whose own configuration has it, or `None`."""
 
     name: str
     source: Path | None
 
     @property
     def hint(self) -> str:
-        """What makes it known in workspaces, in one line."""
+        """How to make it known in workspaces, in one line."""
         usual = f"give the user of the daemon the lines of filter.{self.name} (`git config --global`)"
         own = "" if self.source is None else f" that {self.source}/.git/config has"
         return _HINTS.get(self.name) or f"{usual}{own}, or set them up in hooks.after_create"
@@ -52,9 +52,9 @@ async def missing_filters(
     Args:
         git: runs git.
         repository: has the commit.
-        commit: or a branch.
-        source: a local repository that workspaces are cloned from.
-        hook: `hooks.after_create`; it sets up a filter that it names.
+        commit: a commit or a branch.
+        source: a local repository from which workspaces are cloned.
+        hook: `hooks.after_create`; a filter that it names counts as set up.
     """
     text = await _attributes(git, repository, commit)
     own = None if source is None else await to_thread.run_sync(common_dir, source)
@@ -93,7 +93,7 @@ async def _known(git: Git, place: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """Something unusual, and the command that makes it usual; one line each."""
+    """An unusual trait, and the command that repairs it; one line each."""
 
     message: str
     repair: str
@@ -101,14 +101,14 @@ class Trait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryTrial:
-    """What a fetch and a checkout that succeeded have shown."""
+    """The result of a successful trial fetch and checkout."""
 
     missing: tuple[MissingFilter, ...]
     unusual: tuple[Trait, ...]
 
 
 async def unusual_traits(git: Git, repository: Path) -> tuple[Trait, ...]:
-    """What may keep a later run from fetching a local repository, although it can be fetched now."""
+    """Traits that may prevent a later fetch of a local repository, although it can be fetched now."""
     there, found = f"git -C {shlex.quote(str(repository))}", []
     git_dir = await to_thread.run_sync(common_dir, repository) or repository
     shallow = await to_thread.run_sync(read_regular, git_dir / "shallow", _MAX_SHALLOW_BYTES)

@@ -3,8 +3,8 @@
 An agent controls the `.git` of its workspace: configuration, hooks, attributes, alternates and redirects in
 it may start programs or point anywhere. Therefore git never runs with it. Instead, `open_shadow` makes a
 temporary git directory with the daemon's configuration, refs that were read as files, a copy of the index,
-and links to the workspace's packs and loose objects. `objects/info` is not linked, because alternates and
-commit graphs in it are written by the agent.
+and links to the workspace's packs and loose objects. `objects/info` is not linked, because the agent may have
+written the alternates and commit graphs in it.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _MAX_HOOKS: Final = 200
 
 
 def hash_watched_files(git_dir: Path) -> dict[str, str]:
-    """A hash per file that could make git run something or look elsewhere, by its path in `.git`.
+    """Hashes of the files that could make git run programs or read elsewhere, by their paths in `.git`.
 
     The daemon never uses these files, changed or not; a change is only reported.
     """
@@ -86,9 +86,9 @@ class RefSnapshot:
     Attributes:
         problem: one line; why `.git` is unusable and nothing else is known, or `None`.
         head: the checked out commit.
-        head_branch: the short name of the branch that `HEAD` is on; `None` if it is detached.
+        head_branch: the short name of the branch of `HEAD`; `None` if it is detached.
         tips: every local branch and the stash, by full ref name.
-        changed: watched files that differ from how they were made (`changed_files`).
+        changed: watched files that differ from their first state (`changed_files`).
     """
 
     problem: str | None = None
@@ -163,8 +163,8 @@ class Shadow:
 
         `options` are options of git, and `excludes` are patterns of files that the user ignores.
 
-        Submodules are compared by their checked out commit only. To find edits in them, git would run itself
-        with their configuration, which the agent controls too.
+        Submodules are compared only by their checked-out commit. To find edits in them, git would run with
+        their configuration, which the agent controls too.
         """
 
         def copy_index() -> None:
@@ -194,7 +194,7 @@ class Shadow:
             files.copy_regular(shared, self.git_dir / shared.name, _MAX_INDEX_BYTES)
 
     async def tracked(self, directory: str) -> frozenset[str]:
-        """The paths in a directory of the workspace that its index has."""
+        """The paths in a directory of the workspace that are in its index."""
         await to_thread.run_sync(self._copy_index)
         output = await self._run("ls-files", "-z", "--", f":(top,literal){directory}")
         return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
@@ -202,7 +202,7 @@ class Shadow:
     async def differences(self, base: str, form: Iterable[str], *, max_bytes: int) -> bytes:
         """How the files of the workspace differ from a commit, new files included: output of `git diff`.
 
-        New files are added to the index of the shadow without their content, which needs no object.
+        New files are added to the shadow's index without their content, so no object is needed.
         """
         untracked = [entry[2:] for entry in await self.status() if entry.startswith(b"? ")]
         empty = _EMPTY_BLOB_SHA256 if is_sha256(base) else _EMPTY_BLOB
@@ -217,7 +217,7 @@ class Shadow:
         )
 
     async def filtered(self, paths: Iterable[bytes]) -> frozenset[bytes]:
-        """Those of the paths to which attributes give a filter."""
+        """The paths among these to which attributes assign a filter."""
         stdin = b"".join(path + b"\0" for path in paths)
         tree = (f"--work-tree={self._workspace}", "-C", str(self._workspace))
         output = await self._run(*tree, "check-attr", "-z", "--stdin", "filter", stdin=stdin)
@@ -226,9 +226,10 @@ class Shadow:
         return frozenset(path for path, value in found if value not in {b"unspecified", b"unset"})
 
     async def unchanged(self, paths: Collection[bytes]) -> frozenset[bytes]:
-        """Those of the paths whose size, inode and times are those in the index, to the nanosecond.
+        """The paths among these whose size, inode and times equal those in the index, to the nanosecond.
 
-        Git itself compares seconds, and the content of a file that was written in the second of its index.
+        Git itself compares seconds, and compares the content of files written in the same second as the
+        index.
         """
         await to_thread.run_sync(self._copy_index)
         output = await self._run("ls-files", "-z", "--debug")
@@ -243,7 +244,7 @@ class Shadow:
         return await to_thread.run_sync(match)
 
     def _stat_of(self, path: bytes) -> tuple[int, ...]:
-        """Times, inode and size of a file as an index has them; empty if it is gone. Blocking."""
+        """Times, inode and size of a file in the form of an index; empty if it is gone. Blocking."""
         try:
             info = (self._workspace / os.fsdecode(path)).lstat()
         except OSError:
@@ -252,9 +253,9 @@ class Shadow:
         return (*times, info.st_ino & 0xFFFF_FFFF, info.st_size & 0xFFFF_FFFF)
 
     async def tree_mark(self) -> tuple[str, list[bytes]]:
-        """A hash that changes with the uncommitted state of the tree, and the paths that are not committed.
+        """A hash that changes with the uncommitted state of the tree, and the uncommitted paths.
 
-        The hash is of the status, and of the stats of its files.
+        The hash covers the status, and the stats of its files.
         """
         entries = await self.status()
         names = [entry.split(b" ", _FIELDS_BEFORE_PATH.get(entry[:1], 1))[-1] for entry in entries]
@@ -271,7 +272,7 @@ class Shadow:
         return await to_thread.run_sync(digest), names
 
     async def changed_since(self, base: str, head: str) -> list[bytes]:
-        """The paths that two commits differ in."""
+        """The paths that differ between two commits."""
         output = await self._run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, head, "--")
         return [path for path in output.split(b"\0") if path]
 
@@ -284,7 +285,7 @@ class Shadow:
         return {one: await self._run("cat-file", "blob", one.decode()) for one in small}
 
     async def count_since(self, base: str, head: str) -> int:
-        """How many commits one is ahead of another."""
+        """How many commits `head` is ahead of `base`."""
         return int(await self._run("rev-list", "--count", head, f"^{base}", "--"))
 
     async def are_within(self, commits: Collection[str], known: Collection[str]) -> bool:
@@ -313,10 +314,11 @@ async def open_shadow(
         staging: where the shadow is made.
         workspace: the checked-out files.
         tip: the commit.
-        git_hashes: the workspace's own alternates file is used only while it is as it was made.
-        objects: the object store that the workspace borrows from.
-        git_dir: has the index; `.git` in the workspace if `None`.
-        common: has the objects, if they are not in `git_dir`.
+        git_hashes: hashes of the first state; the workspace's own alternates file is used only while it is
+            unchanged.
+        objects: the object store from which the workspace borrows.
+        git_dir: the directory with the index; `.git` in the workspace if `None`.
+        common: the directory with the objects, if they are not in `git_dir`.
         within: objects may also be borrowed from stores in this directory, as nested repositories do.
     """
     index_dir = git_dir or workspace / ".git"
@@ -361,7 +363,7 @@ def _link_objects(source: Path, target: Path) -> None:
 
 
 def _stores_within(objects: Path, top: Path) -> list[Path]:
-    """The object stores in a directory that one borrows from, also indirectly."""
+    """The object stores inside a directory from which a store borrows, also indirectly."""
     found, pending = list[Path](), [objects]
     while pending and len(found) <= _MAX_STORES:
         store = pending.pop()
@@ -377,10 +379,9 @@ def _stores_within(objects: Path, top: Path) -> list[Path]:
 
 
 # --- Git LFS ---
-#
-# A fetch brings only the pointers of Git LFS objects out of a workspace. The objects are copied to the store
-# of the local repository or of the mirror, so that later workspaces need no download. The name of an object
-# is the SHA-256 of its content. It is verified, because the agent controls the store of its workspace.
+# A fetch from a workspace brings only the pointers of Git LFS objects. The objects are copied to the store of
+# the local repository or of the mirror, so that later workspaces need no download. The name of an object is
+# the SHA-256 of its content. It is verified, because the agent controls the store of its workspace.
 
 MAX_POINTER_BYTES: Final = 1_024
 """Size limit of a pointer file."""
@@ -396,7 +397,7 @@ def copy_lfs_objects(own: Path, git_dir: Path) -> str | None:
     """Copy the LFS objects of a workspace's git directory that another one lacks; blocking.
 
     Returns:
-        one line on objects that may be in the workspace only; `None` if all were copied.
+        one line on objects that may exist only in the workspace; `None` if all were copied.
     """
     failed = 0
     try:
@@ -410,7 +411,7 @@ def copy_lfs_objects(own: Path, git_dir: Path) -> str | None:
 
 
 def is_content_of(pointer: bytes, path: Path) -> bool:
-    """Whether a file is the content that a pointer stands for; blocking. Raises `OSError`."""
+    """Whether a file is the content of a pointer; blocking. Raises `OSError`."""
     found = _POINTER.fullmatch(pointer)
     file = None if found is None else open_regular(path)
     if found is None or file is None:
@@ -430,7 +431,7 @@ def _lfs_objects(store: Path) -> Iterator[tuple[int, str]]:
 
 
 def _copy_lfs_object(directory: int, target: Path) -> bool:
-    """Copy the object named as the target from an open directory; false if its content has another hash."""
+    """Copy the object with the target's name from an open directory; false if its hash differs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     source = open_regular(target.name, directory)
     if source is None:

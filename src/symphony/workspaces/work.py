@@ -1,12 +1,11 @@
-"""What counts as work: everything in a workspace that neither the mirror nor the repository has.
+"""Finds work: everything in a workspace that neither the mirror nor the repository has.
 
-That is commits on any ref, detached heads, linked worktrees, tags, notes, stashes, operations in progress and
+Work is commits on any ref, detached heads, linked worktrees, tags, notes, stashes, operations in progress and
 uncommitted files, of the workspace's repository and of every repository nested in it. Ignored files, reflogs,
-remote-tracking refs, and refs that came from the source with the clone are no work. A workspace that holds
-work is not removed; in doubt it is kept, and the reason is reported.
-
-An agent owns every repository there: refs are read as files, and git runs in shadows (see `shadow`) only. No
-content of a stash or of an untracked file is read.
+remote-tracking refs, and refs that came with the clone are not work. A workspace with work is not removed; in
+case of doubt it is kept, and the reason is reported. An agent controls every repository there, so refs are
+read as files, and git runs only in shadows (see `shadow`). The content of stashes and untracked files is not
+read.
 """
 
 import errno
@@ -43,7 +42,7 @@ _MAX_REPOSITORIES: Final = 200
 _MAX_NAMED: Final = 5
 _MAX_SMALL_BYTES: Final = 1024 * 1024
 _NOT_ENTERED: Final = frozenset({"objects", "refs", "logs", "hooks", "info"})  # of a git directory
-_LOCAL: Final = "local "  # before names of refs of a local repository
+_LOCAL: Final = "local "  # a prefix for refs of a local repository
 _NO_WORK: Final = ("refs/remotes/", "refs/prefetch/", "refs/bisect/")
 _IN_PROGRESS: Final = {
     "rebase-merge": "a rebase",
@@ -65,7 +64,7 @@ class _Checkout:
     """A checkout of a repository.
 
     Attributes:
-        git_dir: has its `HEAD` and index; of a linked worktree, the directory below `worktrees/`.
+        git_dir: the directory with its `HEAD` and index; for a linked worktree, the one below `worktrees/`.
         tree: its files; `None` if there are none in the workspace.
         is_linked: whether it is a linked worktree.
     """
@@ -85,14 +84,14 @@ class _Repository:
 
 @dataclass(slots=True)
 class _Found:
-    """What a walk through a workspace found: repositories, and one line per thing that hides its content."""
+    """The result of a walk through a workspace: repositories, and one line per unreadable place."""
 
     repositories: list[_Repository] = field(default_factory=list)
     hidden: list[tuple[str, Path]] = field(default_factory=list)
 
 
 def _directories(top: Path) -> Iterator[tuple[Path, Mapping[str, bool], bool]]:
-    """Each directory of a workspace, its names with whether they are directories, and whether git uses it.
+    """Each directory of a workspace, its entries (true for directories), and whether git uses it.
 
     Raises:
         OSError: a directory cannot be read, or there are too many.
@@ -112,7 +111,7 @@ def _directories(top: Path) -> Iterator[tuple[Path, Mapping[str, bool], bool]]:
 
 
 def _find_repositories(top: Path) -> _Found:
-    """Find the repositories in a workspace, also in ignored directories; blocking.
+    """Find the repositories in a workspace, including ignored directories; blocking.
 
     Raises:
         OSError: a directory cannot be read, or there is too much.
@@ -161,7 +160,7 @@ def _pointer(tree: Path) -> Path | None:
 
 
 def _tree_of(git_dir: Path) -> Path | None:
-    """Where the files of a linked worktree are, by its git directory; they may be gone."""
+    """The directory of a linked worktree's files, by its git directory; it may be gone."""
     text = (read_regular(git_dir / "gitdir", _MAX_SMALL_BYTES) or b"").decode("utf-8", "surrogateescape")
     return None if not text.strip() or "\0" in text else Path(os.path.realpath(git_dir / text.strip())).parent
 
@@ -179,9 +178,9 @@ class WorkCheck:
 
     Attributes:
         git: runs git.
-        layout: of the root.
-        mirror: of the repository; `None` where hooks populate workspaces.
-        keep_dirty: whether uncommitted files and operations in progress are work. Commits always are.
+        layout: the layout of the root.
+        mirror: the mirror of the repository; `None` if hooks populate workspaces.
+        keep_dirty: whether uncommitted files and operations in progress count as work. Commits always do.
     """
 
     git: Git
@@ -201,8 +200,8 @@ class WorkCheck:
 
         Args:
             path: the workspace.
-            git_hashes: of its `.git` when it was made.
-            made_with: its tags when it was made; they are no work.
+            git_hashes: the hashes of its `.git` at its creation.
+            made_with: its tags at its creation; they do not count as work.
             clean: all files of its own checkout are known to be committed or ignored.
         """
         looked = await to_thread.run_sync(self._survey, path)
@@ -236,7 +235,7 @@ class WorkCheck:
         return _work(reasons, look) if reasons else None
 
     def _survey(self, path: Path) -> tuple[Path, _Found, dict[str, str]] | str:
-        """The resolved workspace, its repositories and known refs, or why it is kept; blocking."""
+        """The resolved workspace, its repositories and known refs, or why the workspace is kept; blocking."""
         problem = read_ref_snapshot(path).problem
         if problem is not None and (self.mirror is not None or not is_missing(path / ".git")):
             return f"{problem}, so work might be lost"
@@ -247,7 +246,7 @@ class WorkCheck:
             return f"it cannot be looked through: {error.strerror or error} {error.filename or ''}".strip()
 
     async def configs(self, common: Path) -> tuple["_StatusConfig", ...]:
-        """What makes the user's `git status` call a checkout clean: there, and in `workspace.repo`.
+        """The settings of the user's `git status`, from this repository and from `workspace.repo`.
 
         The repository's own configuration is read as data, without its includes.
         """
@@ -290,14 +289,14 @@ class WorkCheck:
 
 @dataclass(frozen=True, slots=True)
 class _StatusConfig:
-    """Options for `git status`, and the patterns of the user's own excludes."""
+    """Options of `git status`, and the patterns of the user's own excludes."""
 
     options: tuple[str, ...]
     excludes: bytes
 
 
 def _status_config(sources: list[dict[str, str]], base: Path) -> _StatusConfig:
-    """Settings of several sources, of which a later one wins, except that excludes add up; blocking."""
+    """Merge the settings of several sources. A later one wins, but excludes add up; blocking."""
     merged: dict[str, str] = {}
     excludes = list[bytes]()
     for source in sources:
@@ -305,7 +304,7 @@ def _status_config(sources: list[dict[str, str]], base: Path) -> _StatusConfig:
         if (name := source.get("core.excludesfile")) and "\0" not in name:
             path = os.path.realpath(base / Path(name).expanduser())
             excludes.append(read_regular(Path(path), _MAX_SMALL_BYTES) or b"")
-    attributes = sources[0].get("core.attributesfile")  # of the user only
+    attributes = sources[0].get("core.attributesfile")  # only the user's
     options = [f"{key}={merged[key]}" for key in ("core.autocrlf", "core.eol") if key in merged]
     options += [] if attributes is None else [f"core.attributesFile={attributes}"]
     return _StatusConfig(
@@ -348,7 +347,7 @@ class _Examined:
         self._is_cloned_by_us = check.mirror is not None and repository.common == top / ".git"
 
     async def work(self) -> list[tuple[str, list[str]]]:
-        """What is work, and the arguments of git that show it. Raises `GitError` and `OSError`."""
+        """The kinds of work, and the git arguments that show each. Raises `GitError` and `OSError`."""
         found = list[tuple[str, list[str]]]()
         if self._check.keep_dirty:
             for checkout in self._repository.checkouts:
@@ -434,14 +433,14 @@ class _Examined:
             found.append(
                 (f"{plural(len(loose), 'tag')} that the repository does not have: {names}", ["tag", "-n"])
             )
-        # Only the mirror's objects are here to be compared with, not those of a local repository.
+        # Only the mirror's objects are available for a comparison, not those of a local repository.
         mirrored = {commit for name, commit in self._known.items() if not name.startswith(_LOCAL)}
         return found + await self._undelivered(commits, remote | mirrored)
 
     def _refs(self) -> tuple[dict[str, str], dict[str, str], frozenset[str], set[str]] | None:
         """What the repository has; `None` if its refs are not files. Blocking.
 
-        That is its refs, those of worktrees included; the heads by what people call them; the names of packed
+        That is its refs, also those of worktrees; the heads by names for people; the names of packed
         refs; and what a remote has.
         """
         common = self._repository.common
@@ -457,7 +456,7 @@ class _Examined:
         return refs, heads, frozenset(packed), self._remote_tips(refs)
 
     def _remote_tips(self, refs: Mapping[str, str]) -> set[str]:
-        """What a remote has by the repository's own refs, unless that remote is in the workspace itself."""
+        """The remote-tracking commits of the repository, except those of a remote in the workspace itself."""
         if self._is_cloned_by_us:
             return set()
         config = read_regular(self._repository.common / "config", _MAX_SMALL_BYTES) or b""
@@ -503,7 +502,7 @@ def _head(git_dir: Path, common: Path) -> str | None:
 
 
 async def _without_lfs_files(shadow: Shadow, path: Path, entries: list[bytes]) -> list[bytes]:
-    """The changes without files that match their Git LFS pointer, as no filter runs in a shadow."""
+    """The changes without files that match their Git LFS pointer, because no filter runs in a shadow."""
     changed = {entry: entry.split(b" ", 8) for entry in entries if entry.startswith(b"1 .M ")}
     pointers = await shadow.small_blobs((fields[7] for fields in changed.values()), MAX_POINTER_BYTES)
 
@@ -517,7 +516,7 @@ async def _without_lfs_files(shadow: Shadow, path: Path, entries: list[bytes]) -
 
 
 async def _without_filtered_files(shadow: Shadow, entries: list[bytes]) -> list[bytes]:
-    """The changes without files of a filter that are as the index has them, as no filter runs in a shadow."""
+    """The changes without filtered files that match the index, because no filter runs in a shadow."""
     paths = {entry: entry.split(b" ", 8)[8] for entry in entries if entry.startswith(b"1 .M ")}
     filtered = await shadow.filtered(paths.values())
     unchanged = await shadow.unchanged(filtered) if filtered else frozenset[bytes]()
@@ -534,7 +533,8 @@ async def find_work(
 ) -> Work | None:
     """Why `WorkspaceManager.remove` would keep a workspace; `None` if nothing would be lost. Changes nothing.
 
-    A removal delivers committed work first, so a workspace that is kept for that here may be removed then.
+    A removal delivers committed work first, so it may remove a workspace that is kept here for committed
+    work.
 
     Raises:
         WorkspaceError: the path fails the containment check.

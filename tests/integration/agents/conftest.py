@@ -85,6 +85,6 @@ def real(codex: Path) -> Iterator[Callable[..., RealBench]]:
             model = stack.enter_context(ModelServer(scenarios, **server))
             home = stack.enter_context(codex_home(model.base_url))
             top, environ = home.path.parent, dict(home.env)
-            return RealBench.at(top, environ, grace_ms=2_000, server=model, home=home, binary=codex)
+            return RealBench.at(top, environ, grace_ms=10_000, server=model, home=home, binary=codex)
 
         yield make

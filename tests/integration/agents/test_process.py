@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 async def run(bench: Bench, command: str, *secrets: str, **env: str) -> str:
     done = await bench.host.run(
-        shell_argv(command, secrets), cwd=bench.workspace, env={**bench.environ, **env}, timeout_ms=10_000
+        shell_argv(command, secrets), cwd=bench.workspace, env={**bench.environ, **env}, timeout_ms=60_000
     )
     return done.stdout.decode()
 

@@ -75,7 +75,7 @@ def tool_outputs(bench: RealBench) -> list[str]:
 
 async def git(bench: RealBench, *arguments: str) -> str:
     done = await bench.host.run(
-        ["git", *arguments], cwd=bench.workspace, env=bench.environ, timeout_ms=10_000
+        ["git", *arguments], cwd=bench.workspace, env=bench.environ, timeout_ms=60_000
     )
     return done.stdout.decode().strip()
 
@@ -336,7 +336,7 @@ async def test_the_preflight_refuses_without_user_namespaces(real: Make) -> None
     require_program("unshare", "Debian: util-linux")
     forbid = "echo 0 > /proc/sys/user/max_user_namespaces"
     agent = f"unshare --user --map-root-user bash -c '{forbid} && exec {bench.command}'"
-    probe = await bench.host.run(["unshare", "--user", "true"], env=bench.environ, timeout_ms=5_000)
+    probe = await bench.host.run(["unshare", "--user", "true"], env=bench.environ, timeout_ms=60_000)
     if probe.exit_code != 0:
         pytest.skip("this machine has no user namespaces to take away")
     with pytest.raises(AgentError) as caught:

@@ -199,6 +199,7 @@ async def test_an_approval_is_answered_by_policy(bench: AcpBench, on_approval: s
 
 
 async def test_a_blocked_approval_ends_the_run_and_runs_nothing(bench: AcpBench) -> None:
+    bench.grace_ms = 60_000  # for its answer, also on a busy machine
     async with bench.session(on_approval="block") as session:
         events = await bench.turn(session, bench.script({"ask_approval": "touch approved"}))
         left = await session.stop()
@@ -381,6 +382,7 @@ async def test_streamed_words_count_as_activity(bench: AcpBench) -> None:
 
 
 async def test_stopping_a_turn_cancels_it_and_leaves_nothing(bench: AcpBench) -> None:
+    bench.grace_ms = 60_000  # for its answer, also on a busy machine
     async with bench.session() as session:
         prompt = bench.script({"run": "touch began; sleep 1000"})
         async with aclosing(session.run_turn(Turn(prompt=prompt, title="t"))) as events:  # type: ignore[type-var]

@@ -250,7 +250,7 @@ async def test_silence_at_a_resume_is_no_lost_conversation(make: Make) -> None:
 async def test_nothing_survives_a_stop_whatever_the_agent_ignores(
     make: Make, switches: tuple[str, ...]
 ) -> None:
-    bench = make(*switches)
+    bench = make(*switches, grace_ms=3_000)
     async with bench.session() as session:
         async for event in session.run_turn(Turn(prompt=bench.script({"run": "sleep 86400"}))):
             if isinstance(event, SessionStarted):

@@ -157,6 +157,7 @@ async def test_an_approval_is_answered_by_policy(bench: Bench, on_approval: str,
 
 
 async def test_a_blocked_approval_ends_the_run_and_runs_nothing(bench: Bench) -> None:
+    bench.grace_ms = 60_000  # for its answer, also on a busy machine
     async with bench.session(bench.scripted(), on_approval="block") as session:
         events = await bench.turn(session, bench.script({"ask_approval": "touch approved"}))
         left = await session.stop()

@@ -25,6 +25,7 @@ async def begin(session: CodexSession, prompt: str, text: str) -> None:
 
 
 async def test_stop_interrupts_the_turn_and_returns_the_final_totals(bench: Bench) -> None:
+    bench.grace_ms = 60_000  # for its answer, also on a busy machine
     async with bench.session(bench.scripted()) as session:
         await begin(session, bench.script({"say": "working"}, {"sleep_ms": 60_000}), "working")
         left = await session.stop()
@@ -34,6 +35,7 @@ async def test_stop_interrupts_the_turn_and_returns_the_final_totals(bench: Benc
 
 
 async def test_stop_is_idempotent_and_tells_its_story_once(bench: Bench) -> None:
+    bench.grace_ms = 60_000  # for its answer, also on a busy machine
     async with bench.session(bench.scripted()) as session:
         await begin(session, bench.script({"say": "working"}, {"sleep_ms": 60_000}), "working")
         assert await session.stop() != ()
@@ -96,6 +98,7 @@ async def test_an_agent_that_was_killed_is_stopped_without_complaint(bench: Benc
 
 
 async def test_what_was_written_before_the_stop_is_not_lost(bench: Bench) -> None:
+    bench.grace_ms = 60_000  # for its answer, also on a busy machine
     steps = [{"say": f"line {number}"} for number in range(300)]
     async with bench.session(bench.scripted()) as session:
         turn = session.run_turn(Turn(prompt=bench.script(*steps, {"sleep_ms": 60_000})))

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.project import Project, until
+from harness.project import DEADLINE_S, Project, until
 from harness.real import require_program
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,9 @@ def prometheus(place: Path, config: str) -> Iterator[httpx.Client]:
     with (place / "prometheus.log").open("wb") as log:
         process = subprocess.Popen([program, *arguments], stdout=log, stderr=log)
         try:
-            with httpx.Client(base_url=f"http://{address}/api/v1", trust_env=False) as client:
+            with httpx.Client(
+                base_url=f"http://{address}/api/v1", trust_env=False, timeout=DEADLINE_S
+            ) as client:
                 yield client
         finally:
             process.kill()

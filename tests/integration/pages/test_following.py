@@ -1,7 +1,6 @@
 """The pages while a person looks: a transcript that grows, a daemon that is gone and back, the keyboard."""
 
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -263,10 +262,11 @@ def test_the_page_says_soon_that_the_daemon_is_gone_and_comes_back(browser: Brow
     project = Project(root=tmp_path).create()
     project.workflow(command=scripted("--threads", str(tmp_path / "threads")))
     project.issue("SYM-1", [{"ask_input": "Which colour?"}])
-    grey, port = "() => document.documentElement.classList.contains('stale')", str(free_port())
+    grey = "() => document.documentElement.classList.contains('stale')"
     with opened(browser, fixed_time=False, expected="Failed to load resource", **WIDE) as page:
         live, answer = page.locator("#live"), page.get_by_label("Answer to SYM-1")
-        with project.daemon("--port", port) as daemon:
+        with project.daemon("--port", "0") as daemon:
+            port = str(daemon.wait_for("http_serving")["port"])
             daemon.wait_for("issue_blocked")
             page.goto(project.symphony("open", "--print").stdout.strip())
             expect(live).to_have_text("Live")
@@ -292,8 +292,3 @@ def test_the_page_says_soon_that_the_daemon_is_gone_and_comes_back(browser: Brow
             expect(answer).to_have_value("Blue, and a lot more")
             page.goto(project.symphony("open", "--print").stdout.strip())
             expect(live).to_have_text("Live")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

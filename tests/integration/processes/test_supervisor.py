@@ -187,7 +187,7 @@ async def test_a_command_whose_subreaper_is_killed_is_killed() -> None:
 
 @pytest.mark.asyncio
 async def test_a_supervisor_that_is_stopped_fails_one_start_and_ends_no_command(tmp_path: Path) -> None:
-    supervisor = _supervisor(answer_s=3)
+    supervisor = _supervisor(answer_s=10)
     async with _running(supervisor) as before:
         stopped = _parent(before, 2)
         stopped.suspend()
@@ -208,7 +208,7 @@ async def test_a_supervisor_that_is_stopped_fails_one_start_and_ends_no_command(
 
 @pytest.mark.asyncio
 async def test_a_supervisor_that_is_stopped_keeps_no_start_waiting_however_many_there_are() -> None:
-    supervisor, ended = _supervisor(answer_s=3), list[int | None]()
+    supervisor, ended = _supervisor(answer_s=10), list[int | None]()
 
     async def start() -> None:
         try:

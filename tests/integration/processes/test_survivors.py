@@ -99,7 +99,7 @@ async def test_every_child_carries_the_mark_whatever_environment_it_was_given(tm
     host = LocalHost(instance="one-of-a-test")
     env = {**_ENV, "SYMPHONY_INSTANCE": "forged"}
 
-    done = await host.run(["sh", "-c", "echo $SYMPHONY_INSTANCE"], env=env, timeout_ms=20_000)
+    done = await host.run(["sh", "-c", "echo $SYMPHONY_INSTANCE"], env=env, timeout_ms=60_000)
     child = await host.spawn(
         ["sh", "-c", "echo $SYMPHONY_INSTANCE"], cwd=tmp_path, env=env, stderr_path=tmp_path / "log"
     )
@@ -111,7 +111,7 @@ async def test_every_child_carries_the_mark_whatever_environment_it_was_given(tm
 
 @pytest.mark.asyncio
 async def test_without_an_instance_nothing_is_marked_and_nothing_was_left() -> None:
-    done = await LocalHost().run(["sh", "-c", "echo $SYMPHONY_INSTANCE"], env=_ENV, timeout_ms=20_000)
+    done = await LocalHost().run(["sh", "-c", "echo $SYMPHONY_INSTANCE"], env=_ENV, timeout_ms=60_000)
 
     assert done.stdout == b"\n"
     assert LocalHost().find_survivors() == ()
@@ -196,7 +196,7 @@ async def test_a_program_that_is_not_there_still_fails_to_start(tmp_path: Path) 
 
     for argv in (["no-such-program-here"], ["/no/such/program"], ["./nowhere"]):
         with pytest.raises(FileNotFoundError):
-            await host.run(argv, env=_ENV, cwd=tmp_path, timeout_ms=20_000)
+            await host.run(argv, env=_ENV, cwd=tmp_path, timeout_ms=60_000)
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        await host.run(["true"], cwd=tmp_path / "nowhere", env=_ENV, timeout_ms=20_000)
-    assert (await host.run(["./here"], cwd=tmp_path, env=_ENV, timeout_ms=20_000)).exit_code == 4
+        await host.run(["true"], cwd=tmp_path / "nowhere", env=_ENV, timeout_ms=60_000)
+    assert (await host.run(["./here"], cwd=tmp_path, env=_ENV, timeout_ms=60_000)).exit_code == 4

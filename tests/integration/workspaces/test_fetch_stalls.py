@@ -51,7 +51,7 @@ async def test_an_http_server_that_stops_in_the_middle_and_goes_on_later(
     make_manager: Make, repo: Path, issue: MakeIssue
 ) -> None:
     with git_server(repo.parent, None) as server:
-        manager = make_manager(repo=f"{server.address}/{repo.name}/.git", fetch_stall_timeout_ms=2_000)
+        manager = make_manager(repo=f"{server.address}/{repo.name}/.git", fetch_stall_timeout_ms=5_000)
         server.stalls = "git-upload-pack"
         await stalled(manager, issue("MT-1"))
         server.stalls = None
@@ -63,7 +63,7 @@ async def test_a_server_over_ssh_that_tells_its_refs_and_sends_no_objects(
 ) -> None:
     environment = {"GIT_SSH_COMMAND": ssh(tmp_path, "sleep 600")}
     manager = make_manager(
-        repo=f"ssh://h.example{repo}", environment=environment, fetch_stall_timeout_ms=2_000
+        repo=f"ssh://h.example{repo}", environment=environment, fetch_stall_timeout_ms=5_000
     )
     await stalled(manager, issue("MT-1"))
 
@@ -81,7 +81,7 @@ async def test_a_slow_fetch_is_waited_for(
     )
     environment = {"GIT_SSH_COMMAND": ssh(tmp_path, f"{word(sys.executable)} {word(pieces)}")}
     manager = make_manager(
-        repo=f"ssh://h.example{repo}", environment=environment, fetch_stall_timeout_ms=4_000
+        repo=f"ssh://h.example{repo}", environment=environment, fetch_stall_timeout_ms=5_000
     )
     made = await manager.prepare(issue("MT-1"), None)
     assert (made.path / "large.bin").stat().st_size == 800_000

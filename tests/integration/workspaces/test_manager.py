@@ -251,13 +251,13 @@ class TestHooks:
     ) -> None:
         nap = f"611.{os.getpid()}"
         script = f"setsid sleep {nap} & sleep {nap} & echo $! > {word(tmp_path)}/pid; sleep {nap}"
-        manager = make_manager(hooks=HooksSettings(after_create=script, timeout_ms=400))
+        manager = make_manager(hooks=HooksSettings(after_create=script, timeout_ms=4_000))
 
         with pytest.raises(WorkspaceError) as caught:
             await manager.prepare(issue("MT-1"), None)
 
         assert caught.value.failure.category is Category.WORKSPACE_HOOK_TIMEOUT
-        assert "after_create did not end within 400 ms" in caught.value.failure.message
+        assert "after_create did not end within 4000 ms" in caught.value.failure.message
         assert not (root / "MT-1").exists()
         left = [child for child in psutil.process_iter(["cmdline"]) if nap in (child.info["cmdline"] or ())]
         assert left == []
@@ -316,7 +316,7 @@ class TestHooks:
     async def test_after_run_failures_and_timeouts_are_only_logged(
         self, make_manager: Make, issue: MakeIssue, script: str
     ) -> None:
-        manager = make_manager(hooks=HooksSettings(after_run=script, timeout_ms=400))
+        manager = make_manager(hooks=HooksSettings(after_run=script, timeout_ms=4_000))
         made = await manager.prepare(issue("MT-1"), None)
 
         with capture_logs() as logs:
@@ -517,7 +517,7 @@ class TestRemoval:
     async def test_a_failing_before_remove_does_not_stop_the_deletion(
         self, make_manager: Make, root: Path, issue: MakeIssue, script: str
     ) -> None:
-        hooks = HooksSettings(before_remove=f"touch {word(root)}/../ran; {script}", timeout_ms=500)
+        hooks = HooksSettings(before_remove=f"touch {word(root)}/../ran; {script}", timeout_ms=4_000)
         manager = make_manager(hooks=hooks)
         made = await manager.prepare(issue("MT-1"), None)
         (made.path / "file").write_text("content\n")

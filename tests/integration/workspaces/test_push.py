@@ -182,7 +182,7 @@ async def test_an_http_remote_that_stops_in_the_middle_is_given_up_and_tried_aga
 ) -> None:
     with git_server(origin.parent, None) as server:
         git(repo, "remote", "set-url", "origin", f"{server.address}/{origin.name}")
-        manager = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=2_000)
+        manager = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=5_000)
         made = await worked_on(manager, issue("MT-1"), git)
         server.stalls = "git-receive-pack"
         assert "no headway" in refused(await push(manager, made)).message
@@ -408,9 +408,9 @@ async def test_a_remote_that_is_slow_and_says_so_is_waited_for_and_a_silent_one_
 ) -> None:
     hook = origin / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do echo at work >&2; sleep 0.5; done\n")
+    hook.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7; do echo at work >&2; sleep 1; done\n")
     hook.chmod(0o755)
-    manager = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=2_000)
+    manager = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=5_000)
     made = await worked_on(manager, issue("MT-1"), git)
 
     assert await push(manager, made) is None

@@ -281,7 +281,7 @@ async def test_ten_thousand_tags_and_a_large_stash_are_looked_at_quickly(
     began = time.monotonic()
     kept = await _kept(manager, made)
 
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
     assert "10000 tags" in kept
     assert "a stash" in kept
 

@@ -362,9 +362,9 @@ def test_sandboxes_that_codex_refuses_are_told(text: str, *, is_refused: bool) -
     ],
 )
 def test_a_thousand_unknown_keys_are_told_in_a_hundred_lines_and_soon(text: str) -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     report = judged(f"{BOARD}{text}")
-    assert time.monotonic() - start < 20
+    assert time.thread_time() - start < 20
     assert report.workflow is not None
     unknown = [one for one in report.warnings if one.code is WarningCode.UNKNOWN_KEY]
     assert len(unknown) <= 101

@@ -207,9 +207,9 @@ def test_a_bare_list_is_written_with_commas() -> None:
 )
 def test_a_long_prompt_of_anything_is_judged_soon(unit: str) -> None:
     text = unit * (60_000 // len(unit))
-    start = time.monotonic()
+    start = time.thread_time()
     refused(text) if unit not in {"{#", "{# a #}"} else prompt_in_liquid(text)
-    assert time.monotonic() - start < 20
+    assert time.thread_time() - start < 20
 
 
 def test_the_attempt_of_a_run_is_ours() -> None:

@@ -10,6 +10,7 @@ from harness.asking import FakeOperator
 from harness.binding import SECRET, FakeTracker, FakeWorkspaces, Mailbox, StoryCore, make_context
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
+from kit.virtual_time import in_virtual_time
 from symphony.api import answers, models
 from symphony.api.documents import state_document
 from symphony.api.interface import UnavailableError
@@ -247,6 +248,7 @@ async def test_why_a_prompt_cannot_be_made_is_told_without_secrets(
     assert SECRET not in failed.value.failure.line
 
 
+@in_virtual_time
 async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +266,7 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
         assert refused.value.code == "snapshot_timeout"
 
     monkeypatch.setattr(module, "preview_prompt", slow)
-    desk = Desk(tmp_path, limits=Limits(preview_s=0.5))
+    desk = Desk(tmp_path, limits=Limits(preview_s=60))
     async with anyio.create_task_group() as group:
         for _ in range(10):
             group.start_soon(ask)
@@ -294,8 +296,9 @@ async def test_what_a_workspace_has_changed_is_read_once_for_all_who_look(tmp_pa
     assert workspaces.compared == 2
 
 
+@in_virtual_time
 async def test_the_diff_of_a_workspace_is_bounded_and_without_secrets(tmp_path: Path) -> None:
-    workspaces, desk = FakeWorkspaces(), Desk(tmp_path, limits=Limits(snapshot_s=0.5))
+    workspaces, desk = FakeWorkspaces(), Desk(tmp_path, limits=Limits(snapshot_s=60))
     desk.context = make_context(tmp_path, FakeTracker(), workspaces)
     assert await desk.operator.working_diff("SYM-1") is None
     half = len(SECRET) // 2
@@ -317,8 +320,9 @@ async def test_the_diff_of_a_workspace_is_bounded_and_without_secrets(tmp_path: 
         await desk.operator.working_diff("SYM-1")
 
 
+@in_virtual_time
 async def test_a_workspace_that_takes_too_long_is_left_alone(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, limits=Limits(working_s=0.01))
+    desk = Desk(tmp_path, limits=Limits(working_s=60))
     workspaces = FakeWorkspaces(before_comparison=anyio.sleep_forever)
     desk.context = make_context(tmp_path, FakeTracker(), workspaces)
     for _ in range(3):

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from harness.binding import StoryCore
 from harness.scheduling import make_failure, make_issue, make_settings
+from kit.virtual_time import in_virtual_time
 from symphony.api import models
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.daemon.rehearsals import Rehearsals
@@ -150,6 +151,7 @@ async def test_another_set_of_ready_branches_is_rehearsed_in_the_order_of_the_bo
     assert stage.notices >= 2
 
 
+@in_virtual_time
 async def test_a_base_that_moved_is_found_at_a_look() -> None:
     stage = Stage(state=ready("1"), look_s=0.01)
     rehearsals = stage.made()
@@ -176,6 +178,7 @@ async def test_two_who_ask_wait_for_each_other() -> None:
     assert rehearsals.latest is None, "the result of chosen issues is not that of all"
 
 
+@in_virtual_time
 async def test_a_failure_keeps_no_old_result_and_is_tried_again() -> None:
     stage = Stage(state=ready("1"), look_s=0.01)
     rehearsals = stage.made()
@@ -204,6 +207,7 @@ async def test_what_cannot_be_rehearsed_is_refused_with_a_code() -> None:
     assert caught.value.code == "not_delivered"
 
 
+@in_virtual_time
 async def test_a_rehearsal_that_takes_too_long_is_given_up() -> None:
     stage = Stage(state=ready("1"), repository=Repository(hold=anyio.Event()), timeout_s=0.01)
     with pytest.raises(UnavailableError) as caught:
@@ -211,6 +215,7 @@ async def test_a_rehearsal_that_takes_too_long_is_given_up() -> None:
     assert caught.value.code == "rehearsal_timeout"
 
 
+@in_virtual_time
 async def test_a_result_of_the_commands_is_for_one_base_and_is_kept_for_it() -> None:
     tried = list[str]()
     stage = Stage(state=ready("1"), look_s=0.01)
@@ -237,6 +242,7 @@ async def test_a_result_of_the_commands_is_for_one_base_and_is_kept_for_it() -> 
     assert tried == ["a" * 40, "b" * 40]
 
 
+@in_virtual_time
 async def test_commands_that_cannot_be_run_are_tried_again_for_other_branches_only() -> None:
     tried = list[int]()
 

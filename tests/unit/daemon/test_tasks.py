@@ -8,6 +8,7 @@ import pytest
 
 from harness.binding import SECRET, CommentingTracker, FakeTracker, make_context, nothing
 from harness.scheduling import make_failure, make_issue
+from kit.virtual_time import in_virtual_time
 from symphony.api.task import TrackerAnswer
 from symphony.daemon.tasks import FRESH_MS, TaskReader
 from symphony.trackers.base import TrackerError
@@ -23,7 +24,7 @@ class Desk:
     def __init__(self, tmp_path: Path, tracker: FakeTracker) -> None:
         self.now_ms = 1_000_000
         self.context = make_context(tmp_path, tracker)
-        self.reader = TaskReader(now_ms=lambda: self.now_ms, deadline_s=0.05)
+        self.reader = TaskReader(now_ms=lambda: self.now_ms, deadline_s=60)
 
     async def read(self, *, paused: bool = False) -> TrackerAnswer:
         return await self.reader.read(self.context, "1", paused=paused)
@@ -79,6 +80,7 @@ async def test_many_who_open_a_page_ask_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [refuse, crash, anyio.sleep_forever])
+@in_virtual_time
 async def test_a_tracker_that_fails_or_hangs_costs_what_is_new_and_says_so(
     tmp_path: Path, step: object
 ) -> None:

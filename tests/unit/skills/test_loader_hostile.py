@@ -22,9 +22,9 @@ DEEP = {"lists": "- " * 25_000, "brackets": "[" * 25_000, "keys": "? " * 25_000,
 
 def quick_error(shelf: Shelf, front: str) -> str:
     shelf.write("a", f"---\nname: a\n{front}\n---\n")
-    start = time.process_time()
+    start = time.thread_time()
     found = shelf.load()
-    assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes
+    assert time.thread_time() - start < 20  # processor time; the failures this guards against take minutes
     assert found.skills == ()
     (error,) = [one for one in found.problems if one.severity is Severity.ERROR]
     return error.code
@@ -51,7 +51,7 @@ def test_case_66_the_process_survives_deep_nesting(shelf: Shelf) -> None:
         [sys.executable, "-c", program, str(shelf.workspace)],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stdout.split()[0]) == (0, "good"), done.stderr
@@ -82,9 +82,9 @@ def test_case_70_too_many_keys_are_too_large_before_parsing(shelf: Shelf) -> Non
 
 def test_case_71_sixty_kilobytes_of_comments_are_fast(shelf: Shelf) -> None:
     shelf.skill("a", *["# words"] * 7_000)
-    start = time.process_time()
+    start = time.thread_time()
     assert shelf.names() == ["a"]
-    assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes
+    assert time.thread_time() - start < 20  # processor time; the failures this guards against take minutes
 
 
 def test_case_72_a_surrogate_pair_of_escapes_is_an_error(shelf: Shelf) -> None:
@@ -96,9 +96,9 @@ def test_case_72_a_surrogate_pair_of_escapes_is_an_error(shelf: Shelf) -> None:
 )
 def test_the_repair_of_one_long_line_is_fast(shelf: Shelf, value: str) -> None:
     shelf.write("a", f"---\nname: a\ndescription: {value}\n---\n")
-    start = time.process_time()
+    start = time.thread_time()
     shelf.load()
-    assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes
+    assert time.thread_time() - start < 20  # processor time; the failures this guards against take minutes
 
 
 def test_the_values_of_all_files_of_a_root_are_limited_together(shelf: Shelf) -> None:

@@ -50,9 +50,8 @@ def parse_user_agent(user_agent: str) -> tuple[str | None, str | None]:
     found = _USER_AGENT.match(user_agent)
     if found is None:
         return None, None
-    return "codex" if found[1] == _CLIENT_NAME else agent_events.redact(found[1], 100), agent_events.redact(
-        found[2], 100
-    )
+    name, version = (agent_events.redact(part, 100) for part in found.groups())
+    return "codex" if found[1] == _CLIENT_NAME else name, version
 
 
 def thread_start(

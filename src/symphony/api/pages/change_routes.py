@@ -1,7 +1,7 @@
-"""The page of a change and the forms on it: comments on lines, marks of files that were read, decisions.
+"""The page of a change and its forms: comments on lines, marks of files that were read, decisions.
 
-What is typed is kept as a draft of this browser, which a cookie of its own names. A draft is kept before a
-decision is tried, so that a refusal loses nothing.
+Typed text is stored as a draft of this browser, which a separate cookie identifies. A draft is stored before
+a decision is tried, so that a refusal loses nothing.
 """
 
 import re
@@ -42,7 +42,7 @@ class ChangePages:
         self._notices = notices
 
     async def show(self, request: Request) -> Response:
-        """The page. A browser that has no name yet gets one, for its drafts."""
+        """The page. A browser without a name gets one, for its drafts."""
         named = _reviewer(request)
         sign_in = sha256(self._access.sign_in.root.encode()).hexdigest()[:_NAME_CHARS]
         name = named or f"{sign_in}-{secrets.token_urlsafe(_NAME_CHARS)}"
@@ -77,7 +77,7 @@ class ChangePages:
         )
 
     async def draft(self, request: Request) -> Response:
-        """Keep a comment on a line, take one out, or mark a file as read."""
+        """Store or remove a comment on a line, or mark a file as read."""
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
         notice: FormResult | None = None
@@ -91,7 +91,7 @@ class ChangePages:
         return see_other(back, notice=None if notice is None else self._notices.put(notice))
 
     async def decide(self, request: Request) -> Response:
-        """Keep the overall text, then send back or approve if that is what the button says."""
+        """Store the overall text, then send back or approve if that button was used."""
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
         name, head, back = fields.get("issue", ""), fields.get("head", ""), local_path(fields.get("next", ""))
@@ -135,12 +135,12 @@ def _reviewer(request: Request) -> str | None:
 
 
 def _typed(fields: Mapping[str, str], name: str) -> str:
-    """What a person typed, as it is shown again."""
+    """A typed text in the form in which it is shown again."""
     return fields.get(name, "").replace("\r\n", "\n")
 
 
 def _asked(request: Request) -> Asked:
-    """What the address asks for. Raises `RequestError`."""
+    """The parts of the change that the address selects. Raises `RequestError`."""
     at, context = request.query_params.get("at", ""), CONTEXT
     if at and not _AT.fullmatch(at):
         raise RequestError(400, "bad_request", "at is n or o and the number of a line")
@@ -157,7 +157,7 @@ def _asked(request: Request) -> Asked:
 
 
 def _edit(fields: Mapping[str, str]) -> DraftEdit:
-    """What a small form of the page changes. Raises `ConflictError`."""
+    """The edit of a small form of the page. Raises `ConflictError`."""
     head, drop, path, line = (fields.get(name, "") for name in ("head", "drop", "path", "line"))
     if drop:
         return DraftEdit(head=head, drop=int(drop) if drop.isdecimal() and len(drop) < len("1000") else None)

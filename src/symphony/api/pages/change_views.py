@@ -1,4 +1,4 @@
-"""What the page of a change shows: the files of one part of it, and the review that is being written."""
+"""The view of the page of a change: the files of one part of it, and the review that is being written."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,30 +12,30 @@ from symphony.api import models
 from symphony.api.pages.lines import CodeLine, FilePatch, Segment, coloured, parse_patch, with_changed_words
 
 FILES_SHOWN: Final = 50
-"""How many files stand on one page."""
+"""How many files are on one page."""
 LINES_OPEN: Final = 1_500
 """How many changed lines of all files are unfolded."""
 FILE_LINES_OPEN: Final = 400
-"""Files with more changed lines are folded; a page of their own has them."""
+"""Files with more changed lines are folded; they have their own page."""
 MAX_ROWS: Final = 6_000
-"""The most lines that one page has."""
+"""How many lines one page has at most."""
 CONTEXT: Final = 3
 MORE_CONTEXT: Final = (20, 200, 100_000)
-"""How many lines around a change there are on demand."""
+"""How many lines around a change are shown on demand."""
 _MAX_LINE_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the address of the page asks for.
+    """The parts of the change that the address selects.
 
     Attributes:
-        since: an earlier head that is compared with.
-        until: an earlier head that is shown in place of the last one.
-        part: which files, from 1.
-        file: the place of the only file to show.
+        since: an earlier head to compare with.
+        until: an earlier head to show instead of the last one.
+        part: which part of the files, from 1.
+        file: the position of the only file to show.
         context: how many lines around its changes.
-        at: the line that is commented on: `n` or `o` and its number, of `file`.
+        at: the line to comment on in `file`: `n` or `o` and its number.
     """
 
     since: str | None = None
@@ -60,13 +60,13 @@ class Row:
     """A row of a file.
 
     Attributes:
-        line: of the file; `None` for a gap.
-        gap: lines that are hidden here; 0 if that is not known.
-        heading: what the lines below belong to.
+        line: the line of the file; `None` for a gap.
+        gap: how many lines are hidden here; 0 if unknown.
+        heading: the function or section of the lines below.
         more: the page that shows hidden lines.
         comment_on: the page with a form for a comment on the line.
         anchor: the id of the row.
-        is_open: the form is here.
+        is_open: whether the form is here.
         remarks: drafted comments on the line.
     """
 
@@ -85,12 +85,12 @@ class FileView:
     """A file of the page.
 
     Attributes:
-        place: in the change, from 0.
+        place: its position in the change, from 0.
         file: the document.
         rows: its lines; none if it is folded or has none.
-        note: why there are no lines, or what else is to be known.
-        alone: the page with this file alone.
-        cut: more lines change than are shown.
+        note: why there are no lines, or another remark.
+        alone: the page with only this file.
+        cut: whether more lines change than are shown.
     """
 
     place: int
@@ -106,18 +106,18 @@ class ChangeView:
     """The page of a change.
 
     Attributes:
-        review: the document, without what other pages of it do not need.
-        files: those of this part.
+        review: the document, reduced to what this page needs.
+        files: the files of this part.
         count: how many files there are.
-        first, last: the numbers of those of this part.
+        first, last: the numbers of the first and last file of this part.
         earlier, later: pages with other parts.
         whole: the page with all of the change; `None` if this is it.
         news: the page with what is new since the person last looked; `None` if nothing is.
-        remarks: what is drafted.
-        address: of the whole change.
-        path: of this page, to come back to.
-        may_decide: whether this browser may order something.
-        text: what was written on the line that is commented on.
+        remarks: the drafted comments.
+        address: the address of the whole change.
+        path: the path of this page, to return to it.
+        may_decide: whether this browser may give orders.
+        text: the drafted comment on the selected line.
     """
 
     review: models.Review
@@ -137,7 +137,7 @@ class ChangeView:
 
 
 def wanted_files(review: models.Review, asked: Asked) -> tuple[int, ...]:
-    """The places of the files whose lines the page shows."""
+    """The positions of the files whose lines the page shows."""
     if asked.file is not None:
         return tuple(place for place in _part(review, asked) if _has_lines(review.files[place]))
     left, found = LINES_OPEN, list[int]()
@@ -153,14 +153,14 @@ def wanted_files(review: models.Review, asked: Asked) -> tuple[int, ...]:
 def change_view(
     review: models.Review, asked: Asked, patches: Mapping[int, str], path: str, *, may_decide: bool
 ) -> ChangeView:
-    """The page of a change at that path; `patches` are those of `wanted_files`."""
+    """The page of a change at this path; `patches` are the patches of `wanted_files`."""
     remarks = tuple(
         LineRemark(number=number, shown=one, stale=one.head != review.head)
         for number, one in enumerate(review.comments)
     )
     places, left = _part(review, asked), MAX_ROWS
     files = list[FileView]()
-    # Comments belong to the whole change: a line that is old to a later head may not be there any more.
+    # Comments belong to the whole change: a line of an earlier head may no longer exist.
     may_comment = may_decide and asked.since is None
     for place in places:
         view = _file(review, asked, place, patches.get(place), path, remarks, left, may_comment=may_comment)
@@ -201,7 +201,7 @@ def _has_lines(file: models.ReviewFile) -> bool:
 
 
 def _to(path: str, asked: Asked, **changes: int | str | None) -> str:
-    """The address of a part of the page; it leads to the file that it is about."""
+    """The address of a part of the page, with the file as fragment."""
     asked = replace(asked, **changes)  # type: ignore[arg-type]  # the fields of `Asked`
     commits = (("since", asked.since), ("until", asked.until))
     pairs = [(name, commit) for name, commit in commits if commit]

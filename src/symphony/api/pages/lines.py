@@ -1,8 +1,8 @@
-"""Lines of a patch for a page: numbers, words that differ, and the kinds of the tokens in them.
+"""Lines of a patch for a page: their numbers, the words that differ, and the kinds of tokens.
 
-Everything is bounded: the text is an agent's. Pygments is imported with the first line that is coloured. Only
-files whose language stands in a table are, and no line that is long: a lexer that meets text that its author
-did not think of may take very long for it.
+Everything is bounded, because the text comes from an agent. Pygments is imported with the first coloured
+line. Only files of listed languages and only short lines are coloured, because a lexer may take very long for
+unusual text.
 """
 
 import re
@@ -56,7 +56,7 @@ _LEXERS: Final[Mapping[str, str]] = {
     "makefile": "make",
     "dockerfile": "docker",
 }
-"""The languages that are coloured, by the ending or the whole name of a file in lower case."""
+"""The coloured languages, by the ending or the whole name of a file in lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ class CodeLine:
 
     Attributes:
         kind: `added`, `removed` or `same`.
-        old, new: its number before and after the change, if it is there.
+        old, new: its number before and after the change, if it exists there.
         segments: its text in pieces.
-        unended: the file ends without a line break behind it.
+        unended: whether the file ends here without a line break.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class CodeLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunk:
-    """Lines that stand together; `before` is how many lines of the new file are hidden above it."""
+    """Consecutive lines; `before` is how many lines of the new file are hidden above."""
 
     before: int
     heading: str
@@ -93,14 +93,14 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePatch:
-    """What a patch says about one file; `modes` is how its mode changed, if it did."""
+    """The patch of one file; `modes` is the change of its mode, if any."""
 
     hunks: tuple[Hunk, ...]
     modes: str | None
 
 
 def parse_patch(text: str) -> FilePatch:
-    """Parse what follows `diff --git ` in a patch of one file. What is not a patch is left out."""
+    """Parse the text after `diff --git ` in a patch of one file. Anything else is left out."""
     hunks, modes = list[tuple[int, str, list[CodeLine]]](), dict[str, str]()
     old = new = old_left = new_left = shown_to = 0
     for line in text.split("\n"):
@@ -141,7 +141,7 @@ def parse_patch(text: str) -> FilePatch:
 
 
 def with_changed_words(patch: FilePatch) -> FilePatch:
-    """The patch with the words marked in which a removed line and the one in its place differ."""
+    """The patch with marks on the words that differ between a removed line and its replacement."""
     left = _MAX_COMPARED_PAIRS
     hunks = []
     for hunk in patch.hunks:
@@ -158,7 +158,7 @@ def with_changed_words(patch: FilePatch) -> FilePatch:
 
 
 def _replaced(lines: Sequence[CodeLine]) -> Iterator[tuple[int, int]]:
-    """The places of removed lines, each with the place of the added line that stands for it."""
+    """The positions of removed lines, each with the position of the added line that replaces it."""
     place = 0
     while place < len(lines):
         removed = place
@@ -172,7 +172,7 @@ def _replaced(lines: Sequence[CodeLine]) -> Iterator[tuple[int, int]]:
 
 
 def _compared(before: str, after: str) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-    """Two lines with what differs marked; unmarked if they are long, or have little in common."""
+    """Two lines with their differences marked; unmarked if they are long or have little in common."""
     if max(len(before), len(after)) <= _MAX_COMPARED_LINE:
         old, new = _WORDS.findall(before), _WORDS.findall(after)
         if max(len(old), len(new)) <= _MAX_COMPARED_WORDS:
@@ -198,7 +198,7 @@ def _pieces(words: Sequence[str], codes: Sequence[tuple[str, int, int]]) -> Iter
 def coloured(patch: FilePatch, path: str) -> FilePatch:
     """The patch with the kinds of tokens: `k` keyword, `s` string, `c` comment, `n` number, `f` name.
 
-    Both sides of a hunk are read by themselves. A string that began above it is not known.
+    The two sides of a hunk are read separately. A string that began above the hunk is unknown.
     """
     name = PurePosixPath(path.lower())
     language = _LEXERS.get(name.suffix) or _LEXERS.get(name.name)

@@ -1,4 +1,4 @@
-"""The form that creates an issue at the tracker. What was typed stays until the issue is there."""
+"""The form that creates an issue at the tracker. Typed text stays until the issue is created."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class NewIssueView:
     """The form.
 
     Attributes:
-        typed: what a person has typed, by field.
-        states: where a new issue can begin, the first one by default.
+        typed: the typed texts by field.
+        states: the states in which a new issue can begin, the default first.
         skills: names of skills.
     """
 

@@ -3,8 +3,8 @@
 Every value that a template prints is escaped for HTML, and its control and bidirectional characters are shown
 as escapes: titles come from trackers and messages from agents.
 
-This module imports Jinja2. The first request for a page imports it, in a thread: a daemon whose pages nobody
-opens does not need the memory.
+This module imports Jinja2. The first request for a page imports this module in a thread, so that a daemon
+without opened pages does not need the memory.
 """
 
 import re
@@ -48,7 +48,7 @@ _ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`|\\^{}]*[^\s<>\"'`|\\^{}.,:;!?
 
 
 def render(template: str, **shown: object) -> str:
-    """The HTML of a page, of what its template names."""
+    """The HTML of a page, rendered with the values `shown`."""
     return _environment().get_template(template).render(shown)
 
 
@@ -71,7 +71,7 @@ def icon_path(count: int) -> str:
 
 @cache
 def icon_file(count: int) -> bytes:
-    """The icon of pages, with a number where it is not 0."""
+    """The icon of pages, with the number unless it is 0."""
     shown = f"{_MORE_THAN_SHOWN - 1}+" if count >= _MORE_THAN_SHOWN else str(count)
     return render("icon.svg", shown=shown if count else "").encode()
 
@@ -116,7 +116,7 @@ def _environment() -> Environment:
 
 
 def _code(segments: Iterable[tuple[str, str]]) -> Markup:
-    """The pieces of a line of code, each in an element of its classes."""
+    """The pieces of a line of code, each in an element with its classes."""
     return Markup("").join(
         Markup('<span class="{}">{}</span>').format(classes, visible(text))
         if classes
@@ -146,8 +146,8 @@ def _ago(context: Context, moment: str) -> str:
 def _prose(text: str) -> Markup:
     """Markdown of the tracker as HTML, with links to the web and nothing that loads by itself.
 
-    A picture is a link to it. HTML in the text is shown as text, and so is a link to anything but http and
-    https. Headings are two levels lower than they are written.
+    A picture becomes a link to it. HTML in the text is shown as text, and so are links other than http and
+    https. Headings are two levels lower than written.
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.validateLink = lambda url: _web_url(url) is not None  # type: ignore[method-assign]  # its interface
@@ -206,9 +206,9 @@ def _link_attributes(address: str) -> dict[str, str | int | float]:
 
 
 def _markdown(text: str) -> Markup:
-    """Markdown as HTML, without images and links: their addresses stay visible text.
+    """Markdown as HTML, without images and links; their addresses stay visible text.
 
-    HTML in the text is shown as text. Headings are two levels lower than they are written.
+    HTML in the text is shown as text. Headings are two levels lower than written.
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
     tokens = _blocks(parser, text)
@@ -216,7 +216,7 @@ def _markdown(text: str) -> Markup:
 
 
 def _web_url(url: str | None) -> str | None:
-    """The address if a browser may be sent there, else `None`."""
+    """The address if a link to it is safe, else `None`."""
     try:
         return url if url and urlsplit(url).scheme in {"http", "https"} else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Makes responses of pages: the content, the frame around it, and what is shown where there is none."""
+"""Makes responses of pages: the content, the frame around it, and error pages."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -27,26 +27,26 @@ THEME_COOKIE: Final = "symphony_theme"
 _LOCAL_PATH: Final = re.compile(r'\s(?:href|src|action|formaction|data-check|data-root)="/(?!/|assets/)')
 UNKNOWN_ISSUE: Final = "The daemon, its journal and the tracker have no issue of this name."
 SLOW_MS: Final = 5_000
-"""The shortest time between two refreshes of a page that is costly to make."""
+"""The shortest time between two refreshes of a costly page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a page shows, before it is rendered.
+    """The content of a page before rendering.
 
     Attributes:
-        template: its file.
-        title: for people.
-        view: makes what the template shows; pure.
-        section: the entry of the navigation that it belongs to.
+        template: the template file.
+        title: the title for people.
+        view: makes the values of the template; pure.
+        section: its entry in the navigation.
         twin: the path of the same facts as JSON; empty without one.
-        now: the moment that it shows.
-        reloads: whether the page may reload itself where there is no JavaScript.
-        scope: the scope of the events that change it; empty if all may.
+        now: the time of the content.
+        reloads: whether the page may reload itself without JavaScript.
+        scope: the scope of the events that change it; empty for all events.
         pause_ms: the shortest time between two refreshes.
-        still: the page shows what a person works on, and does not follow the daemon.
-        notice: what came of a form, if the page is the answer to it.
-        needs_you: how many issues wait for a person, as the icon of the page shows it.
+        still: whether a person is working on the page, so that it does not follow the daemon.
+        notice: the result of a form, if the page is the answer to it.
+        needs_you: how many issues wait for a person, shown in the icon of the page.
         sections: the navigation: names and paths.
     """
 
@@ -98,7 +98,7 @@ def _problem_page(title: str, message: str, hint: str | None = None) -> Content:
 
 
 def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """The response: 304 if the browser has the page already. The time that passes does not change a page."""
+    """The response; 304 if the browser already has the page. Passing time does not change a page."""
     from symphony.api.pages import rendering  # noqa: PLC0415 - see the docstring of `rendering`
 
     access: Access = request.app.state.access
@@ -116,7 +116,7 @@ def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus
     view = content.view()
     shown = msgspec.json.encode(
         (replace(content, now=""), frame, view, rendering.asset_path("app.css")),
-        enc_hook=lambda _: None,  # the function that has made the view
+        enc_hook=lambda _: None,  # the function that makes the view
     )
     etag = f'W/"{sha256(shown).hexdigest()[:32]}"'
     headers = {**PAGE_HEADERS, "etag": etag}

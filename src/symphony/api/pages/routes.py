@@ -59,7 +59,7 @@ _PICTURES: Final = {
     ".png": "image/png",
     ".webp": "image/webp",
 }
-"""What is shown as a picture; an SVG may have a script."""
+"""Types that are shown as pictures; SVG is not among them, because it may contain a script."""
 _TEXTS: Final = frozenset({".csv", ".json", ".log", ".md", ".txt", ".xml", ".yaml", ".yml"})
 _FOREVER: Final = "private, max-age=31536000, immutable"
 
@@ -71,7 +71,7 @@ class Pages:
         self._operator = operator
 
     async def board(self, request: Request) -> Content:
-        """All issues: what needs a person, what runs, what waits and why."""
+        """All issues: which need a person, which run, which wait and why."""
         only, selecting = selection(request), "select" in request.query_params
         limit = WAITING_SHOWN if only.limit is None else min(only.limit, MAX_WAITING_SHOWN)
         state = await self._operator.state(replace(only, limit=limit))
@@ -89,7 +89,7 @@ class Pages:
         )
 
     async def _ended(self, text: str) -> tuple[RunRow, ...]:
-        """Runs that ended lately; none if the journal cannot be read, which the state reports."""
+        """Runs that ended recently; none if the journal cannot be read, which the state reports."""
         try:
             return (await self._operator.runs(replace(_ENDED, limit=MAX_RUNS) if text else _ENDED)).runs
         except UnavailableError:
@@ -120,9 +120,9 @@ class Pages:
         )
 
     async def issue(self, request: Request) -> Content:
-        """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
+        """One issue: its status, its agent's messages, its prompt, its runs and decisions."""
         name, part = identifier(request), transcript_part(request)
-        task = await self._operator.task(name)  # first: it learns the states of the tracker
+        task = await self._operator.task(name)  # goes first, because it fetches the states of the tracker
         issue = await self._operator.issue(name)
         if issue is None:
             raise RequestError(404, "issue_not_found", UNKNOWN_ISSUE)
@@ -148,7 +148,7 @@ class Pages:
         )
 
     async def prompt(self, request: Request) -> Content:
-        """What a dispatch of the issue would send now."""
+        """The prompt that a dispatch of the issue would send now."""
         name = identifier(request)
         prompt = await self._operator.prompt(name)
         if prompt is None:
@@ -162,7 +162,7 @@ class Pages:
         )
 
     async def history(self, request: Request) -> Content:
-        """The runs in the journal, and what they used."""
+        """The runs in the journal, and their usage."""
         since, limit = request.query_params.get("since", "7d"), request.query_params.get("limit")
         query = run_query(request)
         if "since" not in request.query_params:
@@ -213,7 +213,7 @@ class Pages:
         )
 
     async def artifact(self, request: Request) -> Response:
-        """A file that a check left: a picture or a text as such, all else as a download; never a page."""
+        """A file that a check left: pictures and texts are shown, other files are downloads; never a page."""
         found = await self._operator.artifact(identifier(request), str(request.path_params["file"]))
         if found is None:
             raise RequestError(404, "not_found", "there is no such file, or it was removed")
@@ -253,7 +253,7 @@ class Pages:
 
 
 def _open_proposals(library: LibraryInUse) -> tuple[LibraryProposal, ...]:
-    if not library.store.path.exists():  # asking would create it
+    if not library.store.path.exists():  # a query would create the library
         return ()
     return proposals(library, page=None).proposals
 

@@ -1,7 +1,7 @@
 """The pages about skills, and the forms on them that change the library.
 
-A form answers with a redirect and a notice. The editor answers with itself when the text cannot be saved, so
-that no text is lost; its check does the same, and a script takes the findings from that page.
+A form answers with a redirect and a notice. If a text cannot be saved, the answer is the editor again, so
+that no text is lost. The same is true for its check, and a script takes the findings from that page.
 """
 
 from dataclasses import replace
@@ -54,7 +54,7 @@ class SkillPages:
         self._notices = notices
 
     async def skills(self, request: Request) -> Content:
-        """The skills, what is wrong with their files, and what runs made of them."""
+        """The skills, the problems with their files, and their use in runs."""
         search, scope = request.query_params.get("q", "").strip(), request.query_params.get("scope", "")
         page = page_of(request)
         if scope not in skills_views.SCOPES:
@@ -107,7 +107,7 @@ class SkillPages:
             return None
 
     async def versions(self, request: Request) -> Content:
-        """What two versions of a skill differ in."""
+        """The difference between two versions of a skill."""
         name, in_use = str(request.path_params["name"]), self._operator.library()
         newest = (await to_thread.run_sync(library.skill, in_use, name)).skill.version
         new = version_of(request, "new") or newest
@@ -124,7 +124,7 @@ class SkillPages:
         )
 
     async def assignments(self, request: Request) -> Content:
-        """Who gets which skills, and a picker."""
+        """The assignments of skills, and a picker."""
         query, in_use = request.query_params, self._operator.library()
         kind, target, search = query.get("kind", "issue"), query.get("target", "").strip(), query.get("q", "")
         if kind not in {"issue", "agent"}:
@@ -146,7 +146,7 @@ class SkillPages:
         )
 
     async def proposals(self, request: Request) -> Content:
-        """The changes that wait for a person, or that were decided."""
+        """The proposals that wait for a person, or that were decided."""
         state, page = proposal_state(request), page_of(request)
         found = await to_thread.run_sync(library.proposals, self._operator.library(), state, page)
         return Content(
@@ -161,7 +161,7 @@ class SkillPages:
         )
 
     async def proposal(self, request: Request) -> Content:
-        """One proposal: what it changes, and where it comes from."""
+        """One proposal: its changes, and where it comes from."""
         found = await to_thread.run_sync(library.proposal, self._operator.library(), proposal_id(request))
         return Content(
             template="proposal.html",
@@ -176,7 +176,7 @@ class SkillPages:
     # --- the editor --------------------------------------------------------------------------------------
 
     async def new(self, request: Request) -> Content:
-        """The editor with a skill to begin with."""
+        """The editor with a template of a new skill."""
         del request
         return await self._editor("", _NEW, 0)
 
@@ -196,7 +196,7 @@ class SkillPages:
         notice: FormResult | None = None,
         stale: bool = False,
     ) -> Content:
-        """The editor; if the edit is stale, with the newest version, which the next save replaces."""
+        """The editor. For a stale edit it also shows the newest version, which the next save replaces."""
         in_use = self._operator.library()
         draft = LibraryDraft(file=file, name=name or msgspec.UNSET)
         checked, content = await to_thread.run_sync(library.checked, in_use, draft)
@@ -217,7 +217,7 @@ class SkillPages:
         )
 
     async def check(self, request: Request) -> Response:
-        """The editor with what is wrong with its text; nothing is kept."""
+        """The editor with the problems of its text; nothing is stored."""
         fields = await self._fields(request)
         return await respond(request, lambda _: self._checked(fields))
 
@@ -226,7 +226,7 @@ class SkillPages:
         return await self._editor(name, file, base, reason=reason)
 
     async def save(self, request: Request) -> Response:
-        """Save what is in the editor; if that fails, the editor with the same text and the reason."""
+        """Save the text of the editor; if that fails, show the editor with the same text and the reason."""
         fields = await self._fields(request)
         name, file, base, reason = _edit_fields(fields)
         stale = False
@@ -269,7 +269,7 @@ class SkillPages:
         """The values of a form by name.
 
         Raises:
-            RequestError: it is none, or not of a page that this browser got.
+            RequestError: it is no form, or it does not come from a page of this browser.
         """
         fields: dict[str, list[str]] = {}
         for name, value in await form_pairs(request, MAX_EDIT_BYTES, _MAX_FIELDS):

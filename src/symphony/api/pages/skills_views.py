@@ -1,4 +1,4 @@
-"""What the pages about skills show, made from the documents of the API. All functions are pure."""
+"""The views of the pages about skills, made from the documents of the API. All functions are pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from symphony.domain import natural_order
 from symphony.library.model import Origin, SkillHead
 
 SCOPES: Final = ("", "repository", "library", "shadowed", "learned")
-"""What the list of skills can be narrowed to; all skills first."""
+"""The filters of the list of skills; all skills first."""
 MAX_CHOICES: Final = 50
 """How many skills a picker lists besides the chosen ones."""
 _MAX_TARGETS: Final = 200
@@ -31,7 +31,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLink:
-    """A choice among pages; `count` is the number of rows there, or `None`."""
+    """A link to another page or filter; `count` is the number of its rows, or `None`."""
 
     text: str
     href: str
@@ -55,16 +55,16 @@ class SkillRow:
     """A skill of the repository or the library.
 
     Attributes:
-        name: as its folder.
+        name: the name of its folder.
         text: when to use it, else its description.
-        scope: `project`, `user` and `extra` of the repository, else `library`.
-        path: of a skill of the repository; `None` for the library.
-        phases: of the work; empty for all.
+        scope: `project`, `user` and `extra` for the repository, else `library`.
+        path: the path of a skill of the repository; `None` for the library.
+        phases: the phases of the work; empty for all.
         href: the page of a skill of the library; `None` for others.
-        version: of a skill of the library.
-        learned: an agent wrote it.
-        shadowed: a skill of the repository has the same name, so that no session gets this one.
-        updated_at: the newest version.
+        version: the version of a skill of the library.
+        learned: whether an agent wrote it.
+        shadowed: whether a skill of the repository has the same name, so that no session gets this one.
+        updated_at: the time of the newest version.
     """
 
     name: str
@@ -81,7 +81,7 @@ class SkillRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseRow:
-    """The use of a skill; `succeeded` and `otherwise` are of the runs that listed it."""
+    """The use of a skill; `succeeded` and `otherwise` count the runs that listed it."""
 
     use: models.SkillUses
     succeeded: int
@@ -90,7 +90,7 @@ class UseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomesView:
-    """What became of the runs that listed skills; `left_out` is the number of versions without a row."""
+    """The outcomes of the runs that listed skills; `left_out` is the number of versions without a row."""
 
     versions: tuple[models.SkillVersionFigures, ...]
     left_out: int
@@ -99,7 +99,7 @@ class OutcomesView:
 def outcomes_view(
     outcomes: models.SkillOutcomes, *, search: str = "", name: str | None = None
 ) -> OutcomesView:
-    """The outcomes of the skill of that name, or of all whose names have all words of the search."""
+    """The outcomes of the skill with this name, or of all skills whose names match the search."""
 
     def wanted(one: models.SkillVersionFigures) -> bool:
         return one.name == name if name else all(word in one.name for word in search.lower().split())
@@ -117,9 +117,9 @@ class SkillList:
 
     Attributes:
         counts: how many match, by scope.
-        total: all of the scope.
-        rows: those of the page.
-        library_size: all skills of the library that match.
+        total: how many match in the selected scope.
+        rows: the rows of the page.
+        library_size: how many skills of the library match.
         proposals: how many wait for a person.
     """
 
@@ -132,7 +132,7 @@ class SkillList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillsView:
-    """The page of skills; `notices` say what sessions would see otherwise."""
+    """The page of skills; `notices` say why sessions see other skills."""
 
     skills: models.SkillsOverview
     notices: tuple[Condition, ...]
@@ -208,7 +208,7 @@ def skill_list(
     scope: str,
     page: int,
 ) -> SkillList:
-    """The skills of the repository that match, and those of the library, if it can be read."""
+    """The matching skills of the repository, and of the library if it can be read."""
     library = overview.heads if overview else ()
     words, shadowing = search.lower().split(), {skill.name for skill in skills.skills}
     repository = [
@@ -254,10 +254,10 @@ class SkillView:
 
     Attributes:
         page: the document.
-        content: the Markdown of the version that is shown.
-        is_newest: the newest version is shown.
-        shadowed_by: the path of the repository's skill of that name, or `None`.
-        outcomes: of the runs that listed it; `None` if they cannot be read.
+        content: the Markdown of the shown version.
+        is_newest: whether the newest version is shown.
+        shadowed_by: the path of the repository's skill with that name, or `None`.
+        outcomes: the outcomes of the runs that listed it; `None` if they cannot be read.
     """
 
     page: models.LibrarySkillPage
@@ -268,7 +268,7 @@ class SkillView:
 
 
 def skill_view(page: models.LibrarySkillPage, skills: models.SkillsOverview | None) -> SkillView:
-    """The page of a skill; `skills` are those of the repository, if they can be read."""
+    """The page of a skill; `skills` are the skills of the repository, if they can be read."""
     same = [each.path for each in (skills.skills if skills else ()) if each.name == page.skill.name]
     return SkillView(
         page=page,
@@ -281,7 +281,7 @@ def skill_view(page: models.LibrarySkillPage, skills: models.SkillsOverview | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsView:
-    """What two versions of a skill differ in; `versions` are all there are, the newest first."""
+    """The difference between two versions of a skill; `versions` are all versions, newest first."""
 
     name: str
     old: int
@@ -313,14 +313,14 @@ class EditorView:
     """The editor.
 
     Attributes:
-        name: of the skill that is changed; empty for a new one.
-        file: the SKILL.md as the person left it.
+        name: the name of the changed skill; empty for a new one.
+        file: the SKILL.md in the editor.
         base_version: the version that the next save replaces; 0 for a new skill.
         reason: why, for the history.
         check: what is wrong with the file.
-        content: the Markdown, if the file can be kept.
+        content: the Markdown, if the file can be stored.
         theirs: the newest version, if another person saved it since the edit began.
-        lines: from that version to the file of the person.
+        lines: the diff from that version to the file in the editor.
     """
 
     name: str
@@ -344,16 +344,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentsView:
-    """Who gets which skills, and the picker for one issue or agent.
+    """The assignments of skills, and the picker for one issue or agent.
 
     Attributes:
-        assignments: all.
-        kind, target: whose skills are picked; the target is empty at first.
-        assigned: the target has an assignment now.
-        search: what the picker lists.
-        choices: the chosen ones first.
-        left_out: skills that match and are not listed.
-        agents, issues: what the daemon knows.
+        assignments: all assignments.
+        kind, target: the issue or agent in the picker; the target is empty at first.
+        assigned: whether the target has an assignment now.
+        search: the filter of the picker.
+        choices: the skills in the picker, chosen ones first.
+        left_out: how many matching skills are not listed.
+        agents, issues: those that the daemon knows.
     """
 
     assignments: tuple[models.LibraryAssignment, ...]
@@ -377,7 +377,7 @@ def assignments_view(
     search: str,
     chosen: frozenset[str] | None,
 ) -> AssignmentsView:
-    """The page of assignments; `chosen` are names in the address, which win over what is assigned."""
+    """The page of assignments; `chosen` are names in the address, which override the assigned ones."""
     present = next((each for each in found.assignments if (each.kind, each.target) == (kind, target)), None)
     picked = chosen if chosen is not None else frozenset(present.skills if present else ())
     rest = [each for each in overview.heads if each.name not in picked]
@@ -431,7 +431,7 @@ def proposals_view(found: models.LibraryProposals, state: str, states: Sequence[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalView:
-    """A proposal; `evidence` is the place in the transcript that it comes from, `dangers` are found in it."""
+    """A proposal; `evidence` is its place in the transcript, `dangers` are the findings in it."""
 
     page: models.LibraryProposalPage
     lines: tuple[DiffLine, ...]

@@ -1,7 +1,6 @@
-"""What the pages show, made from the documents of the API.
+"""The views of the pages, made from the documents of the API. All functions are pure.
 
-All functions are pure. A view holds moments and no durations, so that two equal views are one unchanged page,
-whenever they are made.
+A view contains points in time and no durations, so equal views give equal pages at any time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,9 +50,9 @@ ENTRIES_SHOWN: Final = 200
 COMMENTS_SHOWN: Final = 8
 MAX_WAITING_SHOWN: Final = 1_000
 RATED_STATUSES: Final = frozenset({"ready", "ended", "inactive"})
-"""Statuses of an issue whose work people can judge."""
+"""Statuses of issues whose work people can rate."""
 MOMENT_MARK: Final = "\x1f"
-"""Before and after a moment in a sentence; no text of trackers and agents has control characters."""
+"""Marks a time in a sentence, before and after; texts of trackers and agents have no control characters."""
 ENDED_SHOWN: Final = 8
 _PROPOSALS_SHOWN: Final = 5
 _MORE_AT_ONCE: Final = 200
@@ -94,16 +93,16 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFrame:
-    """What is around the content of a page, as the request has it.
+    """The frame around the content of a page, by the request.
 
     Attributes:
         twin: the path of the same facts as JSON.
         theme: `auto`, `light` or `dark`.
         path: the path and query of the page, to return to it.
-        csrf: the value that every form sends back; empty where none is needed.
+        csrf: the value that every form sends back; empty if none is needed.
         root: the path below which this browser finds all pages; empty without one.
-        signed_in: whether the browser has a sign-in to end.
-        notice: what came of the form that led here, or `None`.
+        signed_in: whether the browser is signed in and can sign out.
+        notice: the result of the form that led here, or `None`.
         sections: the navigation: names and paths.
         keys: the keys, with what they do.
     """
@@ -130,7 +129,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonLink:
-    """A reason for which issues wait, how many do, and the page that lists only these."""
+    """A reason why issues wait, how many do, and the page that lists only these."""
 
     code: str
     count: int
@@ -143,37 +142,37 @@ class BoardView:
     """The board.
 
     Attributes:
-        tone: of the health: `ok`, `info`, `warn` or `error`.
+        tone: the tone of the health: `ok`, `info`, `warn` or `error`.
         health: the health in a word or two.
-        next_request_at: when the tracker is asked next; `None` while a request is under way.
+        next_request_at: when the tracker is asked next; `None` while a request is in progress.
         last_poll_at: when the tracker last answered.
-        notices: what is not normal.
+        notices: abnormal conditions.
         paused: whether an operator paused the daemon.
-        slots_used: running agents.
+        slots_used: how many agents run.
         slots_limit: how many may run.
-        total_tokens: of all runs since the start.
-        day_tokens: tokens of today against the budget of the day; `None` without a budget.
-        day_cost_usd: cost of today; `None` if it is not known.
-        search: the text that is searched for.
+        total_tokens: the tokens of all runs since the start.
+        day_tokens: today's tokens and the daily budget; `None` without a budget.
+        day_cost_usd: today's cost; `None` if unknown.
+        search: the searched text.
         filtered: whether only some issues are listed.
         needs_you: how many issues wait for a person.
         questions: issues whose agents ask something, the longest waiting first.
         blocked: other issues that wait for a person, the longest waiting first.
-        ready: work to be reviewed, the newest first.
-        running: in the order of their identifiers.
+        ready: work to review, the newest first.
+        running: running issues by identifier.
         silent: identifiers of running issues without a sign of life for two minutes.
-        retrying: the next first.
-        waiting: the first ones to start.
-        waiting_count: all that wait, whatever is listed.
-        waiting_left_out: selected ones without a row.
+        retrying: retrying issues, the next first.
+        waiting: the first waiting issues to start.
+        waiting_count: how many issues wait in total.
+        waiting_left_out: how many selected ones have no row.
         more: the page with more of them; `None` if there are no more, or too many.
         reasons: why they wait.
         ended: runs that ended in the last hours, the newest first.
         proposals: open changes of skills, the oldest first.
-        proposals_left_out: those without a row.
-        draining: the daemon ends after the present turns.
+        proposals_left_out: how many have no row.
+        draining: whether the daemon ends after the present turns.
         selecting: see `board_view`.
-        creates: the daemon can create issues at the tracker.
+        creates: whether the daemon can create issues at the tracker.
     """
 
     tone: str
@@ -217,14 +216,14 @@ def board_view(
     *,
     selecting: bool = False,
 ) -> BoardView:
-    """The board of a state whose rows `only` has selected.
+    """The board of a state with the rows that `only` selected.
 
     Args:
         state: the document.
         only: the filter.
-        ended: runs that ended lately.
-        proposals: the open ones of the library.
-        selecting: a person selects issues, so that the page must not reload itself.
+        ended: runs that ended recently.
+        proposals: the open proposals of the library.
+        selecting: whether a person is selecting issues, so that the page must not reload itself.
     """
     tone, health = health_words(state)
     blocked = sorted(state.blocked, key=lambda row: row.blocked_at)
@@ -294,13 +293,13 @@ def needing(state: models.State) -> int:
 
 
 def _found(only: Selection, *texts: str | None) -> bool:
-    """Whether the text that is searched for is in one of these."""
+    """Whether one of these contains the searched text."""
     return not only.text or only.text.casefold() in " ".join(filter(None, texts)).casefold()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What people may order about issues: the word for it, what it does, and what it costs."""
+    """An action on issues: its name, its effect, and its cost."""
 
     label: str
     effect: str
@@ -326,12 +325,12 @@ ACTIONS: Final = {
         effect="Changes its state at the tracker. If the issue leaves the active states, its run is stopped.",
     ),
 }
-"""By verb."""
+"""The actions by verb."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """An issue that a person has selected; without a title and a status if it is not known any more."""
+    """A selected issue; without title and status if it is no longer known."""
 
     identifier: str
     title: str
@@ -344,10 +343,10 @@ class Confirm:
     """The page that asks before an action on several issues.
 
     Attributes:
-        verb: the action.
-        action: what it is.
-        issues: in the order in which they were selected.
-        states: where they can be moved to; empty for other actions.
+        verb: the verb of the action.
+        action: the action in words.
+        issues: the issues in the order of their selection.
+        states: the states to which they can be moved; empty for other actions.
         back: the page that led here.
     """
 
@@ -359,7 +358,7 @@ class Confirm:
 
 
 def confirm_view(verb: str, found: Mapping[str, models.Issue | None], back: str) -> Confirm:
-    """The page that asks before an action on the issues of these identifiers."""
+    """The page that asks before an action on these issues."""
     known = [issue for issue in found.values() if issue is not None]
     states = dict.fromkeys(state for issue in known for state in issue.moves_to) if verb == "move" else {}
     return Confirm(
@@ -384,14 +383,15 @@ class EntryView:
     """An entry of a transcript.
 
     Attributes:
-        kind: as in the document.
-        number: of the entry, or of the one that it replaces: it stays the same while the work goes on.
+        kind: the kind in the document.
+        number: the number of the entry, or of the one that it replaces, so that it stays the same during the
+            work.
         shown: the entry.
         gist: its first line.
-        added: lines, of an edit.
-        removed: lines, of an edit.
-        output: of a command, a check or a tool.
-        last_lines: of the output, if it has more; else empty.
+        added: added lines of an edit.
+        removed: removed lines of an edit.
+        output: the output of a command, a check or a tool.
+        last_lines: the last lines of a longer output; else empty.
         place: the page that shows the entry among the others; `None` if this page does.
     """
 
@@ -408,12 +408,12 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStory:
-    """A run with the events of its time, the newest first.
+    """A run with its events, newest first.
 
     Attributes:
-        run: `None` for what happened before the first run.
+        run: the run; `None` for events before the first run.
         words: how it ended, in one sentence.
-        events: what happened between its start and that of the next run.
+        events: the events between its start and the start of the next run.
     """
 
     run: models.PastRun | None
@@ -427,28 +427,29 @@ class IssueView:
 
     Attributes:
         issue: the document.
-        task: the issue as the tracker has it; `None` if that is not known.
+        task: the tracker's snapshot of the issue; `None` if unknown.
         comments: the newest comments, the newest last.
-        earlier_comments: those before them.
+        earlier_comments: the comments before them.
         stories: the runs with their events, the newest first.
-        writes: the form for a comment is open also without JavaScript, and the page does not reload itself.
-        icon: of its status.
-        status: in words.
-        silent: a running agent gave no sign of life for two minutes.
-        notices: what is not normal and affects all issues.
+        writes: whether the form for a comment is open even without JavaScript, so that the page does not
+            reload itself.
+        icon: the icon of its status.
+        status: its status in words.
+        silent: whether a running agent gave no sign of life for two minutes.
+        notices: abnormal conditions that affect all issues.
         session_id: the agent's conversation.
         run_id: the run whose transcript is shown.
-        entries: the part of the transcript that is shown.
+        entries: the shown part of the transcript.
         missing: what is missing in it.
         earlier: the page with the entries before; `None` if these are the first.
         later: the page with the entries after; `None` if these are the last.
         first, last: the numbers of the first and the last entry of the part; 0 without entries.
-        newest: the page with the last entries; `None` if this is the one, which grows with the transcript.
-        search: the text that is searched for in the transcript.
-        work: the files that a running agent has changed so far; `None` if that is not known.
+        newest: the page with the last entries; `None` if it is this page, which grows with the transcript.
+        search: the searched text in the transcript.
+        work: the files that a running agent has changed so far; `None` if unknown.
         work_left_out: how many more there are.
-        asks_feedback: a person is asked for feedback: the work is done and has none yet.
-        why: why it is, or is not, being worked on; its moments are between `MOMENT_MARK`s.
+        asks_feedback: whether to ask for feedback, because the work is done and has none yet.
+        why: why it is, or is not, being worked on; times are between `MOMENT_MARK`s.
     """
 
     issue: models.Issue
@@ -488,9 +489,9 @@ def issue_view(
     asks_feedback: bool = True,
     writes: bool = False,
 ) -> IssueView:
-    """The page of an issue at that path, with a part of a transcript; without a transcript if it has none.
+    """The page of an issue at this path, with a part of its transcript, if it has one.
 
-    `work` are the files that its workspace has changed so far. With `asks_feedback` a person is asked for
+    `work` are the files that its workspace has changed so far. With `asks_feedback` the page asks for
     feedback when the work is done. See `IssueView.writes`.
     """
     asks = issue.blocked is not None and issue.blocked.question is not None
@@ -541,7 +542,7 @@ def issue_view(
 
 
 def _stories(runs: Sequence[models.PastRun], events: Sequence[models.Event]) -> tuple[RunStory, ...]:
-    """The runs, the newest first, each with the events since its start; at last those before all runs."""
+    """The runs, newest first, each with the events since its start; events before all runs come last."""
     left, stories = list(events), list[RunStory]()
     for run in runs:
         own = [event for event in left if event.at >= run.started_at]
@@ -553,12 +554,12 @@ def _stories(runs: Sequence[models.PastRun], events: Sequence[models.Event]) -> 
 
 
 def _steady(issue: models.Issue) -> models.Issue:
-    """The document without what changes as time passes."""
+    """The document without parts that change as time passes."""
     return structs.replace(issue, generated_at="", tracker=structs.replace(issue.tracker, asks_next_at=None))
 
 
 def _place(path: str, run_id: str | None, number: int) -> str:
-    """The page on which an entry stands, with some entries before it."""
+    """The page with an entry and some entries before it."""
     after = max(number - _ENTRIES_BEFORE, 0)
     return f"{path}?{urlencode({'run': run_id or '', 'after': after})}#e{number}"
 
@@ -627,15 +628,15 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A bar for each day, days without runs included.
+    """A bar for each day, including days without runs.
 
     Attributes:
-        name: what it shows, for an id.
-        title: what it shows.
-        description: the sum, the largest day and the last one, for people who do not see it.
-        bars: the latest last.
+        name: its id.
+        title: its title.
+        description: the sum, the largest day and the last one, for people who cannot see it.
+        bars: the bars, the latest last.
         most: the largest amount.
-        first, last: days.
+        first, last: the first and the last day.
     """
 
     name: str
@@ -649,7 +650,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Sums over runs, the name of what they have in common, and the page of these runs."""
+    """Sums over runs, their common property, and the page of these runs."""
 
     name: str
     href: str | None
@@ -662,15 +663,15 @@ class HistoryView:
 
     Attributes:
         since, by, outcomes: the choices of the filters.
-        issue, agent: what the filters contain.
+        issue, agent: the texts in the filters.
         total: sums over all selected runs.
-        charts: runs by day, and what they cost, or their tokens where no cost is known.
+        charts: runs by day, and their cost, or their tokens if no cost is known.
         days: sums by day, the latest first.
-        group_name: what `groups` are made by.
-        groups: in the order of the document; none if they are days.
-        priced: whether a cost is known of any run.
-        runs: the newest first.
-        left_out: selected runs without a row.
+        group_name: the criterion of `groups`.
+        groups: the groups in the order of the document; none if they are days.
+        priced: whether the cost of any run is known.
+        runs: the runs, newest first.
+        left_out: how many selected runs have no row.
         more: the page with more rows; `None` if there are none, or too many.
     """
 
@@ -732,7 +733,7 @@ def _options(choices: Mapping[str, str], selected: str) -> tuple[Option, ...]:
 
 
 def _each_day(days: models.Runs) -> list[tuple[str, models.RunSums]]:
-    """The sums of each day, also of those between without runs; the latest last."""
+    """The sums of each day, including days without runs in between; the latest last."""
     found = {date.fromisoformat(sums.key): sums for sums in days.groups if sums.key}
     if not found:
         return []
@@ -790,7 +791,7 @@ def _group_path(by: str, key: str | None, kept: Mapping[str, str]) -> str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How much of something is used; `text` says it in words, and `scarce` that using it up is bad."""
+    """How much of a limit is used; `text` says it in words, and `scarce` means that using it up is bad."""
 
     name: str
     used: float
@@ -801,10 +802,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemView:
-    """The page of the system: what is not normal, findings about the machine, and facts of the daemon.
+    """The page of the system: abnormal conditions, findings about the machine, and facts of the daemon.
 
-    `tracing` has the settings in force of that section, by their keys. `given` are those that WORKFLOW.md
-    sets, and `default` the others. `limits` are what is used of what there is.
+    `tracing` has the settings in force of that section, by key. `given` are the settings in WORKFLOW.md, and
+    `default` the others. `limits` show how much of each limit is used.
     """
 
     notices: tuple[Condition, ...]
@@ -827,7 +828,7 @@ class SystemView:
 
 
 def system_view(system: models.System, state: models.State) -> SystemView:
-    """The page of the system; errors stand first, then warnings."""
+    """The page of the system; errors come first, then warnings."""
     checks = system.diagnosis.checks if system.diagnosis else ()
     return SystemView(
         notices=_conditions(state),
@@ -855,7 +856,7 @@ def system_view(system: models.System, state: models.State) -> SystemView:
 
 
 def _limits(state: models.State) -> Iterator[Limit]:
-    """What is used of the slots, of the day's tokens, and of the windows that an agent tells of."""
+    """The use of the slots, of the day's tokens, and of the rate-limit windows that agents report."""
     slots, budgets = state.slots, state.budgets
     used = f"{slots.used} of {plural(slots.limit, 'slot')}"
     yield Limit(name="Slots", used=slots.used, limit=slots.limit, text=used, scarce=False)
@@ -868,7 +869,7 @@ def _limits(state: models.State) -> Iterator[Limit]:
 
 
 def _window(name: str, value: object) -> Limit | None:
-    """A window of an agent's allowance; `None` for anything else that the agent told."""
+    """A window of an agent's rate limit; `None` for any other reported value."""
     if not isinstance(value, Mapping):
         return None
     percent, minutes = (
@@ -892,7 +893,7 @@ def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str]
 
 
 def _conditions(state: models.State) -> tuple[Condition, ...]:
-    """What is not normal, errors first."""
+    """The abnormal conditions, errors first."""
     skipped = (
         Condition(
             tone="error",

@@ -1,4 +1,4 @@
-"""The page of what a workspace has changed so far, made from a patch; pure."""
+"""The page of the changes in a workspace so far, made from a patch; pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +21,7 @@ class WorkFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkView:
-    """The page; `cut` says that not all of it is shown."""
+    """The page; `cut` means that it is incomplete."""
 
     issue_identifier: str
     files: tuple[WorkFile, ...]
@@ -29,8 +29,8 @@ class WorkView:
 
 
 def work_view(identifier: str, diff: WorkingDiff) -> WorkView:
-    """The page of what the workspace of an issue has changed so far."""
-    # No line of a file begins so: in a patch, each has a sign before it.
+    """The page of the changes in the workspace of an issue so far."""
+    # No line of a file begins like this, because a patch puts a sign before each.
     parts = f"\n{diff.text}".split("\ndiff --git ")[1:]
     return WorkView(issue_identifier=identifier, files=tuple(map(_file, parts)), cut=diff.cut)
 

@@ -22,7 +22,7 @@ from symphony.trackers.remote import ListingCache, RemoteKind
 
 
 class ForgejoStates(issues.StateSource):
-    """Labels with a slash can be exclusive: then the server itself keeps one of them per issue."""
+    """Where states are kept. Labels with a slash can be exclusive; the server then keeps one per issue."""
 
     prefix: issues.Prefix = "status/"
 
@@ -47,7 +47,7 @@ class ForgejoSettings(issues.RepositorySettings):
 
 
 class GiteaSettings(ForgejoSettings):
-    """The same under the name of Gitea, with its own variables."""
+    """As `ForgejoSettings` for Gitea, with its own variables."""
 
     kind = "gitea"
     service_name = "Gitea"
@@ -60,7 +60,7 @@ class GiteaSettings(ForgejoSettings):
 # --- from JSON to issues ---------------------------------------------------------------------------------
 
 Blockers = Mapping[str, tuple[Blocker, ...]]
-"""What blocks issues, by number."""
+"""The blockers of issues, by number."""
 
 
 def label_ids(labels: Any) -> dict[str, int]:
@@ -117,7 +117,7 @@ def issue_of(record: Any, settings: ForgejoSettings, blockers: Blockers) -> Issu
 
 
 def blocker_of(record: Any, settings: ForgejoSettings) -> Blocker:
-    """A dependency: empty if the token may not see it, with its repository if that is another one."""
+    """A dependency: empty if the token may not see it; named with its repository if that is another one."""
     number = issues.number_of(record)
     if number is None:
         return Blocker()
@@ -133,20 +133,18 @@ def blocker_of(record: Any, settings: ForgejoSettings) -> Blocker:
 
 
 # --- flows -----------------------------------------------------------------------------------------------
-#
-# The API has no validators, and an issue does not say what it depends on. The time of the last change serves
-# for both. A poll begins with what changed since the newest change; if nothing did, it uses the list of the
-# last poll. The dependencies of an issue are requested once after each of its changes, and never for an issue
-# that was not changed since it was created. What this cannot see (a deleted issue, a renamed label, a blocker
-# in another repository) is found by the full list of every tenth poll, and by every refresh.
-#
-# Pages are requested by number: behind a proxy, the server's links begin with another address.
+# The API has no validators, and an issue does not list its dependencies. The time of the last change replaces
+# both. A poll first asks for issues changed since the newest known change; if there are none, it reuses the
+# list of the last poll. The dependencies of an issue are requested once after each of its changes, and never
+# for an issue that was not changed since its creation. Every tenth poll reads the full list, which shows
+# other changes (a deleted issue, a renamed label, a blocker in another repository); a refresh shows them too.
+# Pages are requested by number, because behind a proxy the server's links have another address.
 
 PAGE = 50
-"""The maximum of servers, unless they are configured otherwise."""
+"""The largest page of a server with default settings."""
 FULL_EVERY = 10
 DEPENDENCIES_PER_LIST = 50
-"""How many issues one list requests the dependencies of. A refresh completes them before a dispatch."""
+"""For how many issues one list requests dependencies. A refresh completes them before a dispatch."""
 _OK = 200
 _GONE = frozenset({404, 410})
 _NOT_TOLD = frozenset({403, 404})
@@ -154,7 +152,7 @@ _NOT_TOLD = frozenset({403, 404})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dependencies:
-    """What blocked an issue that was last changed at `at`."""
+    """The blockers of an issue that was last changed at `at`."""
 
     at: datetime | None
     blockers: tuple[Blocker, ...]
@@ -194,7 +192,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
         return found
 
     def _unchanged(self) -> Flow[bool]:
-        """Whether no issue was changed after those that were the newest the last time."""
+        """Whether no issue was changed since the last poll."""
         query = [("state", "all"), ("type", "issues"), ("sort", "recentupdate"), ("limit", str(PAGE))]
         last = max(self._newest.values(), default=None)
         if last is not None:
@@ -214,7 +212,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
 
     @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        """One request for each, since there is no list by number."""
+        """Makes one request for each issue, because there is no list by number."""
         numbers = self.valid_ids(ids)
         records = []
         for number in numbers:
@@ -266,7 +264,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
     # --- dependencies ------------------------------------------------------------------------------------
 
     def _blockers_of_list(self, records: Sequence[Any]) -> Flow[tuple[Blockers, bool]]:
-        """What blocks the issues of a list, and whether all of it is known."""
+        """The blockers of the issues of a list, and whether they are complete."""
         found: dict[str, tuple[Blocker, ...]] = {}
         requested, complete = 0, True
         listed = {number: record for record in records if (number := issues.number_of(record))}
@@ -287,7 +285,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
         return found, complete
 
     def _known_blockers(self, number: str, record: Any) -> tuple[Blocker, ...] | None:
-        """What blocked the issue after its last change; `()` for an issue that is over or malformed."""
+        """The blockers of the issue after its last change; `()` for an issue that is over or malformed."""
         try:
             if self.settings.is_terminal(_state_of(record, self.settings)[0]):
                 return ()
@@ -297,7 +295,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
         return known.blockers if known is not None and known.at == updated_at(record) else None
 
     def _request_blockers(self, number: str, record: Any) -> Flow[tuple[Blocker, ...]]:
-        """The dependencies of an issue; without any where a repository has them switched off (404).
+        """The dependencies of an issue; none if the repository has them switched off (404).
 
         No header announces another page, so the last page is the one without a new dependency.
         """
@@ -334,9 +332,9 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
 
     @override
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
-        """The author of the issue, and those who may be assigned to issues: they may write to the repository.
+        """The author of the issue, and the assignable accounts, which may write to the repository.
 
-        A token without `read:repository` does not get the latter.
+        A token without `read:repository` cannot list the latter.
         """
         wanted = frozenset(author_keys) - {""}
         answer = yield self.of_issue(issue_id)
@@ -358,7 +356,7 @@ class ForgejoFlows(issues.RepositoryFlows[ForgejoSettings]):
 
     @override
     def create_issue(self, new: IssueToCreate, *, key: str) -> Flow[str]:
-        """Create an issue with the label of its state; labels must exist, as they are given by their ids."""
+        """Create an issue with the label of its state. Labels must exist, because the API takes their ids."""
         wanted = list(dict.fromkeys([*new.labels, *self.state_labels(new.state)]))
         known = (yield from self._known_labels()) if wanted else {}
         body = {

@@ -1,7 +1,7 @@
 """Pull requests of Forgejo and Gitea.
 
-Their API confirms nothing as unchanged, shows no logs of CI, and cannot resolve a thread; nor does it tell
-whether a merge is armed. A push does not disarm it.
+Their API has no conditional requests, shows no CI logs, cannot resolve a thread, and does not report whether
+a merge is armed. A push does not disarm a merge.
 """
 
 from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ class ForgejoForge(RepositoryForge):
 
     @override
     def find_flow(self, branch: str) -> Flow[Sequence[domain.PullRequest]]:
-        """As `Forge.find`, among the 500 pull requests that were changed last: there is no other filter."""
+        """As `Forge.find`, among the 500 last changed pull requests, because there is no filter by branch."""
         me = yield from self.login("login")
         query = [("state", "all"), ("sort", "recentupdate")]
         found = [self._pull(pull, me) for pull in (yield from self._pulls(query, "head", branch))]
@@ -157,12 +157,12 @@ class ForgejoForge(RepositoryForge):
 
     @override
     def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
-        """As `Forge.find_onto`, among the 500 open pull requests that were changed last."""
+        """As `Forge.find_onto`, among the 500 last changed open pull requests."""
         query = [("state", "open"), ("sort", "recentupdate")]
         return [pull.number for pull in (yield from self._pulls(query, "base", branch))]
 
     def _pulls(self, query: Query, side: str, branch: str) -> Flow[list[_Pull]]:
-        """The pull requests of a list with this branch on this side; a malformed one of them fails it."""
+        """The pull requests with this branch as `side`; raises if one of them is malformed."""
         records, _ = yield from self.listed(Any, "/pulls", query=query)
         return [
             self.read_as(_Pull, record, self.request("GET", "/pulls"))
@@ -172,7 +172,7 @@ class ForgejoForge(RepositoryForge):
 
     @override
     def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, domain.PullRequest]]:
-        """What the record and its commit statuses show as unchanged is not read again."""
+        """As `Forge.observe`. If record and commit statuses are unchanged, the rest is not read again."""
         me = yield from self.login("login")
         seen: dict[int, tuple[Any, domain.PullRequest]] = {}
         for number in numbers:
@@ -192,7 +192,7 @@ class ForgejoForge(RepositoryForge):
     def _observed(
         self, number: int, body: Any, request: Request, me: str, *, fresh: bool
     ) -> Flow[tuple[Any, domain.PullRequest]]:
-        """What the forge shows of a pull request, and the snapshot of it."""
+        """The record of a pull request, and its snapshot."""
         pull = self.read_as(_Pull, body, request)
         statuses = yield from self._statuses(pull.head.sha)
         shown, known = (body, statuses), self._known.get(number)
@@ -292,7 +292,10 @@ class ForgejoForge(RepositoryForge):
         )
 
     def _conflicts(self, pull: _Pull) -> bool | None:
-        """Not mergeable may also mean a draft, or a check in progress: seen twice it is a conflict."""
+        """Whether it conflicts.
+
+        "Not mergeable" may also mean a draft or a check in progress, so it counts only the second time.
+        """
         if pull.mergeable or pull.draft:
             self._unmergeable.pop(pull.number, None)
             return False if pull.mergeable else None
@@ -302,7 +305,7 @@ class ForgejoForge(RepositoryForge):
         return True if seen_before else None
 
     def _writers(self) -> Flow[frozenset[str]]:
-        """Those who may write: the ones who may be assigned. Empty if the token may not know."""
+        """The accounts that may write: those that can be assigned. Empty if the token may not list them."""
         answer = yield self.request("GET", "/assignees", accept=_NOT_TOLD)
         people = items(answer.body) if answer.status not in _NOT_TOLD else ()
         return frozenset(str(dig(each, "login")).lower() for each in people)
@@ -352,12 +355,12 @@ class ForgejoForge(RepositoryForge):
         await self.send(self.request("POST", path, pull.number, thread_id, body=content))
 
     async def resolve(self, pull: domain.PullRequest, thread_id: str) -> bool:
-        """Only people can, on the page."""
+        """Always false: only people can resolve a thread, on the page."""
         del pull, thread_id
         return False
 
     async def arm(self, pull: domain.PullRequest, landing: Landing) -> Landing:
-        """As `Forge.arm`, without merge queues, which Forgejo has not."""
+        """As `Forge.arm`; Forgejo has no merge queues."""
         if landing is Landing.QUEUE:
             raise self.cannot("has no merge queue", hint="set forge.land to auto")
         repository = await self.send(self.request("GET", ""))

@@ -1,4 +1,4 @@
-"""GitHub as a service: its addresses, its headers, and how it tells a rate limit."""
+"""GitHub as a service: its addresses, its headers, and how it reports a rate limit."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
@@ -23,7 +23,7 @@ def _headers(token: str) -> Mapping[str, str]:
 
 
 def _status(answer: HttpResponse) -> int:
-    """429 also for a secondary rate limit, which may name no time and only says so in words."""
+    """The status; also 429 for a secondary rate limit, which GitHub may report only in words."""
     if error_codes(answer) & {"rate_limited", "rate_limit"}:
         return THROTTLED
     if answer.status == FORBIDDEN and "rate limit" in plain_message(answer.body).lower():

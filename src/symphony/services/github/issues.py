@@ -44,7 +44,7 @@ Name = Annotated[str, provider.matches(r".*\S.*", "be a text")]
 
 
 class GithubStates(StateSource):
-    """Also in a field of a project: whose project, its number, and the field."""
+    """Where states are kept; also in a field of a project, named by owner, number and field."""
 
     sources = ("issue", "labels", "project")
 
@@ -95,18 +95,18 @@ class GithubSettings(RepositorySettings):
 # --- from JSON to issues ---------------------------------------------------------------------------------
 
 Blockers = Mapping[str, tuple[Blocker, ...]]
-"""What blocks issues, by number."""
+"""The blockers of issues, by number."""
 
 
 def issue_of(
     record: Any, settings: GithubSettings, blockers: Blockers, in_project: Mapping[str, str]
 ) -> Issue | None:
-    """One issue; `None` for a pull request, and for what is not in the project that holds the states.
+    """One issue; `None` for a pull request, and for an issue outside the project that has the states.
 
     Args:
         record: an issue of the REST API.
-        settings: of the repository.
-        blockers: what blocks issues.
+        settings: the settings of the repository.
+        blockers: the blockers of issues.
         in_project: the states of issues in the project, by number.
 
     Raises:
@@ -156,7 +156,7 @@ def issue_of(
 
 
 def blocker_of(record: Any, settings: GithubSettings) -> Blocker | None:
-    """An issue that blocks another one; one of another repository is named with it."""
+    """An issue that blocks another one; named with its repository if that is another one."""
     number, state = number_of(record), text(dig(record, "state"))
     if number is None:
         return None
@@ -171,8 +171,8 @@ def blocker_of(record: Any, settings: GithubSettings) -> Blocker | None:
 def may_answer(comment: Any) -> bool | None:
     """Whether the author may answer questions; `None` if only the author of the issue may.
 
-    Apps and deleted accounts may not. GitHub tells with each comment whether the author owns the repository,
-    belongs to the organisation that does, or is a collaborator.
+    Apps and deleted accounts may not. GitHub reports with each comment whether the author owns the
+    repository, belongs to the owning organisation, or is a collaborator.
     """
     if dig(comment, "user", "type") != "User" or dig(comment, "performed_via_github_app") is not None:
         return False
@@ -248,7 +248,7 @@ LABEL_NAMES = """query SymphonyLabelNames($ids: [ID!]!) {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The field of a project: its states in order, with the ids by which they are set."""
+    """The states in the field of a project, in order, with the ids that set them."""
 
     project_id: str
     field_id: str
@@ -256,9 +256,8 @@ class Options:
 
 
 # --- flows -----------------------------------------------------------------------------------------------
-#
-# Every read of the REST API is conditional: GitHub confirms an unchanged list with an empty answer, which
-# does not count against the rate limit.
+# Every REST read is conditional: GitHub confirms an unchanged list with an empty answer, which does not count
+# against the rate limit.
 
 BATCH = 50
 _OK = 200
@@ -297,7 +296,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
 
     @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        """One request for each, since GitHub has no list by number."""
+        """Makes one request for each issue, because GitHub has no list by number."""
         numbers = self.valid_ids(ids)
         records = []
         for number in numbers:
@@ -316,7 +315,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         )
 
     def _blockers(self, records: Sequence[Any]) -> Flow[Blockers]:
-        """What blocks the issues whose own record says that something does."""
+        """The blockers of issues whose own record says that they have some."""
         found: dict[str, tuple[Blocker, ...]] = {}
         for record in records:
             number = number_of(record)
@@ -467,7 +466,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
 
     @override
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
-        """The author of the issue; each comment tells who else may."""
+        """The author of the issue; each comment says whether its author may answer."""
         answer = yield self.of_issue(issue_id, conditional=True)
         return frozenset(author_keys) & {login_of(answer.body)}
 
@@ -494,7 +493,11 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
 
     @override
     def place(self, issue_id: str, state: str) -> Flow[str]:
-        """A project gets the issue first, without which it has no state; to add it again changes nothing."""
+        """As `Flows.place`.
+
+        The issue is first added to the project, because it has no state outside it; adding it again has no
+        effect.
+        """
         if not self.settings.uses_project:
             return (yield from self.move(issue_id, state))
         options = yield from self._options()
@@ -528,10 +531,10 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             yield self.of_issue(issue_id, "/labels/{}", name, method="DELETE", accept=frozenset({404}))
 
     def _set_label(self, issue_id: str, state: str) -> Flow[None]:
-        """Change the status label in one write: between two writes, the issue would contradict itself.
+        """Change the status label in one write, because between two writes the issue would contradict itself.
 
-        A label that changes between the read and the write is set back. GitHub has no conditional
-        write that would prevent it.
+        A label that changes between the read and the write is reverted: GitHub has no conditional write that
+        would prevent this.
         """
         label = self.settings.label_of(state)
         if label is None or self.settings.states.source != "labels":
@@ -555,7 +558,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         names: list[str] = []
         for batch in batches(ids, BATCH):
             request = operation(LABEL_NAMES, {"ids": batch}, path=self.settings.graphql)
-            nodes = dig((yield request).body, "data", "nodes")  # with errors for what is no id
+            nodes = dig((yield request).body, "data", "nodes")  # with errors for invalid ids
             if not isinstance(nodes, list):
                 return "the names of its labels are unknown"
             names += texts(dig(node, "name") for node in nodes)

@@ -1,8 +1,7 @@
 """Pull requests of GitHub and GitHub Enterprise Server.
 
-Snapshots come from one GraphQL query for all pull requests. Before it, conditional requests of the REST API
-ask whether anything changed, and after it which authors may write: an answer that GitHub confirms costs
-nothing.
+Snapshots come from one GraphQL query for all pull requests. Before it, conditional REST requests ask whether
+anything changed; after it, they ask which authors may write. An answer that GitHub confirms costs nothing.
 """
 
 import re
@@ -40,7 +39,7 @@ _CONNECTIONS = {
     "files": "path changeType",
 }
 _NEWEST_FIRST = frozenset({"comments", "reviews", "reviewThreads"})
-"""These are read from their end: what is too much is old."""
+"""Lists that are read from their end, so that only old entries are cut off."""
 _CONTEXT = """__typename
       ... on CheckRun {
         databaseId name status conclusion title url
@@ -142,7 +141,7 @@ class _Actor(_Shape):
 
 
 class _Page(_Shape):
-    """Whether there is more of a list, and where it begins."""
+    """Whether there is a next page of a list, and its cursor."""
 
     more: bool
     cursor: str | None
@@ -162,7 +161,7 @@ class _By(_Shape, kw_only=True):
 
     @property
     def may_be_writer(self) -> bool:
-        """A member of the organisation, or a collaborator, may have no more than the right to read."""
+        """Whether the author may have write access; a member or collaborator may have only read access."""
         return self.author_association in {"OWNER", "MEMBER", "COLLABORATOR"}
 
     def read(self, writers: frozenset[str]) -> domain.Author:
@@ -295,7 +294,7 @@ _REVIEWS = frozenset(state.name for state in domain.ReviewState)
 
 
 def _status(answer: HttpResponse) -> int:
-    """The status that GraphQL hides behind 200, in the terms of the REST API."""
+    """The REST status for an answer in which GraphQL hides an error behind 200."""
     codes = error_codes(answer)
     if codes & {"forbidden", "insufficient_scopes"}:
         return FORBIDDEN
@@ -319,7 +318,7 @@ class GithubForge(RepositoryForge):
 
     @override
     def find_flow(self, branch: str) -> Flow[Sequence[domain.PullRequest]]:
-        """As `Forge.find`; GitHub also lists those of forks, which may have branches with any name."""
+        """As `Forge.find`. GitHub also lists pull requests of forks, whose branches can have any name."""
         own, cursor = list[domain.PullRequest](), None
         for _ in range(MAX_PAGES):
             request = self._query(FIND, branch=branch, cursor=cursor)
@@ -344,7 +343,7 @@ class GithubForge(RepositoryForge):
 
     @override
     def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, domain.PullRequest]]:
-        # A probe tells of a change once. If what follows fails, the next look must not rely on it.
+        # A probe reports a change once. If a later request fails, the next call must not rely on the probe.
         fresh, self._is_unread = fresh or self._is_unread, True
         changed = yield from self._changed(numbers)
         if fresh:
@@ -355,7 +354,7 @@ class GithubForge(RepositoryForge):
             answer = yield request
             repository = dig(answer.body, "data", "repository")
             failed = bool(items(dig(answer.body, "errors"))) and _status(answer) != _NOT_FOUND
-            if repository is None or failed:  # else what is missing would count as deleted
+            if repository is None or failed:  # otherwise missing parts would count as deleted
                 raise self.service.refused(request, answer, _status(answer))
             for number in batch:
                 record = dig(repository, f"p{number}")
@@ -378,7 +377,7 @@ class GithubForge(RepositoryForge):
             same = same_pulls and pull is not None and pull.conflicts is not None
             if pull is not None and pull.state is domain.PullState.OPEN:
                 for probe in ("check-runs", "status"):
-                    # A commit that a force-push removed is not found.
+                    # The service does not find a commit that a force-push removed.
                     request = self.request(
                         "GET", f"/commits/{{}}/{probe}", pull.head_sha, accept=frozenset({_NOT_FOUND, 422})
                     )
@@ -418,7 +417,7 @@ class GithubForge(RepositoryForge):
         )
 
     def _writers(self, said: Sequence[_By]) -> Flow[frozenset[str]]:
-        """Which of these authors may write to the repository; nobody whose rights the token may not see."""
+        """The authors among these who may write; without those whose rights the token may not see."""
         writers = set[str]()
         for login in sorted({by.login for by in said if by.may_be_writer and not by.viewer_did_author}):
             request = self.request("GET", "/collaborators/{}/permission", quote(login), accept=_NOT_TOLD)
@@ -430,7 +429,7 @@ class GithubForge(RepositoryForge):
     def _all(
         self, number: int, name: str, shape: Any, record: Any, request: Request
     ) -> Flow[tuple[list[Any], bool]]:
-        """The records of a list of a pull request, the oldest first, and whether these are all."""
+        """The records of a list of a pull request, oldest first, and whether the list is complete."""
         nodes, complete = list[Any](), True
         for _ in range(MAX_PAGES):
             if name == "checks":
@@ -512,7 +511,7 @@ class GithubForge(RepositoryForge):
         missing = []
         if dig(repository, "viewerPermission") not in {"WRITE", "MAINTAIN", "ADMIN"}:
             missing.append("write access to the repository")
-        scopes = answer.headers.get("x-oauth-scopes")  # only of tokens that have scopes
+        scopes = answer.headers.get("x-oauth-scopes")  # only for tokens with scopes
         if scopes and not {"repo", "public_repo"} & {scope.strip() for scope in scopes.split(",")}:
             missing.append("the scope repo")
         return ForgeAccess(login=str(dig(answer.body, "data", "viewer", "login")), missing=tuple(missing))
@@ -534,7 +533,10 @@ class GithubForge(RepositoryForge):
         return True
 
     async def arm(self, pull: domain.PullRequest, landing: Landing) -> Landing:
-        """As `Forge.arm`. What already fulfils all rules cannot be armed: it is merged or queued at once."""
+        """As `Forge.arm`.
+
+        GitHub cannot arm a change that already fulfils all rules: it is merged or queued at once.
+        """
         return await self.run(self._arm(pull, landing))
 
     def _arm(self, pull: domain.PullRequest, landing: Landing) -> Flow[Landing]:
@@ -576,7 +578,7 @@ def _last_commit(record: Any) -> Any:
 
 
 def _changed_files(files: Sequence[_File]) -> tuple[str, ...]:
-    """Their paths; nothing if one was renamed, because GraphQL does not tell its old path."""
+    """The paths of the files; empty if one was renamed, because GraphQL does not report its old path."""
     if any(each.change_type == "RENAMED" for each in files):
         return ()
     return tuple(each.path for each in files)

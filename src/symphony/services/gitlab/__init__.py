@@ -1,4 +1,4 @@
-"""GitLab as a service: its address, its own accounts, and the orders that it takes from texts."""
+"""GitLab as a service: its address, its own accounts, and its quick actions in texts."""
 
 import re
 
@@ -12,7 +12,7 @@ SERVICE = ServiceProfile(
     address="https://gitlab.com/api/v4",
 )
 DEVELOPER = 30
-"""The access level from which on a member may write to the project."""
+"""The lowest access level that may write to the project."""
 
 _BOT = re.compile(r"(project|group)_\d+_bot(_[0-9a-f]+|\d*)|service_account_.+|ghost|support-bot|alert-bot")
 
@@ -25,8 +25,8 @@ def is_bot(login: str) -> bool:
 def without_quick_actions(body: str) -> str:
     """The text without lines that begin with a slash, which GitLab would carry out (`/close`).
 
-    Outside of code a backslash before the slash does it, which Markdown does not show; inside a blank, since
-    servers do not agree with Markdown on where a block of code ends.
+    Outside code a backslash goes before the slash, which Markdown does not show. Inside code a blank does,
+    because servers and Markdown disagree on where a block of code ends.
     """
     lines = []
     for line, fence in lines_and_fences(body):

@@ -32,7 +32,7 @@ _STEP = r"(?!\.{1,2}(?:/|$))[\w.+-]{1,255}"
 
 
 class GitlabStates(issues.StateSource):
-    """Labels are scoped by default: GitLab itself keeps one of a scope per issue."""
+    """Where states are kept. Labels are scoped by default; GitLab keeps one label per scope and issue."""
 
     prefix: issues.Prefix = "workflow::"
 
@@ -73,7 +73,7 @@ class GitlabSettings(issues.LabelledSettings):
 # --- from JSON to issues ---------------------------------------------------------------------------------
 
 Blockers = Mapping[str, tuple[Blocker, ...]]
-"""What blocks issues, by number."""
+"""The blockers of issues, by number."""
 
 
 def iid_of(record: Any) -> str | None:
@@ -138,7 +138,7 @@ def blocker_of(link: Any, settings: GitlabSettings, project_id: int | None) -> B
 
 
 def may_answer(note: Any) -> bool | None:
-    """False for access tokens of projects and groups, service accounts, and accounts of the server."""
+    """Whether the author may answer: false for tokens, service accounts, and accounts of the server."""
     name = fields.text(fields.dig(note, "author", "username"))
     return False if name is None or is_bot(name) else None
 
@@ -167,7 +167,7 @@ _NO_MEMBER = frozenset({403, 404})
 BLOCKED = """query SymphonyBlocked($path: ID!, $iids: [String!], $first: Int!) {
   project(fullPath: $path) { issues(iids: $iids, first: $first) { nodes { iid blocked } } }
 }"""
-"""The REST API does not say which issues are blocked, only what blocks a single one."""
+"""Asks which issues are blocked; the REST API only lists the blockers of one issue."""
 
 _NAMED = (
     "title description labels assignee_id assignee_ids milestone_id due_date weight confidential issue_type"
@@ -215,7 +215,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         return self.linked(self.request("/issues", query=[*query, *order]))
 
     def _blockers(self, records: Sequence[Any]) -> Flow[Blockers]:
-        """What blocks the open issues; one request for a hundred of them says which are blocked at all."""
+        """The blockers of open issues; one request per hundred issues finds those that are blocked."""
         found: dict[str, tuple[Blocker, ...]] = {}
         if not self.settings.wait_for_blockers:
             return found
@@ -341,7 +341,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
 
     @override
     def move(self, issue_id: str, state: str) -> Flow[str]:
-        """One write changes labels, and opens or closes."""
+        """As `Flows.move`. One write changes labels and opens or closes the issue."""
         record, before = yield from self._one(issue_id)
         change = self._change(record, state)
         if not change or (normalise_state(before.state) == normalise_state(state) and before.dispatchable):
@@ -359,7 +359,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
         return answer.body, found[0]
 
     def _change(self, record: Any, state: str) -> dict[str, str]:
-        """What to write so that the issue is in the state, without a change to other labels."""
+        """The write that moves the issue to the state without a change of other labels."""
         settings, wanted = self.settings, normalise_state(state)
         uses_labels = settings.states.source == "labels"
         label = settings.label_of(state) if uses_labels else None
@@ -392,7 +392,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
 
     @override
     def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
-        """Also in texts of the query, where quick actions are not disarmed."""
+        """As `Flows.label_problem`; also checks texts in the query, where quick actions are not disarmed."""
         in_path = parse_qsl(call.path.partition("?")[2])
         if call.method != "GET" and any(
             without_quick_actions(value) != value for _, value in (*call.query, *in_path)
@@ -402,7 +402,7 @@ class GitlabFlows(issues.LabelledFlows[GitlabSettings]):
 
     @override
     def mark_comment(self, call: RestCall) -> RestCall | str:
-        """Also disarm quick actions, which could label the issue or move it elsewhere."""
+        """As `Flows.mark_comment`; also disarms quick actions, which could label or move the issue."""
         if call.method in {"POST", "PUT"} and not {"notes", "discussions"}.isdisjoint(call.steps):
             marked = mark_body(call, "body")
             if isinstance(marked, str):

@@ -1,7 +1,7 @@
 """Merge requests of GitLab, on gitlab.com and other servers.
 
-Text of others in a description or comment could contain an order for GitLab, such as a line `/merge`. Such
-lines are escaped.
+Text of others in a description or comment could contain a quick action, such as a line `/merge`. Such lines
+are escaped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,7 +119,7 @@ class _Approvals(msgspec.Struct, kw_only=True):
 
 
 class _Version(msgspec.Struct):
-    """What a push made of it."""
+    """The version that a push created."""
 
     head_commit_sha: str
     created_at: datetime
@@ -149,7 +149,7 @@ _NOT_COMPUTED = frozenset({"unchecked", "checking", "preparing"})
 
 
 class GitlabForge(RemoteForge):
-    """One project on GitLab. Whether a change is in a merge train is told as `armed`."""
+    """One project on GitLab. A change in a merge train counts as `armed`."""
 
     profile = SERVICE
     webhooks = GITLAB
@@ -179,13 +179,16 @@ class GitlabForge(RemoteForge):
         return [merge.iid for merge in (yield from self._merges(query))]
 
     def _merges(self, query: Query) -> Flow[list[_Merge]]:
-        """The merge requests of one branch; a malformed one of them fails it."""
+        """The merge requests of one branch; raises if one of them is malformed."""
         records, _ = yield from self.listed(Any, "/merge_requests", query=query)
         return self.read_as(list[_Merge], records, self.request("GET", "/merge_requests"))
 
     @override
     def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, domain.PullRequest]]:
-        """GitLab has no request for several, and one for each kind of thing."""
+        """As `Forge.observe`.
+
+        GitLab has no request for several merge requests, and needs one for each kind of part.
+        """
         me = yield from self.login("username")
         found: dict[int, domain.PullRequest] = {}
         if len(self._parents) > _MAX_PARENTS:
@@ -197,7 +200,9 @@ class GitlabForge(RemoteForge):
                 continue
             known = self._known.get(number)
             if known is None or fresh or not answer.cached or _is_moving(known):
-                self._known.pop(number, None)  # a change is told once: if this fails, it is read again
+                self._known.pop(
+                    number, None
+                )  # a change is reported once: if this fails, it must be read again
                 if pull := (yield from self.sound(number, self._snapshot(answer.body, request, me))):
                     found[number] = pull
             else:
@@ -274,9 +279,9 @@ class GitlabForge(RemoteForge):
         )
 
     def _checks(self, merge: _Merge) -> Flow[tuple[tuple[domain.Check, ...], bool]]:
-        """The jobs of the last pipeline, which may be that of an earlier commit, and whether these are all.
+        """The jobs of the last pipeline, maybe of an earlier commit, and whether the list is complete.
 
-        The pipeline itself is one more check where it stands otherwise than its jobs: its file may be wrong.
+        The pipeline itself is another check if its state differs from its jobs: its file may be wrong.
         """
         pipeline = merge.head_pipeline
         if pipeline is None:
@@ -311,10 +316,10 @@ class GitlabForge(RemoteForge):
         return tuple(checks), complete
 
     def _judged_commit(self, merge: _Merge, pipeline: _Pipeline) -> Flow[str]:
-        """The commit of the branch that a pipeline is about.
+        """The commit of the branch that a pipeline checks.
 
-        One of merged results, or of a merge train, runs on a commit of GitLab's own, which merges that commit
-        into the target. It counts for the commit, although the target may have moved on since.
+        A pipeline for merged results or a merge train runs on GitLab's own commit, which merges that commit
+        into the target. It counts for the commit, although the target may have moved since.
         """
         own = {f"refs/merge-requests/{merge.iid}/{kind}" for kind in ("merge", "train")}
         if merge.sha is None or pipeline.sha == merge.sha or pipeline.ref not in own:
@@ -446,19 +451,19 @@ class GitlabForge(RemoteForge):
 
 
 def _state(status: str, *, optional: bool = False) -> domain.CheckState:
-    """How a job or pipeline stands. A manual job waits for a person, unless nothing waits for it."""
+    """The state of a job or pipeline. A manual job waits for a person, unless it is optional."""
     if status == "manual" and optional:
         return domain.CheckState.PASSED
     return _CHECKS.get(status, domain.CheckState.PENDING)
 
 
 def _is_moving(pull: domain.PullRequest) -> bool:
-    """Whether something may change that the merge request itself does not show."""
+    """Whether parts may change that the merge request itself does not show."""
     return pull.conflicts is None or any(check.state is domain.CheckState.PENDING for check in pull.checks)
 
 
 def _approved_commits(discussions: Sequence[_Discussion], versions: Sequence[_Version]) -> dict[int, str]:
-    """What each user approved last, by id. GitLab tells the time of an approval, and of each push."""
+    """The commit that each user approved last, by id, from the times of approvals and pushes."""
     notes = [note for each in discussions for note in each.notes if note.system and note.body == _APPROVED]
     found: dict[int, str] = {}
     for note in sorted(notes, key=lambda note: note.created_at):
@@ -469,7 +474,7 @@ def _approved_commits(discussions: Sequence[_Discussion], versions: Sequence[_Ve
 
 
 def _changed_lines(diffs: Sequence[_Diff]) -> int | None:
-    """How many lines change; `None` where GitLab leaves out a part."""
+    """How many lines change; `None` if GitLab leaves out a part."""
     if any(each.too_large or each.collapsed for each in diffs):
         return None
     return sum(line.startswith(("+", "-")) for each in diffs for line in each.diff.splitlines())

@@ -1,4 +1,4 @@
-"""An agent without a model: speaks the Codex app-server protocol and does what a script in the prompt says.
+"""An agent without a model: speaks the Codex app-server protocol and follows a script in the prompt.
 
 Start it like any other agent, `codex.command: <command()>`. It really reads skills, edits files, runs
 commands, commits and calls the daemon's tools; it says in the first message of each turn that no model is

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Faults(NamedTuple):
-    """Which faults to commit; the default is none. Meanings stand at the switches in `read_switches`."""
+    """The faults to commit; none by default. The switches in `read_switches` explain them."""
 
     ignore_eof: bool = False
     ignore_sigterm: bool = False
@@ -41,9 +41,9 @@ class Faults(NamedTuple):
 
 
 def read_switches(argv: Sequence[str]) -> Faults:
-    """Faults from a command line (without the program name); exits with 2 when it is not understood.
+    """Faults from a command line (without the program name); exits with 2 if it is invalid.
 
-    An argument `app-server` is accepted and means nothing, so that the agent can stand in for `codex`.
+    An argument `app-server` is accepted and ignored, so that the agent can replace `codex`.
     """
     if not argv:
         return Faults()
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
 _BETWEEN_PIECES_S = 0.002
 _AT_ONCE_BYTES = 65_536
-_FIRST_OF_SEVERAL = 0xC0  # from here on, a byte begins a UTF-8 sequence of several
+_FIRST_OF_SEVERAL = 0xC0  # from here on, a byte begins a multi-byte UTF-8 sequence
 GARBAGE = (
     b"this line is no protocol\n",
     b'{"method": "turn/started", "params": \n',
@@ -154,9 +154,9 @@ class Wire:
     def ask(
         self, method: str, params: Mapping[str, Any], gave_up: threading.Event
     ) -> Mapping[str, Any] | None:
-        """Ask the client and wait; null when `gave_up` was set meanwhile.
+        """Ask the client and wait; `None` if `gave_up` was set meanwhile.
 
-        Returns the answer as it came, with `result` or `error`.
+        Returns the unchanged answer, with `result` or `error`.
 
         Raises:
             ClientGoneError: the client has closed its side.
@@ -179,17 +179,17 @@ class Wire:
                 self._answered.notify_all()
 
     def wake(self, *, gone: bool = False) -> None:
-        """Let everybody who waits look again whether waiting makes sense."""
+        """Let all waiting threads check again whether to wait."""
         with self._answered:
             self._gone = self._gone or gone
             self._answered.notify_all()
 
     def received(self, method: str) -> None:
-        """Tell that the client sent `method`, before anything is answered."""
+        """Note that the client sent `method`, before anything is answered."""
         self._strike(method)
 
     def garbage(self) -> None:
-        """Write lines that are no protocol, when that is switched on."""
+        """Write lines that are not part of the protocol, if that is switched on."""
         if self._faults.garbage:
             self._bytes(b"".join(GARBAGE))
 
@@ -215,14 +215,14 @@ class Wire:
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """Three pieces; the second cut falls inside a character of several bytes, if there is one."""
+    """Three pieces; the second cut is inside a multi-byte character, if there is one."""
     third = len(data) // 3
     wide = next((at for at, byte in enumerate(data) if byte >= _FIRST_OF_SEVERAL and at > third), third * 2)
     return [data[:third], data[third : wide + 1], data[wide + 1 :]]
 
 
 def write_stdout(data: bytes) -> None:
-    """Write to stdout at once; a reader that is gone is none of our business."""
+    """Write to stdout at once; ignore a reader that is gone."""
     try:
         while data:
             data = data[os.write(1, data) :]
@@ -239,7 +239,7 @@ _SANDBOX_TYPES = {
 
 
 def sandbox_policy(mode: object) -> Object | None:
-    """The policy object for a mode of `thread/start`; null for a mode that does not exist."""
+    """The policy object for a mode of `thread/start`; `None` for a mode that does not exist."""
     kind = _SANDBOX_TYPES.get(mode) if isinstance(mode, str) else None
     if kind is None:
         return None
@@ -299,13 +299,13 @@ def turn(
 
 
 def user_message(item_id: str, text: str) -> Object:
-    """What the client said."""
+    """A message of the client."""
     content = [{"type": "text", "text": text, "text_elements": []}]
     return {"type": "userMessage", "id": item_id, "clientId": None, "content": content}
 
 
 def agent_message(item_id: str, text: str) -> Object:
-    """What the agent says to people."""
+    """A message of the agent to people."""
     return {"type": "agentMessage", "id": item_id, "text": text, "phase": None}
 
 
@@ -370,7 +370,7 @@ def rate_limits() -> Object:
     return {"limitId": "scripted", "limitName": None, "primary": window, "secondary": None, "credits": None}
 
 
-# A process that reads stdin line by line, and keeps or breaks the promises of a good child.
+# The process: reads stdin line by line, and behaves well or badly by its switches.
 
 
 _DAY_S = "86400"
@@ -380,11 +380,11 @@ class Speaker(Protocol):
     """One side of a protocol, fed with the frames of the other."""
 
     def handle(self, frame: object) -> None:
-        """Take one frame of the client; what is none is skipped."""
+        """Handle one frame of the client; skip anything else."""
         ...
 
     def close(self) -> None:
-        """The client is gone."""
+        """End, because the client is gone."""
         ...
 
 
@@ -408,7 +408,7 @@ def live(faults: Faults, make: Callable[[], Speaker]) -> int:
 
 
 def _lines() -> Iterator[bytes]:
-    """The lines of stdin. A signal ends the wait for one, also where it arrives just before the wait."""
+    """The lines of stdin. A signal ends the wait for a line, even if it arrives just before the wait."""
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)

@@ -46,7 +46,7 @@ _USUAL_KEYS = ("commit-prefix", "signed-off-by", "signed-off")
 
 
 def path_of(instructions: str, name: str) -> str | None:
-    """Where the `## Available skills` block says that SKILL.md of `name` is; null when it lists none such.
+    """The path of the SKILL.md of `name` in the `## Available skills` block; `None` if it is not listed.
 
     The line on use names the root, as in `/skills-root/{directory}/SKILL.md`; an entry names its directory in
     parentheses where that differs from the skill, or the whole path of a file below another root.
@@ -67,9 +67,9 @@ def path_of(instructions: str, name: str) -> str | None:
 
 
 def value_in(text: str, key: str | None) -> str | None:
-    """The value of the first line `key: value` of a SKILL.md's body; null when there is none.
+    """The value of the first line `key: value` of a SKILL.md's body; `None` if there is none.
 
-    A line may be a list entry or stand in backticks. Without a key the usual ones are tried in order.
+    A line may be a list entry or be in backticks. Without a key the usual ones are tried in order.
     """
     body = re.sub(r"\A---\r?\n.*?^---[ \t]*\r?$", "", text, count=1, flags=re.MULTILINE | re.DOTALL)
     for wanted in (key,) if key is not None else _USUAL_KEYS:
@@ -85,7 +85,7 @@ _FENCE = re.compile(r"^(`{3,})scripted[ \t]*\r?\n(.*?)^\1`*[ \t]*\r?$", re.MULTI
 
 
 class ScriptError(ValueError):
-    """The script is not what this module's description says; the message names the turn and the step."""
+    """The script is invalid; the message names the turn and the step."""
 
 
 class SayStep(NamedTuple):
@@ -95,7 +95,7 @@ class SayStep(NamedTuple):
 
 
 class SkillStep(NamedTuple):
-    """Read a listed skill; remember the value of its line `value_of: …` (null: a usual key)."""
+    """Read a listed skill; remember the value of its line `value_of: …` (`None`: a usual key)."""
 
     name: str
     value_of: str | None = None
@@ -192,10 +192,10 @@ _Json = Mapping[str, Any]
 
 
 def parse(prompt: str) -> Script | None:
-    """The first script in `prompt`, or null when there is none.
+    """The first script in `prompt`, or `None`.
 
     Raises:
-        ScriptError: there is a block, and it does not hold a script.
+        ScriptError: the block does not contain a script.
     """
     found = _FENCE.search(prompt)
     if found is None:
@@ -238,7 +238,7 @@ def _step(where: str, step: object) -> Step:
 
 
 class _WrongValueError(ValueError):
-    """A value of a step has another type than its key promises."""
+    """A value of a step has the wrong type for its key."""
 
 
 def _text(step: _Json, key: str) -> str:

@@ -1,4 +1,4 @@
-"""The agent's side of the protocol: methods of the client, one thread of control per turn."""
+"""The agent's side of the protocol: answers the client, and runs each turn in a thread."""
 
 import subprocess
 import threading
@@ -33,9 +33,9 @@ class _RefusedError(Exception):
 
 
 class Server:
-    """Answers the client. `handle` is called from one thread; each turn runs in a thread of its own.
+    """Answers the client. `handle` is called from one thread; each turn runs in its own thread.
 
-    `env` are the variables of commands, those of this process by default.
+    `env` are the variables of commands; by default those of this process.
     """
 
     def __init__(self, wire: Wire, faults: Faults, *, env: Mapping[str, str] | None = None) -> None:
@@ -50,7 +50,7 @@ class Server:
         self._worker: threading.Thread | None = None
 
     def handle(self, frame: object) -> None:
-        """Take one frame of the client; what is none is skipped."""
+        """Handle one frame of the client; skip anything else."""
         if not isinstance(frame, dict):
             return
         method = frame.get("method")
@@ -151,11 +151,10 @@ class Server:
         return self._opened(thread, params)
 
     def _thread_resume(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
-        """As the original: system text and tools stay those of the beginning, totals are reported again.
+        """Resume a thread like the original: system text and tools stay unchanged, totals are reported again.
 
-        The thread goes on in the directory that the request names.
-
-        `systemText` is none of the original's members: agents that replace their system text have it.
+        The thread continues in the directory that the request names. The original has no `systemText`; it is
+        for agents that replace their system text.
         """
         thread = self._memory.recall(str(params.get("threadId")))
         if thread is None:
@@ -205,12 +204,12 @@ class Server:
         return {}, turn.interrupt
 
     def interrupt(self) -> None:
-        """End the running turn, if there is one: for protocols that do not name it."""
+        """End the running turn, if there is one; for protocols that do not name the turn."""
         if (turn := self._turn) is not None:
             turn.interrupt()
 
     def instruct(self, thread_id: str, text: str) -> None:
-        """Take what stands in front of a prompt as system-level text: for protocols that have no other."""
+        """Use the text before a prompt as system-level text; for protocols that have no other."""
         self._threads[thread_id].instructions = text
 
     def _run(self, turn: ScriptedTurn) -> None:
@@ -225,11 +224,11 @@ class Server:
         except ClientGoneError:
             return
         if status == "interrupted":
-            turn.keep()  # another process runs it again, this one does not
+            turn.keep()  # another process runs the turn again, but not this one
         turn.thread.turns_done += 1
         if status != "interrupted":
             turn.keep()
-        self._turn = None  # before the end is said: the client may start the next turn at once
+        self._turn = None  # before the end is reported, because the client may start the next turn at once
         turn.end(status, message, info=self._faults.refuses or "other")
 
     def _steps(self, turn: ScriptedTurn) -> None:

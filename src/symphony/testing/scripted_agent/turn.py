@@ -1,4 +1,4 @@
-"""One turn on the wire: items in the order of the original, token totals, and what the end looks like."""
+"""One turn on the wire: items in the order of the original, token totals, and the end of the turn."""
 
 import json
 import os
@@ -38,11 +38,11 @@ def new_id() -> str:
 
 
 class ScriptedThread:
-    """What lasts from turn to turn: place, system text, script, memory of a skill, totals.
+    """The state between turns: place, system text, script, memory of a skill, totals.
 
-    `usage` counts a token per four characters that went to and fro, so that totals move as a model's would.
-    `script` is the prompt that held the script, `turns_done` how many turns of it ended, `asked` the
-    questions that people have been asked.
+    `usage` counts a token per four characters in both directions, so that totals change like a model's.
+    `script` is the prompt with the script, `turns_done` the number of its ended turns, `asked` the questions
+    that people got.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ScriptedThread:
 
 
 class ScriptedTurn:
-    """Sends what happens in one turn. Its methods are called by the thread that runs the steps."""
+    """Sends the events of one turn. The thread that runs the steps calls its methods."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ScriptedTurn:
         self._exchanged = len(prompt) + len(thread.instructions)
 
     def begin(self) -> None:
-        """Say that the turn runs."""
+        """Report that the turn runs."""
         self._status({"type": "active", "activeFlags": []})
         self._notify("turn/started", turn=protocol.turn(self.id, "inProgress"), turn_id=False)
         self._wire.garbage()
@@ -101,7 +101,7 @@ class ScriptedTurn:
         self.item_completed(item)
 
     def end(self, status: str, error: str | None = None, *, info: str = "other") -> None:
-        """Say how the turn ended: `completed`, `interrupted`, or `failed` with a message and its kind."""
+        """Report how the turn ended: `completed`, `interrupted`, or `failed` with a message and its kind."""
         items = [] if self._last_said is None or status != "completed" else [self._last_said]
         ended = protocol.turn(self.id, status, items=items, error=error, info=info)
         self._status({"type": "idle"} if error is None else {"type": "systemError"})
@@ -110,7 +110,7 @@ class ScriptedTurn:
         self._notify("turn/completed", turn=ended, turn_id=False)
 
     def say(self, text: str) -> None:
-        """A message to people."""
+        """Send a message to people."""
         item = protocol.agent_message(self.item_id("msg"), text)
         self.item_started({**item, "text": ""})
         self._notify("item/agentMessage/delta", itemId=item["id"], delta=text)
@@ -124,20 +124,20 @@ class ScriptedTurn:
         return f"{kind}_{self.id[-12:]}_{self._items}"
 
     def item_started(self, item: Mapping[str, Any]) -> None:
-        """A piece of work began."""
+        """Report that a piece of work began."""
         self._notify("item/started", item=item, startedAtMs=_now_ms())
 
     def item_completed(self, item: Mapping[str, Any]) -> None:
-        """A piece of work ended."""
+        """Report that a piece of work ended."""
         self._notify("item/completed", item=item, completedAtMs=_now_ms())
 
     def output(self, item_id: str, text: str) -> None:
-        """What a command wrote."""
+        """Report the output of a command."""
         self._notify("item/commandExecution/outputDelta", itemId=item_id, delta=text)
         self._exchanged += len(text)
 
     def diff(self, text: str) -> None:
-        """What changed."""
+        """Report the diff of the turn."""
         self._notify("turn/diff/updated", diff=text)
 
     def step_done(self) -> None:
@@ -151,11 +151,11 @@ class ScriptedTurn:
         self._wire.notify("account/rateLimits/updated", {"rateLimits": protocol.rate_limits()})
 
     def keep(self) -> None:
-        """Write down how the thread stands."""
+        """Store the state of the thread."""
         self._keep(self.thread)
 
     def ask(self, method: str, *, flag: str | None = None, **params: Any) -> Mapping[str, Any]:
-        """Ask the client and return its answer, in which `result` or `error` is; `flag` shows meanwhile.
+        """Ask the client and return its answer with `result` or `error`; `flag` is shown meanwhile.
 
         Raises:
             InterruptedTurnError: the client interrupted the turn instead.
@@ -184,7 +184,7 @@ class ScriptedTurn:
                 raise InterruptedTurnError
 
     def interrupt(self) -> None:
-        """End the turn at the next step; whatever waits stops waiting."""
+        """End the turn at the next step; all waits end."""
         self.interrupted.set()
         self._wire.wake()
 
@@ -206,19 +206,18 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# What a thread leaves on disk, so that a later process of the agent can go on with it.
-#
-# One file per thread, replaced whole. A turn that did not come to its end is run again from its first step,
-# like a script that is run again from its first turn; a question that was asked before is not asked again.
+# The state of threads on disk, so that a later process of the agent can continue them.  There is one file per
+# thread, which is replaced as a whole. An unfinished turn runs again from its first step, like a script that
+# runs again from its first turn; a question is not asked again.
 
 
 class Memory(NamedTuple):
-    """A directory of threads; None remembers nothing, which is the default."""
+    """A directory of threads; with `None`, the default, nothing is remembered."""
 
     folder: Path | None = None
 
     def keep(self, thread: ScriptedThread) -> None:
-        """Write down how the thread stands."""
+        """Store the state of the thread."""
         if self.folder is None:
             return
         facts = {
@@ -244,7 +243,7 @@ class Memory(NamedTuple):
         return ScriptedThread(thread_id, **{**facts, "cwd": Path(facts["cwd"])})
 
 
-# What each step of a script does, for real, and how it shows on the wire.
+# Carries out each step of a script, and shows it on the wire.
 
 
 _LOOK_EVERY_S = 0.02
@@ -362,7 +361,7 @@ def _commit(turn: ScriptedTurn, message: str) -> None:
             "--no-gpg-sign",
             "--message",
             message,
-        ]  # nobody types a passphrase
+        ]  # there is no person to type a passphrase
         _check(["git", "commit"], _run(turn, commit))
 
 
@@ -420,7 +419,7 @@ def _outcome(turn: ScriptedTurn, argv: Sequence[str], cwd: str) -> tuple[int, st
 
 
 def review(command: str, turn: ScriptedTurn) -> None:
-    """Give a verdict by what a shell command writes: see the switch `--review`."""
+    """Give a verdict from the output of a shell command: see the switch `--review`."""
     code, written = _run(turn, ["bash", "-c", command])
     if code != 0:
         return

@@ -1,6 +1,6 @@
 """The board: issues with their blockers, new issues, moves.
 
-Synchronous and usable alone, as by the command line; `tracker` runs it in worker threads.
+It is synchronous, and the command line uses it directly; `tracker` runs it in worker threads.
 """
 
 import re
@@ -32,11 +32,11 @@ def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str,
     """Cycles of issues that block each other.
 
     Args:
-        blocked_by: for each open issue, the open issues that block it; ids that are no key are ignored.
+        blocked_by: for each open issue, the open issues that block it; ids that are not a key are ignored.
 
     Returns:
-        For each member of a found cycle the ids of the cycle, beginning with the member; of a long one the
-        first ten and `...`. At least one cycle of each group of connected ones is found.
+        For each member of a cycle the ids of the cycle, beginning with the member; for a long cycle the first
+        ten and `...`. Of connected cycles at least one is found.
     """
     waiting = {
         issue: [other for other in others if other in blocked_by] for issue, others in blocked_by.items()
@@ -44,7 +44,7 @@ def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str,
     sorter = TopologicalSorter(waiting)
     with suppress(CycleError):
         sorter.prepare()
-    stuck = set(waiting)  # in a cycle, or behind one
+    stuck = set(waiting)  # in a cycle, or blocked by one
     while free := sorter.get_ready():
         stuck.difference_update(free)
         sorter.done(*free)
@@ -59,7 +59,7 @@ def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str,
             visited.add(issue)
             path.append(issue)
             issue = first_blocker[issue]
-        if issue not in path:  # it led to a path of before
+        if issue not in path:  # it led to an earlier path
             continue
         cycle = path[path.index(issue) :]
         for index, member in enumerate(cycle):
@@ -69,13 +69,13 @@ def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str,
 
 
 class BoardIssueReader:
-    """Makes issues of what files say; the scan must hold all blockers.
+    """Makes issues from the fields of files; the scan must contain all blockers.
 
-    Id and identifier are the file stem. `updated_at` is not the time of the file, which is that of its last
-    checkout. An issue is dispatchable if its state is one of the board's and no blocker is open. An unknown
-    or unreadable blocker counts as open.
+    Id and identifier are the file stem. `updated_at` is not the time of the file, because a checkout changes
+    that. An issue is dispatchable if its state is one of the board's and no blocker is open. An unknown or
+    unreadable blocker counts as open.
 
-    `known` remembers the issues that depend on nothing but their file, beside what the file says.
+    `known` caches the issues that depend only on their file, together with its fields.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class BoardIssueReader:
         )
 
     def issue(self, issue_id: str) -> Issue:
-        """The issue of a file that is in the scan."""
+        """The issue of a file in the scan."""
         fields = self._scan.issues[issue_id]
         before, known = self._known.get(issue_id, (None, None))
         if known is not None and before is fields:
@@ -162,7 +162,7 @@ class BoardIssueReader:
 
 
 def next_number(prefix: str, names: Iterable[str]) -> int:
-    """One more than the highest number that any of the names has after `<prefix>-`, whatever its case."""
+    """One more than the highest number after `<prefix>-` in the names, ignoring case."""
     pattern = re.compile(rf"{re.escape(prefix)}-(\d{{1,{_MAX_DIGITS}}})", re.IGNORECASE | re.ASCII)
     numbers = (pattern.fullmatch(name) for name in names)
     return 1 + max((int(match[1]) for match in numbers if match), default=0)
@@ -170,10 +170,10 @@ def next_number(prefix: str, names: Iterable[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueNumbers:
-    """The numbers that a board gave to issues: none is given again, even if its file is deleted.
+    """The numbers of a board's issues. No number is used again, even if its file is deleted.
 
     Attributes:
-        folder: keeps the highest number in `.<prefix>.number`; it outlives the board's folder.
+        folder: has the highest number in `.<prefix>.number`; it outlives the board's folder.
         names: other traces of issues: branches, workspaces, entries of the journal.
     """
 
@@ -182,17 +182,17 @@ class IssueNumbers:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from giving out a number meanwhile. Raises `OSError`."""
+        """Prevent other processes from taking a number meanwhile. Raises `OSError`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with files.locked(self.folder):
             yield
 
     def next(self, prefix: str, names: frozenset[str]) -> int:
-        """The next number; `names` are those in the board's folder."""
+        """The next number; `names` are the file names in the board's folder."""
         return max(next_number(prefix, self.names | names), self._highest(prefix) + 1)
 
     def note(self, prefix: str, number: int) -> None:
-        """Write a number down. Errors are ignored, since other traces of it remain."""
+        """Record a number. Errors are ignored, because other traces of it remain."""
         if number > self._highest(prefix):
             with suppress(OSError):
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -214,7 +214,7 @@ class IssueNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardIssues:
-    """Sound issues in the order of their ids, and the errors of the others by id."""
+    """Valid issues in the order of their ids, and the errors of the others by id."""
 
     issues: tuple[Issue, ...]
     problems: Mapping[str, TrackerError]
@@ -248,7 +248,7 @@ class Board:
         return self._snapshot(self.store.scan(listing, listing.files), listing, listing.files)
 
     def some(self, ids: Collection[str]) -> BoardIssues:
-        """These issues, read with everything that blocks them; unknown ids are omitted.
+        """These issues, read together with their blockers; unknown ids are omitted.
 
         Raises:
             TrackerError: the folder cannot be read.
@@ -258,7 +258,7 @@ class Board:
         return self._snapshot(self._scan_with_blockers(listing, wanted), listing, wanted)
 
     def find(self, name: str) -> Issue:
-        """The issue that a person names, whatever the case.
+        """The issue that a person names, ignoring case.
 
         Raises:
             TrackerError: it does not exist, or its file is malformed.
@@ -275,11 +275,11 @@ class Board:
     def create(self, draft: document.IssueDraft, numbers: IssueNumbers | None = None) -> Issue:
         """Write a new issue under the next number; two processes never get the same one.
 
-        A draft with a `key` is written once: an issue with this key is returned as it is. `numbers` says
-        which numbers were given out before; without it only the board's folder does.
+        A draft with a `key` is written once: an issue with this key is returned as it is. `numbers` has the
+            numbers used so far; without it only the board's folder counts.
 
         Raises:
-            TrackerError: the draft is no sound issue, or the folder cannot be written to.
+            TrackerError: the draft is not a valid issue, or the folder cannot be written to.
         """
         if not self.config.layout.can_create:
             raise refused(f"{self.config.path} is the board of another program", hint="`backlog task create`")
@@ -323,7 +323,8 @@ class Board:
         """Move an issue; only the bytes of its state change.
 
         Raises:
-            TrackerError: no such issue or state, a malformed file, or a file that others keep changing.
+            TrackerError: the issue or state does not exist, the file is malformed, or others keep changing
+                it.
         """
         target = self.legal_state(state)
         listing = self.store.listing()
@@ -364,7 +365,7 @@ class Board:
         return state
 
     def known_state(self, name: str) -> str:
-        """As `legal_state`, but states in which issues stand already are known too."""
+        """As `legal_state`, but also accepts states in which issues already are."""
         if (state := self.config.state(name)) is None:
             stood = (issue.state for issue in self.all().issues)
             state = next((one for one in stood if normalise_state(one) == normalise_state(name)), None)

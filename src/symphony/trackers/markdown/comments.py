@@ -1,10 +1,10 @@
 """Comments of issues, one file each (`SYM-12/comments/<utc>-<author>-<8hex>.md`): branches never conflict.
 
-People and agents only add files; the daemon also edits its own. Whose a comment is never depends on its text.
-It is the daemon's if file name and front matter name the daemon as author, and the mark in the name is
+People and agents only add files; the daemon also edits its own. The text never decides who wrote a comment. A
+comment is the daemon's if file name and front matter name the daemon as author and the mark in the name is
 derived from the key in the front matter and the id of the issue. Text of agents and people goes through
-`add`, which gives it another author and a random mark: a pasted marker, or a file copied from another issue,
-is not the daemon's.
+`add`, which gives it another author and a random mark. So a pasted marker or a file copied from another issue
+does not count as the daemon's.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ MAX_TOTAL_BYTES = 67_108_864
 AGENT = "agent"
 DAEMON = "symphony"
 RESERVED_AUTHORS = frozenset({AGENT, DAEMON})
-"""Authors that are no people."""
+"""Authors that are not people."""
 _SUFFIX = ".md"
 _NAME = re.compile(r"\d{8}T\d{6}Z-(?P<author>.+)-(?P<mark>[0-9a-f]{8})")
 _MARK_CHARS = 8
@@ -57,7 +57,7 @@ def author_and_mark(stem: str) -> tuple[str, str] | None:
 
 
 def is_persons_comment(name: str) -> bool:
-    """Whether a file in a folder of comments is a person's, by its name alone."""
+    """Whether a file in a comments folder is a person's comment, judged by its name alone."""
     if not name.endswith(_SUFFIX) or name.startswith("."):
         return False
     found = author_and_mark(name.removesuffix(_SUFFIX))
@@ -69,7 +69,7 @@ def is_persons_comment(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredComment:
-    """One comment. `id` is the stem of its file; `key` is set only on those of the daemon."""
+    """One comment. `id` is the stem of its file; only comments of the daemon have a `key`."""
 
     id: str
     author: str
@@ -92,8 +92,8 @@ class CommentStore:
     def read(self, issue_id: str) -> tuple[list[StoredComment], list[TrackerError]]:
         """All comments, oldest first, and why others could not be read.
 
-        They are sorted by `created`, which tells what was said before a question from the replies to it. A
-        comment without a time is as old as its file.
+        They are sorted by `created`, so that replies come after their question. A comment without a time
+        counts as old as its file.
 
         Raises:
             TrackerError: the folder cannot be read, or holds more than 10,000 comments or 64 MB.
@@ -195,7 +195,7 @@ class CommentStore:
             with files.locked(folder):
                 files.sweep(folder)
                 if key is not None and (found := self._with_key(issue_id, key)):
-                    return found  # of another process
+                    return found  # the draft of another process
                 for _ in range(_ATTEMPTS):
                     mark = secrets.token_hex(_MARK_CHARS // 2) if key is None else _mark(issue_id, key)
                     stem = comment_stem(self.now(), author_name(author), mark)

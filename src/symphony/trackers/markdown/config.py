@@ -28,7 +28,7 @@ PROVIDER_KEYS = ("path", "prefix", "states", "layout")
 DEFAULT_PREFIX = "SYM"
 DEFAULT_STATES = ("Backlog", "Todo", "In Progress", "Human Review", "Done", "Cancelled")
 PARKING_STATES = ("Backlog", "Human Review")
-"""States in which issues may stand though no setting names them."""
+"""States in which issues may be although no setting names them."""
 DEFAULT_ACTIVE = ("Todo", "In Progress")
 DEFAULT_TERMINAL = ("Done", "Cancelled")
 _OWN_LAYOUT, _BACKLOG_LAYOUT = "symphony", "backlog.md"
@@ -43,13 +43,13 @@ class BoardConfig:
 
     Attributes:
         path: the folder of the issue files, absolute.
-        prefix: what stands before the number of a new id (`SYM` gives `SYM-12`).
+        prefix: the part before the number of a new id (`SYM` gives `SYM-12`).
         states: every legal state, in the order in which people see them and in the spelling to write.
         active: states in which an issue is worked on.
         terminal: states in which an issue is over.
         layout: how issues are stored in the folder.
         comments_path: the folder of the comments; by default that of the issues.
-        lists_states: whether the settings list the states, or the board of another program does.
+        lists_states: whether the settings, or another program's board, list the states.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class BoardConfig:
         return next((state for state in self.states if normalise_state(state) == normalise_state(name)), None)
 
     def names(self, state: str) -> bool:
-        """Whether the settings name a state; issues may stand in `PARKING_STATES` without that."""
+        """Whether the settings name a state; issues may be in `PARKING_STATES` anyway."""
         named = self.states if self.lists_states else (*self.active, *self.terminal, *PARKING_STATES)
         return normalise_state(state) in map(normalise_state, named)
 
@@ -86,14 +86,14 @@ class BoardConfig:
     ) -> "BoardConfig":
         """Read the settings.
 
-        Without `states` the default states are legal, and those that `active` and `terminal` name. With
-        `layout: backlog.md` the states are those of the board's `config.yml`, which is read here. Other keys
-        are ignored.
+        Without `states` the legal states are the defaults and those in `active` and `terminal`. With `layout:
+        backlog.md` the states are those of the board's `config.yml`, which is read here. Other keys are
+        ignored.
 
         Args:
             provider: `tracker.provider`.
             base_dir: the directory of WORKFLOW.md, where relative paths start.
-            active: active states; `None` for those defaults that are legal, an empty list for no state.
+            active: active states; `None` for the legal ones among the defaults, an empty list for no state.
             terminal: terminal states, likewise.
 
         Raises:
@@ -136,7 +136,7 @@ class _Reader:
         self._problems.append(config_problem(f"tracker.provider.{key}", message))
 
     def backlog(self, active: Sequence[str] | None, terminal: Sequence[str] | None) -> BoardConfig:
-        """A board of Backlog.md, whose own settings say prefix and states."""
+        """A board of Backlog.md, whose own settings define prefix and states."""
         folder = self.path(_BACKLOG_PATH)
         for key in ("prefix", "states"):
             if key in self._provider:
@@ -227,7 +227,7 @@ class DoubtfulState:
 
     Attributes:
         state: as the settings spell it.
-        message: one line, which names the states in which issues stand instead.
+        message: one line, which names the states in which issues are instead.
         nearest: the most similar of those; `None` if none is similar.
     """
 
@@ -239,13 +239,13 @@ class DoubtfulState:
 def doubtful_states(
     config: BoardConfig, named: Sequence[str], issues: Sequence[Issue]
 ) -> Iterator[DoubtfulState]:
-    """States that one setting names and nothing uses, while issues stand in states that no setting names.
+    """States that one setting names and nothing uses, while issues are in states that no setting names.
 
-    A state with a usual name, such as In Progress, is doubted only if issues stand in a similar one.
+    A state with a usual name, such as In Progress, is doubtful only if issues are in a similar one.
 
     Args:
         config: the board.
-        named: the states of all settings; one that several settings name is there several times.
+        named: the states of all settings; a state that several settings name occurs several times.
         issues: all issues of the board.
     """
     usual = set(map(normalise_state, DEFAULT_STATES))

@@ -1,8 +1,8 @@
 """A file with front matter as data: parse it, write a new one, change one value. Pure.
 
-A change replaces the bytes of one value on one line. Everything else stays as it is, from the byte-order mark
-to trailing blanks, and the result is parsed again: whatever a person's YAML looks like, either exactly the
-wanted value changed, or the change is refused.
+A change replaces the bytes of one value on one line. Everything else stays unchanged, from the byte-order
+mark to trailing blanks. The result is parsed again. So either exactly the wanted value has changed, or the
+change is refused, whatever the YAML looks like.
 """
 
 import re
@@ -22,7 +22,7 @@ _TAIL = r"(?P<tail>[ \t]*|[ \t]+\#[^\r\n]*)(?P<end>\r\n|\n|\r|)"
 
 
 class MalformedError(Exception):
-    """The bytes are not what they should be; `line` counts from 1."""
+    """The file is malformed; `line` counts from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class IssueFileParts:
         return value
 
     def names(self, key: str) -> tuple[str, ...] | None:
-        """A list of names, or one text with commas between them; `None` for anything else."""
+        """The names in a list or in a comma-separated text; `None` for anything else."""
         value = self.values.get(key)
         if value is None:
             return ()
@@ -61,7 +61,7 @@ class IssueFileParts:
         return tuple(name for name in names if isinstance(name, str))
 
     def blockers(self, key: str) -> tuple[tuple[str, ...], str | None]:
-        """The ids of a list of blockers, and what is wrong with it, if anything."""
+        """The ids in a list of blockers, and what is wrong with the list, if anything."""
         names, value = self.names(key), self.values.get(key)
         if names is None or (isinstance(value, list) and len(names) != len(value)):
             return (), f"`{key}` is not a list of issue ids"
@@ -69,7 +69,7 @@ class IssueFileParts:
 
 
 def parse_parts(data: bytes) -> IssueFileParts:
-    """Take a file apart.
+    """Split a file into its parts.
 
     Raises:
         MalformedError: not UTF-8, no closed front matter, bad YAML, or front matter that is not a map.
@@ -102,7 +102,7 @@ def _split(data: bytes) -> Split:
 
 
 def render(values: Mapping[str, str], body: str) -> bytes:
-    """A file of values in YAML and a body, without the outer blank lines of the body."""
+    """A file with values in YAML and a body without its outer blank lines."""
     front = "".join(f"{key}: {value}\n" for key, value in values.items())
     return f"---\n{front}---\n".encode() + _render_body(body)
 
@@ -172,7 +172,7 @@ def timestamp(moment: datetime, *, exact: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """What an issue file says. Optional values that cannot be used are `None` or empty.
+    """The fields of an issue file. Optional values that cannot be used are `None` or empty.
 
     `blockers_problem` is set if the blockers cannot be understood: such an issue must not start. `key` is the
     mark of an issue that the daemon created.
@@ -193,7 +193,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueDraft:
-    """A new issue; `priority` is 1 to 4 or `None`, `key` tells it from others that are made only once."""
+    """A new issue; `priority` is 1 to 4 or `None`; `key` prevents a second creation."""
 
     title: str
     state: str

@@ -17,7 +17,7 @@ def printable(text: object) -> str:
 def malformed(
     path: Path, line: int, message: str, *, issue_id: str | None = None, hint: str | None = None
 ) -> TrackerError:
-    """A file that cannot be read as what it should be."""
+    """The failure for a malformed file."""
     return _error(
         Category.TRACKER_RESPONSE,
         message,
@@ -28,18 +28,18 @@ def malformed(
 
 
 def missing(message: str) -> TrackerError:
-    """Something that is addressed by name is not on the board."""
+    """The failure for a name that is not on the board."""
     hint = "`symphony issue list` shows the issues"
     return _error(Category.TRACKER_STATUS, message, retryable=False, hint=hint)
 
 
 def refused(message: str, *, hint: str | None = None) -> TrackerError:
-    """A request that the board does not carry out."""
+    """The failure for a refused request."""
     return _error(Category.TRACKER_STATUS, message, retryable=False, hint=hint)
 
 
 def busy(path: Path, attempts: int) -> TrackerError:
-    """A file that changed each time before it could be replaced. Nothing was written."""
+    """The failure for a file that changed each time before it could be replaced. Nothing was written."""
     return _error(
         Category.TRACKER_REQUEST,
         f"the file was changed by another program {attempts} times in a row; nothing was written",
@@ -49,7 +49,7 @@ def busy(path: Path, attempts: int) -> TrackerError:
 
 
 def unreachable(path: Path, error: OSError) -> TrackerError:
-    """The file system failed."""
+    """The failure for an error of the file system."""
     if isinstance(error, FileNotFoundError):
         hint = "`symphony init` makes a board; `tracker.provider.path` is its folder"
     elif is_disk_full(error):

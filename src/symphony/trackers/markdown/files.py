@@ -1,13 +1,13 @@
 """Bounded reads and atomic writes of small files, in a folder that people and git use too.
 
-Reads open what is there now, never follow a link out of the folder, and never block on a pipe.
+Reads never follow a link out of the folder and never block on a pipe.
 
 Writes go to a temporary dot file in the same folder, are synced, and take the place of the target in one
 step: by `rename` to replace, by `link` (which fails if the name exists) to create. Right before a replacement
-the target is read again and must still hold the bytes from which the change was made. In the microseconds
-between that read and the rename an editor's save could be lost. Our own processes close that window by an
-advisory lock on the folder itself (`locked`), which leaves no lock file behind. Without locks in the file
-system, or when another process keeps the lock, the write goes on: the comparison protects the data. A crash
+the target is read again and must still have the bytes on which the change is based. In the microseconds
+between that read and the rename an editor's save could be lost. Symphony's own processes prevent that with an
+advisory lock on the folder itself (`locked`), which leaves no lock file behind. If the file system has no
+locks, or another process keeps the lock, the write goes on, because the comparison protects the data. A crash
 leaves at most a temporary file, which is ignored by reads and removed by a later write (`sweep`).
 """
 
@@ -28,7 +28,7 @@ _LOCK_PAUSE_S = 0.005
 _STALE_AFTER_S = 60.0
 _IS_LINK = frozenset({errno.ELOOP, errno.EMLINK})
 _THREADS = threading.Lock()
-"""Threads of this process wait here without polling, which the lock of a folder needs."""
+"""Threads of this process wait here without polling; waiting for a folder's lock needs polling."""
 
 
 class RefusedFileError(Exception):
@@ -48,7 +48,7 @@ def read(path: Path, *, root: Path) -> bytes:
         if not stat.S_ISREG(info.st_mode):
             raise RefusedFileError("not a regular file")
         data = os.read(descriptor, min(info.st_size, MAX_FILE_BYTES) + 1)
-        if len(data) != info.st_size:  # else the extra byte was not there: this was the end
+        if len(data) != info.st_size:  # otherwise the extra byte is missing, so this was the end
             while len(data) <= MAX_FILE_BYTES and (more := os.read(descriptor, MAX_FILE_BYTES + 1)):
                 data += more
     finally:
@@ -73,7 +73,7 @@ def _open(path: Path, root: Path) -> int:
 
 
 def create(path: Path, data: bytes) -> bool:
-    """Create a file with this content. Returns false, with nothing done, if the name is taken.
+    """Create a file with this content. Returns false and does nothing if the name is taken.
 
     Raises:
         OSError: the file could not be written.
@@ -86,7 +86,7 @@ def create(path: Path, data: bytes) -> bool:
 
 
 def replace(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
-    """Replace `expected` by `data`. Returns false, with nothing done, if the file holds something else.
+    """Replace `expected` by `data`. Returns false and does nothing if the file has other content.
 
     Raises:
         RefusedFileError: the file is a link, which a rename would turn into a file.

@@ -1,10 +1,10 @@
-"""How issues are stored in the board's folder: which file is which issue, and what a file says.
+"""How issues are stored in the board's folder: which file is which issue, and how to read it.
 
-`BoardLayout` is the board's own: `SYM-12.md` is the issue `SYM-12`. `BacklogLayout` is that of Backlog.md
-1.52: `backlog/tasks/task-12 - Title.md`, with the states in `backlog/config.yml`. Both programs work on the
-same files. The daemon reads tasks as that program writes them, and changes nothing of one but its
-state. Titles in file names have no meaning. A task that was moved to `completed` is over; an archived one is
-deleted, and Backlog.md removes it from dependencies.
+`BoardLayout` is Symphony's own: `SYM-12.md` is the issue `SYM-12`. `BacklogLayout` is the layout of
+Backlog.md 1.52: `backlog/tasks/task-12 - Title.md`, with the states in `backlog/config.yml`. Both programs
+work on the same files. The daemon reads tasks as that program writes them, and changes only their state.
+Titles in file names have no meaning. A task in `completed` is over. An archived task counts as deleted, and
+Backlog.md removes it from dependencies.
 """
 
 import re
@@ -31,7 +31,7 @@ class BoardLayout:
 
     Attributes:
         state_key: the key of the state.
-        can_create: whether new issues are made here; false on a board of another program.
+        can_create: whether the daemon creates issues here; false for the layout of another program.
     """
 
     state_key = "state"
@@ -42,7 +42,7 @@ class BoardLayout:
         return {name[:-3]: name for name in names if is_issue_file(name)}
 
     def twins(self, files: Mapping[str, str]) -> Mapping[str, str]:
-        """For each id that equals another one on some file systems: the file of that other.
+        """For each id that equals another one on some file systems, the file of the other one.
 
         Ids that differ only by case are one file on some machines and two on others.
         """
@@ -61,7 +61,7 @@ class BoardLayout:
         return frozenset()
 
     def parse(self, data: bytes, issue_id: str) -> document.Fields:
-        """What a file says. Raises `MalformedError`."""
+        """Parse an issue file. Raises `MalformedError`."""
         del issue_id
         return document.parse_issue(data)
 
@@ -129,7 +129,10 @@ class BacklogLayout(BoardLayout):
 
     @override
     def files(self, names: Iterable[str]) -> dict[str, str]:
-        """A second file of one task has its whole name as id, so that `twins` can report both."""
+        """As `BoardLayout.files`.
+
+        A second file of a task gets its whole name as id, so that `twins` can report both.
+        """
         found: dict[str, str] = {}
         for name in sorted(names):
             if match := self._name.fullmatch(name):
@@ -178,7 +181,7 @@ class BacklogLayout(BoardLayout):
         )
 
     def _rank(self, value: object) -> int | None:
-        """1 for the highest of the board's priorities, up to 4."""
+        """The rank of a priority, from 1 for the board's highest to 4."""
         name = value.strip().lower() if isinstance(value, str) else ""
         ranked = self._settings.priorities[:_MAX_RANK]
         return ranked.index(name) + 1 if name in ranked else None

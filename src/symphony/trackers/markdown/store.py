@@ -1,8 +1,8 @@
-"""Reads the board's folder: which issues there are, and what each file says now.
+"""Reads the issues in the board's folder.
 
 A file is parsed again only if its metadata changed. A file that changed a moment ago is not remembered.
 
-A scan fails beyond 20,000 issue files or 256 MB, and never shows only a part.
+A scan fails beyond 20,000 issue files or 256 MB; it never returns only a part.
 """
 
 import os
@@ -43,7 +43,7 @@ class BoardFiles:
 
     Attributes:
         files: file names by id, sorted.
-        twins: ids that equal another one on some file systems, with the file name of that other.
+        twins: ids that equal another one on some file systems, with the file name of the other one.
         by_name: ids by case-folded name.
         finished: case-folded ids of issues that are over and stored elsewhere.
     """
@@ -54,14 +54,14 @@ class BoardFiles:
     finished: frozenset[str]
 
     def find(self, name: str) -> str | None:
-        """The id that a person means, whatever its case, or by its number alone if only one issue has it."""
+        """The id that a person means, ignoring case, or by number alone if only one issue has that number."""
         meant = (name,) if name in self.files else issues_named(name, self.files)
         return meant[0] if len(meant) == 1 else None
 
 
 @dataclass(slots=True, kw_only=True)
 class Scan:
-    """What was read: sound issues, and for the others the error that says where and why."""
+    """The result of a scan: the fields of valid issues, and the errors of the others."""
 
     issues: dict[str, Fields] = field(default_factory=dict)
     problems: dict[str, TrackerError] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Store:
                 continue
             try:
                 self.check_name(issue_id, listing)
-                # Runs for each file at each poll, and is faster with a text than with a Path.
+                # This runs for each file at each poll, and is faster with a text than with a Path.
                 info = os.lstat(f"{self.folder}{os.sep}{listing.files[issue_id]}")
                 known = self._parsed.get(issue_id)
                 if known is not None and known[0] == signature(info):

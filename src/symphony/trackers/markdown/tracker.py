@@ -40,7 +40,10 @@ _READERS = 4
 _WRITERS = 2
 _REST_FACTOR = 19
 _MAX_REST_S = 5.0
-"""After a hint, pause 19 times as long as the last read took: reads take a twentieth of the time at most."""
+"""The longest pause after a hint.
+
+The pause is 19 times as long as the last read, so that reads take at most a twentieth of the time.
+"""
 _MAX_WATCHED_ISSUES = 64
 _MAX_LOGGED = 1_000
 _LOG = structlog.get_logger(__name__)
@@ -51,7 +54,7 @@ class MarkdownTracker:
     """One board folder. Implements `Tracker` and every capability; needs no credentials.
 
     Attributes:
-        numbers: which numbers were given to issues; without it only the board's folder says so.
+        numbers: the numbers used so far; without it only the board's folder counts.
     """
 
     def __init__(
@@ -71,8 +74,8 @@ class MarkdownTracker:
         self._skipped: tuple[domain.Failure, ...] = ()
         self._logged: dict[str, frozenset[str]] = {}
         self._watched_issues: FIFOCache[str, None] = FIFOCache(_MAX_WATCHED_ISSUES)
-        # Own limiters: reads that hang on a dead disk, and writes that wait for a lock, must not use up the
-        # worker threads of the whole program.
+        # Separate limiters: reads that hang on a dead disk and writes that wait for a lock must not use up
+        # all worker threads of the program.
         self._readers = anyio.CapacityLimiter(_READERS)
         self._writers = anyio.CapacityLimiter(_WRITERS)
         self.numbers: Callable[[], IssueNumbers] | None = None
@@ -82,7 +85,7 @@ class MarkdownTracker:
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[domain.Issue]:
         """Issues in these states, in the order of their ids; malformed files are skipped and logged.
 
-        Issues in states that no setting names are reported with them: nothing else would tell of them.
+        Issues in states that no setting names are reported with them, because nothing else would show them.
         """
         wanted = {domain.normalise_state(state) for state in states if state.strip()}
         if not wanted:
@@ -90,7 +93,7 @@ class MarkdownTracker:
         started_s = anyio.current_time()
         snapshot = await self._read(self._board.all)
         self._read_s = anyio.current_time() - started_s
-        found = {issue.state for issue in snapshot.issues}  # few, beside thousands of issues
+        found = {issue.state for issue in snapshot.issues}  # few compared with thousands of issues
         unnamed = {state for state in found if not self.config.names(state)}
         asked = {state for state in found if domain.normalise_state(state) in wanted}
         self._skipped = (
@@ -123,7 +126,7 @@ class MarkdownTracker:
         return self._skipped
 
     def secret_environment_names(self) -> frozenset[str]:
-        """None: files need no credentials."""
+        """Empty: files need no credentials."""
         return frozenset()
 
     def agent_tool_specs(self) -> tuple[domain.ToolSpec, ...]:
@@ -210,8 +213,8 @@ class MarkdownTracker:
     async def changes(self) -> AsyncGenerator[None, None]:
         """A hint soon after an issue file changed, or after a person commented on an issue that waits for it.
 
-        After a hint there is a pause, the longer the more there is to read: agents that move their issues all
-        the time must not make the daemon read a large board all the time.
+        After a hint there is a pause, longer for a larger board, so that agents that move issues all the time
+        do not make the daemon read the board all the time.
         """
 
         def comment_folders() -> frozenset[Path]:
@@ -225,7 +228,7 @@ class MarkdownTracker:
     # --- capabilities ------------------------------------------------------------------------------------
 
     async def list_comments(self, issue_id: str) -> Sequence[Comment]:
-        """All comments, oldest first; from now on a person's comment on the issue is a hint.
+        """All comments, oldest first. From now on a person's comment on the issue causes a hint.
 
         Raises:
             TrackerError: there is no such issue, or the comments cannot be read.
@@ -256,7 +259,7 @@ class MarkdownTracker:
         return frozenset()
 
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
-        """Write a comment of the daemon; a repeated create with one key gives one comment.
+        """Write a comment of the daemon; repeated creates with one key give one comment.
 
         Raises:
             TrackerError: nothing was written.
@@ -278,14 +281,17 @@ class MarkdownTracker:
         return await to_thread.run_sync(move, limiter=self._writers)
 
     def creation_problem(self) -> str | None:
-        """Backlog.md makes its own tasks."""
+        """A problem on a board of Backlog.md, which creates its own tasks."""
         return (
             None if self.config.layout.can_create else f"{self.config.path} is the board of another program"
         )
 
     async def create_issue(self, new: IssueToCreate, *, key: str, since: datetime) -> domain.Issue:
-        """Write a file with the key in its front matter, unless a file has it. Raises `TrackerError`."""
-        del since  # all files are looked at
+        """Write a file with the key in its front matter, unless a file with the key exists.
+
+        Raises `TrackerError`.
+        """
+        del since  # all files are searched
         draft = IssueDraft(title=new.title, state=new.state, description=new.body, labels=new.labels, key=key)
 
         def create() -> domain.Issue:
@@ -303,7 +309,7 @@ class MarkdownTracker:
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.config.path}")
 
     def _log_problems(self, issue_id: str, failures: Iterable[domain.Failure]) -> None:
-        """Log malformed files, each problem once until it is another one; `issue_id` is that of comments."""
+        """Log malformed files, each problem once until it changes; `issue_id` is the issue of comments."""
         by_line = {failure.line: failure for failure in failures}
         for line in by_line.keys() - self._logged.pop(issue_id, frozenset()):
             failure = by_line[line]
@@ -359,12 +365,11 @@ def _config(settings: TrackerSettings, context: TrackerContext) -> BoardConfig:
 KIND = _MarkdownKind()
 
 # --- changes of the folder -------------------------------------------------------------------------------
-#
 # Hints that the board changed: a wake-up with little delay, not a source of truth. The folder of the issues
-# is watched, not recursively, and the folders of comments that the caller names, where a new comment of a
-# person counts and one of the daemon or of an agent does not. Temporary files are ignored. The parent of the
-# folder is watched to notice when the folder is created, removed or replaced; while there is no parent, the
-# nearest directory that exists. A replaced folder that causes no event is noticed within half a second.
+# is watched, not recursively, and so are the comment folders that the caller names. In these only a new
+# comment of a person counts. Temporary files are ignored. The parent of the folder, or else the nearest
+# existing directory, is watched to notice when the folder is created, removed or replaced. A replaced folder
+# that causes no event is noticed within half a second.
 
 _DEBOUNCE_MS = 50
 _STEP_MS = 25
@@ -374,7 +379,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class _Watched(NamedTuple):
-    """What there is to watch; `folder_id` is device and inode of the folder, `None` without a folder."""
+    """What to watch; `folder_id` is device and inode of the folder, `None` without a folder."""
 
     folder_id: tuple[int, int] | None
     paths: tuple[Path, ...]
@@ -387,7 +392,7 @@ async def folder_changes(
     *,
     pause_s: float = _PAUSE_S,
 ) -> AsyncGenerator[None, None]:
-    """Yield when an issue file changed, and whenever a watch begins, for what happened before.
+    """Yield when an issue file changed, and whenever a watch begins, because of earlier changes.
 
     Ends only by cancellation. If the system cannot watch (as without free inotify watches), logs it once and
     tries again after a pause; polling goes on meanwhile.
@@ -414,7 +419,7 @@ async def folder_changes(
 
 
 async def _watch(folder: Path, comments: Callable[[], frozenset[Path]]) -> AsyncGenerator[None, None]:
-    """One watch, until the folder or the set of comment folders is another one."""
+    """One watch, until the folder or the set of comment folders changes."""
 
     async def look() -> _Watched:
         return await to_thread.run_sync(_to_watch, folder, comments(), abandon_on_cancel=True)

@@ -58,6 +58,7 @@ def ask_for_what_is_not_there(github: EmulatedGithub) -> None:
         answer = httpx.get(
             f"{provider['api_url']}/repos/{OWNER}/{REPO}/issues?state=ajar",
             headers={"authorization": f"Bearer {SECRET}"},
+            timeout=60,
         )
         assert answer.status_code == 502
 

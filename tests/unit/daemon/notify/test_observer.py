@@ -120,7 +120,7 @@ def webhook(receiver: Receiver, **values: Any) -> dict[str, Any]:
         "kind": "webhook",
         "url": receiver.url,
         "gather_ms": 50,
-        "timeout_ms": 250,
+        "timeout_ms": 60_000,
         **values,
     }
 
@@ -128,7 +128,7 @@ def webhook(receiver: Receiver, **values: Any) -> dict[str, Any]:
 async def test_a_burst_is_one_delivery_and_what_fails_is_tried_until_it_is_taken(tmp_path: Path) -> None:
     with receiving((302, {"location": "http://127.0.0.1:1/"})) as receiver:
         issues = [make_issue(str(n)) for n in range(3)]
-        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver, timeout_ms=5_000)])
+        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver)])
         daemon.begin()
         async with daemon.delivering():
             daemon.asks("0", "1", "2")
@@ -148,7 +148,7 @@ async def test_a_burst_is_one_delivery_and_what_fails_is_tried_until_it_is_taken
 async def test_a_target_that_hangs_delays_no_other_and_is_reported(tmp_path: Path) -> None:
     with receiving(HANG) as stuck, receiving() as good:
         targets = [
-            webhook(stuck, name="stuck", timeout_ms=20_000, gather_ms=0),
+            webhook(stuck, name="stuck", gather_ms=0),
             webhook(good, on=["blocked", "question"]),
         ]
         daemon = Daemon(tmp_path, make_issue("1"), targets=targets).begin()
@@ -289,13 +289,17 @@ async def test_a_command_gets_the_document_and_no_secret_and_is_ended_when_it_ha
 
 
 async def test_the_wait_that_a_target_asks_for_is_respected_and_bounded(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        closed = f"http://127.0.0.1:{free.getsockname()[1]}/"
     found = []
-    with receiving((429, {"retry-after": "7"}), (503, {"retry-after": "999999"}), (400, {})) as receiver:
+    answers: tuple[tuple[int, dict[str, str]], ...] = (
+        (429, {"retry-after": "7"}),
+        (503, {"retry-after": "999999"}),
+        (400, {}),
+    )
+    with receiving(*answers) as receiver, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        closed = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         for url in (receiver.url, receiver.url, receiver.url, closed):
-            values = {"name": "x", "kind": "slack", "url": url, "timeout_ms": 2_000}
+            values = {"name": "x", "kind": "slack", "url": url, "timeout_ms": 60_000}
             with pytest.raises(DeliveryError) as raised:
                 await Deliverer(LocalHost(), {}, tmp_path).deliver(
                     resolve_target(NotifySettings.model_validate(values), {}),

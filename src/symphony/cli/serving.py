@@ -1,6 +1,6 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
-import gc
+import gc  # noqa: TID251 - for `prepare_process`, which switches nothing
 import io
 import os
 import resource

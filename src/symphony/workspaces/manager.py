@@ -496,8 +496,8 @@ class WorkspaceManager:
         """Deliver the committed work to the mirror and a local repository; `push` copies it to `origin`.
 
         Never raises for problems of the work; the result has them. `git_said` is why the last commit of the
-        agent failed; it is recorded with the remaining work. With `clean`, all files are committed or ignored,
-        as a `ProgressMark` of just now says.
+        agent failed; it is recorded with the remaining work. With `clean`, all files are committed or
+        ignored, as a `ProgressMark` of just now says.
         """
         layout = Layout(workspace.path.parent)
 

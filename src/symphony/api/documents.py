@@ -340,8 +340,8 @@ def _token_usage(totals: Totals) -> models.TokenUsage:
 
 def _budgets(state: State) -> models.Budgets:
     spender = state.day_spender
-    return models.Budgets.of(
-        state.settings,
+    return models.Budgets(
+        **structs.asdict(state.settings.budget),
         day=state.day,
         day_tokens=state.day_tokens,
         day_cost_usd=usd(state.day_cost.cost_usd),

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from symphony import domain
 from symphony.api import models
-from symphony.domain import Count, FileChange, RunFacts, SkillChanges, WorkSize
+from symphony.domain import Count, FileChange, SkillChanges, WorkSize
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
 
@@ -79,15 +79,6 @@ class StatusUnavailable(models.ClosedDocument, frozen=True, kw_only=True):
     error: UnavailableReason
 
 
-class DaemonCounts(models.ClosedDocument, frozen=True, kw_only=True):
-    """Issues by status."""
-
-    running: Count
-    retrying: Count
-    blocked: Count
-    waiting: Count
-
-
 class DaemonRow(models.ClosedDocument, frozen=True, kw_only=True):
     """One daemon."""
 
@@ -107,7 +98,7 @@ class DaemonRow(models.ClosedDocument, frozen=True, kw_only=True):
         None
     )
     health: Annotated[str | None, _is("health.status of the API; null where it does not answer.")] = None
-    counts: DaemonCounts | None = None
+    counts: models.Counts | None = None
     version: str | None = None
     commit: str | None = None
     socket: Annotated[str | None, _is("Its control socket.")] = None
@@ -317,35 +308,18 @@ class LoggedEvent(models.ClosedDocument, frozen=True, kw_only=True, tag_field="t
     message: str
 
 
-class LoggedRun(RunFacts, models.ClosedDocument, frozen=True, kw_only=True):
-    """A run as it stands now."""
-
-    attempt: Annotated[int | None, _is("As the template sees it: null on the first.")]
-    attempt_number: Annotated[int | None, _is("Counted from 1; null in rows of older versions.")]
-    attempt_limit: Annotated[
-        int | None, _is("After this attempt a person is asked, unless one makes progress before.")
-    ]
-    started_at: Instant
-    ended_at: Instant | None
-    outcome: str | None
-    reason: str | None
-    progress: Annotated[bool | None, _is("A commit or a changed file; null where it is not known.")]
-    agent: Annotated[str | None, _is("By name; null in rows of older versions.")]
-    agent_reason: Annotated[str | None, _is("Why it was this one.")]
-
-
 class LoggedBegin(models.ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_began"):
     """A run began; `run` is null where the journal has forgotten it."""
 
     run_id: str
-    run: LoggedRun | None
+    run: models.PastRun | None
 
 
 class LoggedEnd(models.ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_ended"):
     """A run ended; `run` is null where the journal has forgotten it."""
 
     run_id: str
-    run: LoggedRun | None
+    run: models.PastRun | None
 
 
 # --- tracker and issue -----------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ from symphony.daemon.issue_numbers import used_numbers
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.library.store import Library
 from symphony.processes.base import Host
-from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
-from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
+from symphony.scheduler import AgentInfo, SchedulerSettings
+from symphony.skills import Severity, SkillOptions
 from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.markdown import MarkdownTracker
 from symphony.trackers.registry import create_tracker, with_default_states
@@ -55,7 +55,6 @@ class RuntimeContext:
             settings pass on by name.
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
-        prices: of models.
         carrier: leads to the machines that carry runs out; `None` for this machine.
         library: the skills that are kept beside the repository; `None` if sessions get none of them.
         fault: called at the points of a run where crash tests kill the daemon.
@@ -71,7 +70,6 @@ class RuntimeContext:
     secret_names: frozenset[str]
     redaction: domain.Redaction
     instructions: InstructionStore | None = None
-    prices: tuple[domain.Price, ...] = ()
     carrier: ChosenCarrier | None = None
     library: Library | None = None
     carried_skills: CarriedSkills | None = None
@@ -103,7 +101,7 @@ class RuntimeContext:
         """The cost of tokens by these prices; an agent that names no model has the configured one."""
         if model is None and agent in self.workflow.agents:
             model = self.workflow.agents[agent].settings.model
-        return domain.cost_of(tokens, domain.find_price(self.prices, model, utc_day(wall_ms())))
+        return domain.cost_of(tokens, domain.find_price(self.settings.pricing, model, utc_day(wall_ms())))
 
 
 def build_context(
@@ -165,11 +163,6 @@ def build_context(
         instructions=None
         if instructions.source is None
         else InstructionStore(instructions, base_dir=base_dir, copies=state_dir / "instructions"),
-        prices=tuple(
-            domain.Price(model=model, **price.model_dump())
-            for model, prices in settings.pricing.items()
-            for price in prices
-        ),
         carrier=choose_carrier(settings.worker),
         fault=fault,
     )
@@ -310,7 +303,7 @@ def tracker_key(context: RuntimeContext) -> str:
 def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     """The part of the settings that decisions depend on."""
     settings, agents = context.settings, context.workflow.agents
-    budget, chosen = settings.agent.budget, context.carrier
+    chosen = context.carrier
     cluster = chosen.kind if chosen is not None and chosen.carrier.is_cluster else None
     return SchedulerSettings(
         active_states=frozenset(domain.normalise_state(state) for state in context.active_states),
@@ -322,12 +315,8 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         max_turns=settings.agent.max_turns,
         max_retry_backoff_ms=settings.agent.max_retry_backoff_ms,
         stall_timeout_ms=agents[settings.agent.kind].settings.stall_timeout_ms,
-        max_turns_without_progress=budget.max_turns_without_progress,
-        max_attempts_without_progress=budget.max_attempts_without_progress,
+        budget=settings.agent.budget.limits,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
-        max_tokens_per_issue=budget.max_tokens_per_issue,
-        max_tokens_per_day=budget.max_tokens_per_day,
-        max_turns_per_issue=budget.max_turns_per_issue,
         on_start=settings.tracker.on_start,
         on_block=settings.tracker.on_block,
         on_feedback=settings.forge.on_feedback if settings.forge.kind else None,
@@ -335,9 +324,9 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         on_return=settings.tracker.on_start or next(iter(context.active_states), None),
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
-        rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
+        rules=settings.agent.rules,
         phase=settings.agent.phases.default,
-        phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
+        phase_rules=settings.agent.phases.rules,
         hosts=() if chosen is None else chosen.hosts,
         max_agents_per_host=None if cluster else settings.worker.max_concurrent_agents_per_host,
         cluster=cluster,
@@ -356,23 +345,9 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
 
 def skill_options(section: config.SkillsSettings, phase: str | None = None) -> SkillOptions:
     """The section `agent.skills` for the skills package, and the phase of the work."""
+    others = {"source", "native", "comment_on", "for_people"}
     return SkillOptions(
-        enabled=section.enabled,
-        path=section.path,
-        user_path=section.user_path,
-        extra_paths=section.extra_paths,
-        max_skills_in_prompt=section.max_skills_in_prompt,
-        max_prompt_chars=section.max_prompt_chars,
-        format=Format(section.format),
-        validation=Validation(section.validation),
-        name_fallback=section.name_fallback,
-        reserved_words=section.reserved_words,
-        include=section.include,
-        disabled_skills=section.disabled_skills,
-        activation=ActivationMode(section.activation),
-        search_above=section.search_above,
-        phase=phase,
-        for_people=section.for_people == "show",
+        **section.model_dump(exclude=others), for_people=section.for_people == "show", phase=phase
     )
 
 

@@ -317,8 +317,8 @@ def state_gauges(state: State, *, now_ms: int, wall_ms: int) -> Iterator[Sample]
     yield Sample(metrics.DAY_TOKENS, (), state.day_tokens)
     if state.day_cost.cost_usd is not None:
         yield Sample(metrics.DAY_COST, (), state.day_cost.cost_usd)
-    if settings.max_tokens_per_day:
-        yield Sample(metrics.BUDGET_USED, ("day",), state.day_tokens / settings.max_tokens_per_day)
+    if settings.budget.max_tokens_per_day:
+        yield Sample(metrics.BUDGET_USED, ("day",), state.day_tokens / settings.budget.max_tokens_per_day)
     for agent in settings.agents:
         limited = state.limited_agents.get(agent)
         until_ms = None if limited is None else limited.until_ms

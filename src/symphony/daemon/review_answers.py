@@ -15,7 +15,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.reviews import Draft, Given, Result, Reviews, viewed_key
 from symphony.domain import SymphonyError, one_line, plain_text
 from symphony.observability.redaction import masked
-from symphony.scheduler import ApprovalWay, LineComment, ReviewDecision, ReviewRefusal, judge_review
+from symphony.scheduler import ApprovalWay, LineComment, Refusal, ReviewDecision, judge_review
 from symphony.workspaces import BranchChange, ComparedFile
 
 _STATUS: Final = {
@@ -134,7 +134,7 @@ class ReviewAnswers:
             send_back=self._choice(issue.issue_id, change.head, ReviewDecision.SEND_BACK),
             approve=self._choice(issue.issue_id, change.head, ReviewDecision.APPROVE),
             message=draft.message,
-            comments=tuple(_remark(one) for one in draft.comments),
+            comments=draft.comments,
             others=tuple(
                 wall_text(one.at_wall_ms) for one in self._reviews.others(issue.issue_id, reviewer or "")
             ),
@@ -156,12 +156,10 @@ class ReviewAnswers:
         facts = self._reviews.facts(issue_id, given, merged=True)
         if decision is ReviewDecision.SEND_BACK and facts.has_comments:
             facts = replace(facts, comment="something")
-        refusal: ReviewRefusal | None = judge_review(facts, decision)
+        refusal: Refusal | None = judge_review(facts, decision)
         if refusal is None:
             return models.Choice(allowed=True)
-        return models.Choice(
-            allowed=False, code=refusal.code.value, message=refusal.message, hint=refusal.hint
-        )
+        return models.Choice(allowed=False, code=refusal.code, message=refusal.message, hint=refusal.hint)
 
     async def patches(
         self, context: RuntimeContext, review: models.Review, files: Sequence[int], *, lines: int
@@ -201,8 +199,8 @@ class ReviewAnswers:
             draft = replace(draft, message=_text(edit.message))
         if edit.add is not None:
             comment = await self._comment(context, identifier, edit.add, edit.head)
-            place = (comment.path, comment.line, comment.old)
-            others = [one for one in draft.comments if (one.path, one.line, one.old) != place]
+            place = (comment.file, comment.line, comment.old)
+            others = [one for one in draft.comments if (one.file, one.line, one.old) != place]
             draft = replace(
                 self._reviews.draft(issue_id, reviewer), comments=(*others, comment), message=draft.message
             )
@@ -245,7 +243,7 @@ class ReviewAnswers:
                 "no_such_line", message, hint="look at the change again: the branch may have moved"
             )
         return LineComment(
-            path=file.path,
+            file=file.path,
             line=given.line,
             old=given.old,
             quote=context.redaction.text(lines[given.line - 1].rstrip("\r")[:_MAX_QUOTE_CHARS]),
@@ -353,15 +351,4 @@ def _file(file: ComparedFile, viewed: frozenset[str]) -> models.ReviewFile:
         deletions=file.deletions,
         is_link=file.is_link,
         viewed=bool(viewed) and viewed_key(file.path, file.new) in viewed,
-    )
-
-
-def _remark(comment: LineComment) -> models.ReviewRemark:
-    return models.ReviewRemark(
-        file=comment.path,
-        line=comment.line,
-        old=comment.old,
-        quote=comment.quote,
-        text=comment.text,
-        head=comment.head,
     )

@@ -32,10 +32,10 @@ from symphony.scheduler import (
     Command,
     Event,
     LineComment,
+    Refusal,
     ResultStatus,
     ReviewDecision,
     ReviewFacts,
-    ReviewRefusal,
     State,
     WakeAsked,
     approval_way,
@@ -528,9 +528,9 @@ def viewed_key(path: str, content: str) -> str:
     return _digest(path, content)[:16]
 
 
-def _check(refusal: ReviewRefusal | None) -> None:
+def _check(refusal: Refusal | None) -> None:
     if refusal is not None:
-        raise ConflictError(refusal.code.value, refusal.message, hint=refusal.hint)
+        raise ConflictError(refusal.code, refusal.message, hint=refusal.hint)
 
 
 def _masked(job: ReviewJob, context: RuntimeContext) -> ReviewJob:

@@ -9,6 +9,7 @@ import anyio
 
 from symphony import scheduler
 from symphony.api.models import Verb, utc_text
+from symphony.config import BudgetSettings
 from symphony.daemon.clock import monotonic_ms, wall_ms
 from symphony.daemon.journal_writer import StoredAnswer, open_journal_writer
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, instance_of
@@ -17,7 +18,9 @@ from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
 
 _EFFECT: Final = "the next daemon gives the answer to the agent"
-_NO_STATES: Final = scheduler.SchedulerSettings(active_states=frozenset(), terminal_states=frozenset())
+_NO_STATES: Final = scheduler.SchedulerSettings(
+    active_states=frozenset(), terminal_states=frozenset(), budget=BudgetSettings().limits
+)
 
 
 def store_answer(

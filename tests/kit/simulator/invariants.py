@@ -273,7 +273,7 @@ def _words_are_heard(moment: Moment) -> Broken | None:
 @_invariant("idle-runs-end", "ours")
 def _idle_runs_end(moment: Moment) -> Broken | None:
     """A run gets no further turn once as many in a row as are allowed left no trace."""
-    limit = moment.after.settings.max_turns_without_progress
+    limit = moment.after.settings.budget.max_turns_without_progress
     for command in moment.commands:
         if isinstance(command, ContinueRun) and limit is not None:
             _, idle = moment.books.turns[command.run_id]

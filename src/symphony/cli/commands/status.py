@@ -242,7 +242,7 @@ def _with_status(
         row,
         status="running",
         health=state.health.status,
-        counts=documents.DaemonCounts.of(state.counts),
+        counts=state.counts,
         version=state.version or None,
         commit=state.commit or None,
     )

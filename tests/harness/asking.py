@@ -353,10 +353,10 @@ class FakeOperator:
         paths = {place: review.files[place].path for place in files}
         return {place: self.patch_texts[path] for place, path in paths.items() if path in self.patch_texts}
 
-    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> str | None:
         self._try()
         self.edits.append((identifier, reviewer, edit))
-        return identifier in self.reviews
+        return edit.message or "" if identifier in self.reviews else None
 
     async def decide(
         self, identifier: str, reviewer: str, given: ReviewGiven, *, with_draft: bool = False

@@ -168,11 +168,13 @@ async def sent_fields(request: Request) -> Mapping[str, str]:
 
 
 async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tuple[str, str]]:
-    """The names and values of a posted form of at most `limit` bytes.
+    """The names and values of a posted form of at most `limit` bytes; those that were read before.
 
     Raises:
         RequestError: 400, 408 or 413.
     """
+    if _FORM in request.scope:
+        return list(request.scope[_FORM])
     body = await read_body(request, limit)
     try:
         pairs = parse_qsl(

@@ -1518,6 +1518,14 @@ class ReviewFile(Document, frozen=True, kw_only=True):
     viewed: Annotated[bool, _is("The person who asks has marked it as read.")] = False
 
 
+class ReviewLeft(Document, frozen=True, kw_only=True):
+    """A draft of a browser whose sign-in has ended. Only its author knows whose it is."""
+
+    at: Moment
+    message: str
+    comments: Annotated[Count, _is("The number of comments on lines.")]
+
+
 class ReviewDecided(Document, frozen=True, kw_only=True):
     """A decision on this commit."""
 
@@ -1572,6 +1580,7 @@ class Review(Document, frozen=True, kw_only=True):
     approve: Choice
     message: Annotated[str, _is("The overall text that the person has drafted.")]
     comments: Annotated[tuple[LineComment, ...], _is("What the person has drafted.")]
+    left: Annotated[ReviewLeft | None, _is("What a browser can go on with.")]
     others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]
     decided: ReviewDecided | None
 

@@ -628,14 +628,13 @@ class ServiceOperator(Observer):
             requested_at=requested_at,
         )
 
-    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> str | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
         issue = answers.find_issue(state, identifier)
         if issue is None:
-            return False
-        await self._review_answers().edit(context, issue.id, issue.identifier, reviewer, edit)
-        return True
+            return None
+        return await self._review_answers().edit(context, issue.id, issue.identifier, reviewer, edit)
 
     async def decide(
         self, identifier: str, reviewer: str, given: models.ReviewGiven, *, with_draft: bool = False

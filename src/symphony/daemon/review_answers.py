@@ -97,6 +97,7 @@ class ReviewAnswers:
         reviewer: str | None,
     ) -> models.Review:
         result, decided = issue.result, self._reviews.decided(issue.issue_id, change.head)
+        left = None if reviewer is None else self._reviews.left(issue.issue_id, reviewer)
         viewed = frozenset(draft.viewed)
         mask = context.redaction.text
         command = self._reviews.command(issue.issue_id)
@@ -135,6 +136,11 @@ class ReviewAnswers:
             approve=self._choice(issue.issue_id, change.head, ReviewDecision.APPROVE),
             message=draft.message,
             comments=draft.comments,
+            left=None
+            if left is None
+            else models.ReviewLeft(
+                at=wall_text(left.at_wall_ms), message=left.message, comments=len(left.comments)
+            ),
             others=tuple(
                 wall_text(one.at_wall_ms) for one in self._reviews.others(issue.issue_id, reviewer or "")
             ),
@@ -192,8 +198,10 @@ class ReviewAnswers:
 
     async def edit(
         self, context: RuntimeContext, issue_id: str, identifier: str, reviewer: str, edit: DraftEdit
-    ) -> None:
+    ) -> str:
         """See `api.interface.Operator.draft`."""
+        if edit.takes:
+            self._reviews.take(issue_id, reviewer)
         draft = self._reviews.draft(issue_id, reviewer)
         if edit.message is not None:
             draft = replace(draft, message=_text(edit.message))
@@ -211,7 +219,7 @@ class ReviewAnswers:
             key = await self._viewed_key(context, identifier, edit.path)
             viewed = tuple(one for one in draft.viewed if one != key)
             draft = replace(draft, viewed=(*viewed, key) if edit.viewed else viewed)
-        self._reviews.change(issue_id, reviewer, draft)
+        return self._reviews.change(issue_id, reviewer, draft).text
 
     async def _viewed_key(self, context: RuntimeContext, identifier: str, path: str) -> str:
         change = await self._change(context, identifier)
@@ -234,6 +242,8 @@ class ReviewAnswers:
         content = b""
         if set(which := file.old if given.old else file.new) != {"0"} and not file.is_link:
             content = await context.workspaces.content(identifier, which, max_bytes=_MAX_CONTENT_BYTES)
+        if b"\0" in content:
+            raise ConflictError("no_such_line", f"{one_line(given.file)} is binary: it has no lines")
         lines = content.decode("utf-8", "replace").split("\n")
         if lines[-1:] == [""]:
             lines.pop()

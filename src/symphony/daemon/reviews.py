@@ -83,6 +83,12 @@ class Draft:
         """Whether it has any text."""
         return bool(self.message.strip() or self.comments)
 
+    @property
+    def text(self) -> str:
+        """All that is written in it."""
+        remarks = (f"{one.place}\n{one.text}" for one in self.comments)
+        return "\n\n".join(filter(None, (self.message, *remarks)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
@@ -97,10 +103,11 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRecord:
-    """The drafts of an issue by person, and the current decision."""
+    """The drafts of an issue by person, the current decision, and the one before it."""
 
     drafts: Mapping[str, Draft] = field(default_factory=dict)
     decided: Decided | None = None
+    last: Decided | None = None
     decisions: int = 0
 
 
@@ -202,7 +209,7 @@ class Reviews(JobKind):
             was_ready = earlier is not None and earlier.status is ResultStatus.READY
             is_ready = result is not None and result.status is ResultStatus.READY
             if review.decided is not None and was_ready and not is_ready:
-                self._keep(issue_id, replace(review, decided=None))
+                self._keep(issue_id, replace(review, decided=None, last=review.decided))
 
     def records(self) -> tuple[SettingRecord, ...]:
         """All reviews, for a journal that is recreated."""
@@ -219,9 +226,38 @@ class Reviews(JobKind):
 
     def others(self, issue_id: str, reviewer: str) -> tuple[Draft, ...]:
         """Drafts with text by other people, the newest first."""
-        drafts = self._reviews.get(issue_id, ReviewRecord()).drafts.items()
-        found = [draft for name, draft in drafts if name != reviewer and draft.says]
+        drafts, left = self._reviews.get(issue_id, ReviewRecord()).drafts, self._left(issue_id, reviewer)
+        found = [one for name, one in drafts.items() if name != reviewer and name not in left and one.says]
         return tuple(sorted(found, key=lambda draft: -draft.at_wall_ms))
+
+    def left(self, issue_id: str, reviewer: str) -> Draft | None:
+        """The newest draft of a browser that cannot come back, as its sign-in is gone: see `API_PREFIX`.
+
+        Only a person knows whose it is, so a browser goes on with it when that person says so: `take`.
+        """
+        return max(self._left(issue_id, reviewer).values(), key=lambda one: one.at_wall_ms, default=None)
+
+    def _left(self, issue_id: str, reviewer: str) -> Mapping[str, Draft]:
+        return {
+            name: draft
+            for name, draft in self._reviews.get(issue_id, ReviewRecord()).drafts.items()
+            if draft.says and not name.startswith(API_PREFIX) and _sign_in(name) != _sign_in(reviewer)
+            if not reviewer.startswith(API_PREFIX)
+        }
+
+    def take(self, issue_id: str, reviewer: str) -> None:
+        """Go on with what is `left`, and with what was drafted meanwhile. Raises `ConflictError`."""
+        taken = self.left(issue_id, reviewer)
+        if taken is None:
+            return
+        own = self.draft(issue_id, reviewer)
+        message = "\n\n".join(filter(None, (taken.message, own.message)))
+        self.change(
+            issue_id, reviewer, replace(own, message=message, comments=(*taken.comments, *own.comments))
+        )
+        review = self._reviews[issue_id]
+        kept = {name: one for name, one in review.drafts.items() if one is not taken}
+        self._keep(issue_id, replace(review, drafts=kept))
 
     def decided(self, issue_id: str, head: str | None) -> Decided | None:
         """The decision on this head that is being carried out, or whose result is not visible yet."""
@@ -229,20 +265,7 @@ class Reviews(JobKind):
         return decided if decided is not None and decided.head == head else None
 
     def shown(self, issue_id: str, reviewer: str, head: str) -> Draft:
-        """Note that a person was shown this head; return the draft with the previous head.
-
-        A browser without a draft takes over the draft of a browser that cannot come back: see `API_PREFIX`.
-        """
-        review = self._reviews.get(issue_id, ReviewRecord())
-        left = [
-            name
-            for name, draft in review.drafts.items()
-            if draft.says and not name.startswith(API_PREFIX) and _sign_in(name) != _sign_in(reviewer)
-        ]
-        if left and reviewer not in review.drafts and not reviewer.startswith(API_PREFIX):
-            newest = max(left, key=lambda name: review.drafts[name].at_wall_ms)
-            drafts = {reviewer if name == newest else name: one for name, one in review.drafts.items()}
-            self._keep(issue_id, replace(review, drafts=drafts))
+        """Note that a person was shown this head; return the draft with the previous head."""
         draft = self.draft(issue_id, reviewer)
         if draft.seen == head:
             return draft
@@ -304,10 +327,14 @@ class Reviews(JobKind):
         result = None if state is None else state.results.get(issue_id)
         delivered = None if result is None else result.delivered
         decided = self.decided(issue_id, None if delivered is None else delivered.head)
+        last = self._reviews.get(issue_id, ReviewRecord()).last
+        blocked = None if state is None else state.blocked.get(issue_id)
         return ReviewFacts(
             result=result,
             shown=given.head,
             decided=None if decided is None else decided.decision,
+            last=last.decision if last is not None and last.head == given.head else None,
+            block=None if blocked is None else blocked.failure,
             comment=review_comment(
                 given.head or "",
                 given.message,

@@ -253,9 +253,8 @@ or it does not answer.
 def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: bool, workflow: Path) -> None:
     """Rate the work on an issue to improve skills."""
     require_person("rate work", hint="write what you learned into the skills directory of the workspace")
-    if len(comment) > MAX_ANSWER_CHARS:
-        message = f"a comment has at most {MAX_ANSWER_CHARS:,} characters"
-        raise click.BadParameter(message, param_hint="'--comment'")
+    if comment:
+        comment = options.read_text_argument(comment, None, what="comment", most=MAX_ANSWER_CHARS)
     given = Stars(stars=stars, comment=plain_text(comment), learn=not no_learn)
     client = require_daemon(workflow, os.environ, hint=_START)
     stored = resolve_issue(

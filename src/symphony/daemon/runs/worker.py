@@ -302,17 +302,15 @@ class Worker:
             self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=self._run_id)
         self._transcript.work_in(workspace.path)
         await self._library.write(workspace)
-        self._mark_at_start = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)
         self._progress.on_workspace(str(workspace.path), workspace.branch)
+        if not self._only_verifies:
+            with self._traced_hook("before_run"):
+                await workspaces.before_run(workspace, issue, attempt, run_id=self._run_id)
+        # Changes of the hook are not work of the agent.
+        self._mark_at_start = self._mark_at_turn = await workspaces.progress(workspace)
         if self._only_verifies:
             return
-        with self._traced_hook("before_run"):
-            await workspaces.before_run(workspace, issue, attempt, run_id=self._run_id)
-        if self._context.settings.hooks.before_run is not None:
-            # Changes by the hook are not work of the agent.
-            self._mark_at_start = await workspaces.progress(workspace)
-        self._mark_at_turn = self._mark_at_start
         self._progress.on_stage(RunStage.BUILDING_PROMPT)
         self._comments = await self._comments_of_people()
         self._first_prompt = await prompts.first_prompt(
@@ -563,7 +561,7 @@ class Worker:
             fault(FaultPoint.BEFORE_DELIVER)
             mark = await workspaces.progress(workspace)
             with self._trace.step(SpanName.DELIVERY):
-                delivery = await workspaces.deliver(workspace, git_said=self._git_said)
+                delivery = await workspaces.deliver(workspace, git_said=self._git_said, clean=mark.clean)
             fault(FaultPoint.AFTER_DELIVER)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             if not isinstance(error, SymphonyError):

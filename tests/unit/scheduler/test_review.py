@@ -4,11 +4,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from symphony.domain import DeliveredBranch, Issue, Verification, WorkSize
+from symphony.domain import DeliveredBranch, Issue, LineComment, Verification, WorkSize
 from symphony.scheduler import (
     ApprovalWay,
     IssueResult,
-    LineComment,
     ResultStatus,
     ReviewDecision,
     ReviewFacts,

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from symphony.api import models
 from symphony.api.pages.lines import CodeLine, FilePatch, Segment, coloured, parse_patch, with_changed_words
-from symphony.scheduler import LineComment
+from symphony.domain import LineComment
 
 FILES_SHOWN: Final = 50
 """How many files are on one page."""

@@ -182,7 +182,7 @@ class FakeOperator:
     async def change_outbox(self, verb: str, key: str) -> Outbox:
         chosen = [job for job in self.owed if key in {job.key, job.issue_identifier}]
         if not chosen:
-            raise UnknownError("job_not_found", "nothing like that is owed")
+            raise UnknownError("job_not_found", "there is no such job")
         self.orders.append((verb, key, None))
         return outbox_document(chosen)
 
@@ -354,10 +354,10 @@ class FakeOperator:
         paths = {place: review.files[place].path for place in files}
         return {place: self.patch_texts[path] for place, path in paths.items() if path in self.patch_texts}
 
-    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> str | None:
         self._try()
         self.edits.append((identifier, reviewer, edit))
-        return identifier in self.reviews
+        return edit.message or "" if identifier in self.reviews else None
 
     async def decide(
         self, identifier: str, reviewer: str, given: ReviewGiven, *, with_draft: bool = False

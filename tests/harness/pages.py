@@ -288,6 +288,7 @@ def demo_review() -> models.Review:
                 head="c0ffee5a" * 5,
             ),
         ),
+        left=None,
         others=(),
         decided=None,
     )

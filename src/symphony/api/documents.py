@@ -873,7 +873,7 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
     """The jobs that wait or were given up."""
     return models.Outbox(
         jobs=tuple(
-            models.OwedJob(
+            models.OutboxJob(
                 key=job.key,
                 kind=job.kind,
                 issue_id=job.issue_id,

@@ -831,7 +831,7 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
     failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")] = None
 
 
-class OwedJob(Document, frozen=True, kw_only=True):
+class OutboxJob(Document, frozen=True, kw_only=True):
     """A write to an outside service that is not done yet."""
 
     key: Annotated[str, _is("Identifies the job; the newer one of two with the same key counts.")]
@@ -848,7 +848,7 @@ class OwedJob(Document, frozen=True, kw_only=True):
 class Outbox(Document, frozen=True, kw_only=True):
     """Writes to outside services that are not done yet."""
 
-    jobs: Annotated[tuple[OwedJob, ...], _is("The oldest first.")]
+    jobs: Annotated[tuple[OutboxJob, ...], _is("The oldest first.")]
 
 
 class OutboxCounts(Document, frozen=True, kw_only=True):
@@ -1511,6 +1511,14 @@ class ReviewFile(Document, frozen=True, kw_only=True):
     viewed: Annotated[bool, _is("The person who asks has marked it as read.")] = False
 
 
+class ReviewLeft(Document, frozen=True, kw_only=True):
+    """A draft of a browser whose sign-in has ended. Only its author knows whose it is."""
+
+    at: Moment
+    message: str
+    comments: Annotated[Count, _is("The number of comments on lines.")]
+
+
 class ReviewDecided(Document, frozen=True, kw_only=True):
     """A decision on this commit."""
 
@@ -1565,6 +1573,7 @@ class Review(Document, frozen=True, kw_only=True):
     approve: Choice
     message: Annotated[str, _is("The overall text that the person has drafted.")]
     comments: Annotated[tuple[LineComment, ...], _is("What the person has drafted.")]
+    left: Annotated[ReviewLeft | None, _is("What a browser can go on with.")]
     others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]
     decided: ReviewDecided | None
 
@@ -1741,14 +1750,14 @@ class Stars(ClosedDocument, frozen=True, kw_only=True):
     learn: Annotated[bool, _is("Let a learning run improve skills by it.")] = True
 
 
-class OwedChoice(ClosedDocument, frozen=True, kw_only=True):
+class JobChoice(ClosedDocument, frozen=True, kw_only=True):
     """The jobs to try or delete."""
 
     key: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
     """The key of one job, or the identifier of an issue for all of its jobs."""
 
 
-class Trigger(ClosedDocument, frozen=True, kw_only=True):
+class EmptyBody(ClosedDocument, frozen=True, kw_only=True):
     """An empty object."""
 
 

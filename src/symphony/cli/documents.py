@@ -1,7 +1,7 @@
-"""What the commands print with `--json`: one type for each, from which `docs/schemas` is made.
+"""The documents that commands print with `--json`: one type each, from which `docs/schemas` is made.
 
-Those that are built on a document of the API are open as it is, because fields may be added there. The others
-have the fields that stand here and no more.
+Types that build on a document of the API are open, because fields may be added there. The others have exactly
+the fields defined here.
 """
 
 from typing import Annotated, Any, Literal
@@ -289,7 +289,7 @@ Instant = Annotated[
 
 
 class TranscriptLine(models.ClosedDocument, frozen=True, kw_only=True):
-    """A line of `symphony transcript --json`: an entry, or what is missing."""
+    """A line of `symphony transcript --json`: an entry, or a note on missing ones."""
 
     run_id: str
     entry: TranscriptEntry | None = None
@@ -401,7 +401,7 @@ class PullReview(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class OpenThread(models.ClosedDocument, frozen=True, kw_only=True):
-    """A conversation on a place of the change that nobody has resolved."""
+    """An unresolved conversation on a place of the change."""
 
     path: str | None
     line: int | None
@@ -596,7 +596,7 @@ class ShownSkill(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class HiddenSkill(models.ClosedDocument, frozen=True, kw_only=True):
-    """A usable skill that stands back, because an earlier root has one of its name."""
+    """A usable skill that is hidden, because an earlier root has one with its name."""
 
     name: str
     path: str
@@ -848,7 +848,7 @@ class SkillsReport(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class LibraryReverted(models.ClosedDocument, frozen=True, kw_only=True):
-    """A skill that a purge took back."""
+    """A skill that a purge reverted."""
 
     name: Text
     before: Annotated[models.Positive, _is("The version that was the newest.")]
@@ -915,7 +915,7 @@ class OutboxShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony outbox … --json`."""
 
     source: Source
-    jobs: Annotated[tuple[models.OwedJob, ...], _is("The oldest first; those that were chosen.")]
+    jobs: Annotated[tuple[models.OutboxJob, ...], _is("The oldest first; those that were chosen.")]
 
 
 class HostsShown(models.ClosedDocument, frozen=True, kw_only=True):

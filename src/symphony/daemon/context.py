@@ -1,6 +1,6 @@
 """The runtime context: one version of the workflow file, with the adapters made from it.
 
-A reload makes a new context. Runs that started with an earlier one keep it to their end.
+A reload makes a new context. Runs keep the context with which they started.
 """
 
 import sys
@@ -35,7 +35,7 @@ from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workspaces import Layout, WorkspaceManager, split_login
 
 _OWN_SECRETS: Final = frozenset({TOKEN_VARIABLE, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
-"""Variables with which commands may be given to this daemon, or to the whole Ray cluster."""
+"""Variables that allow commands to this daemon or to the whole Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +46,17 @@ class RuntimeContext:
         workflow: settings, prompt template and agents.
         active_states: as configured, else the defaults of the tracker.
         terminal_states: likewise.
-        tracker: where issues are.
-        tools: those of the tracker; a run gets them from the daemon.
+        tracker: the tracker of the issues.
+        tools: the tools of the tracker; a run gets them from the daemon.
         workspaces: makes workspaces and delivers from them.
         agents: the backends by the names of the agents.
-        secret_names: variables that no agent and no hook ever gets: those that the file refers to as
-            credentials of the daemon, and those by which it takes commands. Of `ALL_CREDENTIALS` it gets what
-            settings pass on by name.
+        secret_names: variables that no agent and no hook ever gets: the daemon's credentials in the file, and
+            variables that allow commands to the daemon. Other credentials in `ALL_CREDENTIALS` are passed on
+            if settings name them.
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
-        carrier: leads to the machines that carry runs out; `None` for this machine.
-        library: the skills that are kept beside the repository; `None` if sessions get none of them.
+        carrier: the carrier to the machines of runs; `None` for this machine.
+        library: the library of skills; `None` if sessions do not use it.
         fault: called at the points of a run where crash tests kill the daemon.
     """
 
@@ -98,7 +98,7 @@ class RuntimeContext:
         return found
 
     def cost(self, agent: str, model: str | None, tokens: domain.Tokens) -> domain.Cost:
-        """The cost of tokens by these prices; an agent that names no model has the configured one."""
+        """The cost of tokens at these prices; without a reported model, the configured one counts."""
         if model is None and agent in self.workflow.agents:
             model = self.workflow.agents[agent].settings.model
         return domain.cost_of(tokens, domain.find_price(self.settings.pricing, model, utc_day(wall_ms())))
@@ -174,7 +174,7 @@ def build_context(
 def known_secrets(
     workflow: config.Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
 ) -> Iterator[config.SecretSource]:
-    """What a workflow and the environment know as secrets, each with its setting.
+    """The secrets of a workflow and its environment, each with its setting.
 
     These are the secrets in the file, the login of `workspace.repo`, and the values of variables that the
     tracker, the forge, `notify` or `tracing` refer to, that authenticate at a tracker, forge or chat, whose
@@ -239,10 +239,10 @@ def _redaction(sources: Iterable[config.SecretSource]) -> domain.Redaction:
 
 
 def build_isolation(workflow: config.Workflow, environment: Mapping[str, str]) -> Isolation | None:
-    """What agents of the workflow can read and write; `None` without `workspace.isolation`.
+    """The isolation of the workflow's agents; `None` without `workspace.isolation`.
 
-    Of the workspace root they see only borrowed git objects and pinned skills, read-only. They see the files
-    of this package wherever they are, because agents start the tool server from them.
+    In the workspace root they see only borrowed git objects and pinned skills, read-only. They always see the
+    files of this package, because agents start the tool server from them.
     """
     workspace = workflow.settings.workspace
     if workspace.isolation == "none":
@@ -267,7 +267,7 @@ def build_isolation(workflow: config.Workflow, environment: Mapping[str, str]) -
         hidden=(
             workspace.root,
             locate(workflow.path, environment),  # journal, token and control socket of this daemon
-            locate(workflow.path, usual).parent,  # those of other daemons
+            locate(workflow.path, usual).parent,  # the state directories of other daemons
             *(Path(path) for path in runtime if path.startswith("/")),
             *secret_paths(environment),
             *named_secrets(environment),
@@ -290,9 +290,9 @@ def _git_configurations(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def tracker_key(context: RuntimeContext) -> str:
-    """Tells this workflow's tracker from another one; contains no secret."""
+    """Identifies this workflow's tracker; contains no secret."""
     settings = context.settings.tracker
-    provider = config.mask_secrets(settings.provider)  # one whose key was replaced is the same tracker
+    provider = config.mask_secrets(settings.provider)  # a tracker with a replaced key is the same tracker
     text = f"{context.workflow.path} {settings.kind} {sorted(provider.items())!r}"
     return sha256(text.encode(errors="replace")).hexdigest()[:32]
 
@@ -352,6 +352,6 @@ def skill_options(section: config.SkillsSettings, phase: str | None = None) -> S
 
 
 def comment_severity(settings: config.Settings) -> Severity | None:
-    """The mildest problem of a skill that is worth a comment; `None` if no problem is."""
+    """The lowest severity of a skill problem that is worth a comment; `None` if no problem is."""
     section = settings.agent.skills
     return Severity(section.comment_on) if section.enabled and section.comment_on != "never" else None

@@ -30,12 +30,12 @@ def store_answer(
     action: scheduler.OperatorAction,
     text: str | None,
 ) -> Verb | None:
-    """Keep an answer for the next daemon; `None` if the journal knows no question of the issue. Blocking.
+    """Store an answer for the next daemon; `None` if the journal has no question of the issue. Blocking.
 
     The caller knows that no daemon serves the workflow.
 
     Raises:
-        SymphonyError: a daemon starts just now, the question has an answer already, or it takes none of that
+        SymphonyError: a daemon is just starting, the question already has an answer, or it does not take this
             kind.
     """
     if not (state_dir.path / JOURNAL_FILE).is_file():
@@ -79,7 +79,7 @@ async def _store(
 
 
 def _named(asking: list[scheduler.Blocked], identifier: str) -> scheduler.Blocked | None:
-    """The issue of that identifier: exactly, or uniquely but for upper and lower case."""
+    """The issue with this identifier, by exact case, or uniquely ignoring case."""
     exact = [each for each in asking if each.issue.identifier == identifier]
     alike = [each for each in asking if each.issue.identifier.casefold() == identifier.casefold()]
     found = exact or alike

@@ -5,12 +5,13 @@ nobody decides about unseen work. The checks run in this order: is there work to
 already, was this commit shown, and then what the decision itself needs.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from symphony.domain import DeliveredBranch, LineComment, fence, one_line, plain_text
+from symphony.domain import DeliveredBranch, Failure, LineComment, fence, one_line, plain_text
 from symphony.scheduler.messages import IssueResult, Refusal, ResultStatus
 from symphony.scheduler.verdict import WaitCode
 from symphony.scheduler.verification import is_verified
@@ -72,6 +73,8 @@ class ReviewFacts:
         result: the result of the issue; `None` if it has none.
         shown: the commit that the person saw; `None` if none was shown.
         decided: another decision on this work that is being carried out; `None` if there is none.
+        last: the decision on the shown commit that was carried out before; `None` without one.
+        block: why the issue is blocked; `None` if it is not.
         comment: the comment to write; empty if the person wrote nothing.
         has_comments: whether the tracker has comments.
         verifies: whether the settings have verification commands.
@@ -85,6 +88,8 @@ class ReviewFacts:
     result: IssueResult | None
     shown: str | None
     decided: ReviewDecision | None = None
+    last: ReviewDecision | None = None
+    block: Failure | None = None
     comment: str = ""
     has_comments: bool = True
     verifies: bool = False
@@ -120,30 +125,48 @@ def judge_review(facts: ReviewFacts, decision: ReviewDecision) -> Refusal | None
     """Why a decision is refused; `None` if it may be carried out."""
     result, delivered = facts.result, None if facts.result is None else facts.result.delivered
     if result is None or delivered is None or result.status is not ResultStatus.READY:
-        return Refusal(
-            code=ReviewCode.NOT_READY,
-            message="no finished work of this issue waits for a review",
-            hint="`symphony explain` shows the state of the issue",
-        )
-    refusal = _judge_shown(facts, delivered) or _judge_comment(facts)
+        return _not_ready(facts)
+    refusal = _judge_shown(facts, result, delivered) or _judge_comment(facts)
     if refusal is not None:
         return refusal
     return (_judge_approval if decision is ReviewDecision.APPROVE else _judge_send_back)(facts, result)
 
 
-def _judge_shown(facts: ReviewFacts, delivered: DeliveredBranch) -> Refusal | None:
+def _not_ready(facts: ReviewFacts) -> Refusal:
+    """What has happened to work that waits for no review, and what a person can do."""
+    result, hint = facts.result, "`symphony explain` shows the state of the issue"
+    if facts.block is not None:
+        message, hint = facts.block.message, facts.block.hint or hint
+    elif result is None or result.delivered is None:
+        message = "no run of this issue has delivered work"
+    elif result.status is ResultStatus.GONE:
+        message = f"the tracker does not have the issue any more; {result.delivered.branch} stays"
+    elif result.status is ResultStatus.ENDED:
+        message = f"the issue is in {one_line(result.issue.state)}, so its work needs no review"
+        hint = "move it to an active state to have it worked on again"
+    else:
+        message = f"the issue is in {one_line(result.issue.state)}, so an agent works on it, or will"
+    if facts.last is not None:
+        message = f"{_decided(facts.last)}; {message}"
+    return Refusal(code=ReviewCode.NOT_READY, message=message, hint=hint)
+
+
+def _decided(decision: ReviewDecision) -> str:
+    return f"this work was {'approved' if decision is ReviewDecision.APPROVE else 'sent back'} already"
+
+
+def _judge_shown(facts: ReviewFacts, result: IssueResult, delivered: DeliveredBranch) -> Refusal | None:
     if facts.decided is not None:
-        done = "approved" if facts.decided is ReviewDecision.APPROVE else "sent back"
         return Refusal(
             code=ReviewCode.DECIDED,
-            message=f"this work was {done} already",
+            message=_decided(facts.decided),
             hint="`symphony outbox list` shows the steps that are not done yet",
         )
     if facts.shown is None:
         return Refusal(
             code=ReviewCode.NOT_SHOWN,
             message=f"{delivered.branch} at {delivered.head[:_SHORT]} was not shown yet",
-            hint="look at it first: symphony review ISSUE, or name the commit with --head",
+            hint=f"look at it first: symphony review {shlex.quote(result.issue.identifier)}",
         )
     if facts.shown != delivered.head:
         return Refusal(

@@ -507,12 +507,12 @@ def _stop_lasts(moment: Moment) -> Broken | None:
 
 @_invariant("push-is-tried-again", "ours")
 def _push_again(moment: Moment) -> Broken | None:
-    """A push that is owed is tried until it succeeds."""
+    """A pending push is tried until it succeeds."""
     if moment.after.results is moment.before.results or moment.after.drain is not Drain.NO:
         return None
     for key, result in moment.after.results.items():
         delivered = result.delivered
-        if delivered is None or not delivered.is_owed or key in moment.after.running:
+        if delivered is None or not delivered.is_pending or key in moment.after.running:
             continue
         if moment.books.pushes.get(key) != delivered.head:
             return Broken("a push that is owed is not tried", key)

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from harness.scheduling import make_failure
 from symphony.domain import DeliveredBranch, Issue, LineComment, Verification, WorkSize
 from symphony.scheduler import (
     ApprovalWay,
@@ -70,6 +71,33 @@ BACK, APPROVE = ReviewDecision.SEND_BACK, ReviewDecision.APPROVE
 def test_what_may_be_decided(decision: ReviewDecision, changes: dict[str, Any], code: str | None) -> None:
     found = judge_review(replace(FACTS, **changes), decision)
     assert (found and found.code) == code
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"result": None}, "no run"),
+        ({"result": replace(RESULT, status=ResultStatus.OPEN)}, "In Review"),
+        ({"result": replace(RESULT, status=ResultStatus.ENDED)}, "In Review"),
+        ({"result": replace(RESULT, status=ResultStatus.GONE)}, "the tracker does not have the issue"),
+        ({"result": replace(RESULT, status=ResultStatus.ENDED), "last": APPROVE}, "approved already"),
+        ({"result": replace(RESULT, status=ResultStatus.OPEN), "last": BACK}, "sent back already"),
+    ],
+)
+def test_work_that_waits_for_no_review_says_what_has_happened(changes: dict[str, Any], says: str) -> None:
+    found = judge_review(replace(FACTS, **changes), APPROVE)
+    assert found is not None
+    assert says in found.message
+
+
+@pytest.mark.parametrize("hint", ["reopen it", None])
+def test_a_block_says_why_work_waits_for_no_review_and_what_to_do(hint: str | None) -> None:
+    closed = make_failure("its pull request 7 was closed", hint=hint)
+    opened = replace(RESULT, status=ResultStatus.OPEN)
+    found = judge_review(replace(FACTS, result=opened, block=closed), APPROVE)
+    assert found is not None
+    assert found.message == closed.message
+    assert found.hint == (hint or "`symphony explain` shows the state of the issue")
 
 
 @pytest.mark.parametrize(

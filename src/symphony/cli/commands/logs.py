@@ -32,9 +32,8 @@ from symphony.journal.model import RunRecord, UnusableError
 from symphony.journal.reader import JournalReader, NumberedEvent, open_reader
 
 # --- the log of an issue ---------------------------------------------------------------------------------
-#
-# Its events in order, with the begin and the end of each run. Events outside of a run stand where they
-# happened and do not end a run. The end of a run follows its last event.
+# Its events in order, with the beginning and the end of each run. Events outside of a run keep their place
+# and do not end a run. The end of a run follows its last event.
 
 LoggedLine = LoggedEvent | LoggedBegin | LoggedEnd
 
@@ -57,7 +56,7 @@ class IssueLog:
         self._ended: set[str] = set()
 
     def first_lines(self, reader: JournalReader, *, limit: int | None) -> Iterator[LoggedLine]:
-        """The last `limit` events; None stands for all."""
+        """The last `limit` events; `None` for all."""
         if limit is None:
             yield from self.new_lines(reader)
         else:

@@ -108,7 +108,7 @@ def print_proposals(found: models.LibraryProposals) -> None:
 
 
 def print_proposal(page: models.LibraryProposalPage) -> None:
-    """What a proposal changes, where it comes from, and what is dangerous in it."""
+    """The changes of a proposal, its origin, and its dangers."""
     proposal = page.proposal
     based = f"version {proposal.base_version}" if proposal.base_version else "nothing: it is a new skill"
     click.echo(f"proposal {proposal.id}: {proposal.name}, {proposal.state}")
@@ -158,7 +158,7 @@ def _spent(seconds: float, turns: int, tokens: int) -> str:
 
 
 def finding_line(finding: Finding, *, coloured: bool) -> str:
-    """A finding on one line; what is dangerous, or an error, in red."""
+    """A finding on one line; dangers and errors are red."""
     place = "" if finding.line is None else f" line {finding.line}:"
     hint = f" {finding.hint}" if finding.hint else ""
     line = one_line(f"{finding.severity}:{place} {finding.message}{hint} ({finding.code})", 1_000)

@@ -694,8 +694,10 @@ class _Workspaces:
         await anyio.lowlevel.checkpoint()
         return ProgressMark(head=str(self._world.commits[workspace.key]), tree="")
 
-    async def deliver(self, workspace: Workspace, *, git_said: str | None = None) -> Delivery:
-        del git_said
+    async def deliver(
+        self, workspace: Workspace, *, git_said: str | None = None, clean: bool = False
+    ) -> Delivery:
+        del git_said, clean
         commits = self._world.commits[workspace.key]
         if self._daemon.is_alive:
             await anyio.sleep(1)

@@ -266,7 +266,7 @@ class _Answers:
         return await self._operator.act(verb, name, text)
 
     async def _change_outbox(self, verb: str, _: Request, chosen: Document) -> Document:
-        assert isinstance(chosen, models.OwedChoice)  # noqa: S101 - the row says so
+        assert isinstance(chosen, models.JobChoice)  # noqa: S101 - the row says so
         return await self._operator.change_outbox(verb, chosen.key)
 
     async def _feedback(self, request: Request, given: Document) -> Document | None:
@@ -286,7 +286,7 @@ class _Answers:
 
 
 async def _answered(row: routes.Resource[Document], ask: Answer, request: Request) -> Response:
-    given = await body_of(request, row.body) if row.verb == "POST" else models.Trigger()
+    given = await body_of(request, row.body) if row.verb == "POST" else models.EmptyBody()
     found = await ask(request, given)
     if isinstance(found, Response):
         return found

@@ -136,6 +136,7 @@ def forge_failure(project: Project) -> dict[str, Any] | None:
     return found
 
 
+@pytest.mark.slow
 @EVERYWHERE
 def test_an_approval_queues_where_the_forge_has_a_queue(
     project: Project, kind: str, approve: Approve

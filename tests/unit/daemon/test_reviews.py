@@ -26,7 +26,7 @@ def reviews(recovered: dict[str, str]) -> Reviews:
     )
 
 
-REMARK = LineComment(path="a.py", line=3, old=False, quote="x", text="Why?", head="abc")
+REMARK = LineComment(file="a.py", line=3, old=False, quote="x", text="Why?", head="abc")
 
 
 def test_a_draft_of_a_former_sign_in_is_offered_until_a_person_says_that_it_is_theirs() -> None:

@@ -128,9 +128,9 @@ def test_an_approval_that_changes_nothing_at_the_forge_is_hindered(
 
 def test_the_comment_quotes_each_line_as_data() -> None:
     hostile = LineComment(
-        path="a\n``` b.py", line=3, old=False, quote="``` @all\x1b[31m", text=" Why? ", head=HEAD
+        file="a\n``` b.py", line=3, old=False, quote="``` @all\x1b[31m", text=" Why? ", head=HEAD
     )
-    gone = LineComment(path="c.py", line=9, old=True, quote="x = 1", text="Keep it", head=OTHER)
+    gone = LineComment(file="c.py", line=9, old=True, quote="x = 1", text="Keep it", head=OTHER)
     text = review_comment(HEAD, "Almost\x1b[2J", (hostile, gone))
     assert text.splitlines() == [
         f"Review of `{HEAD[:12]}`: please change this.",

@@ -18,6 +18,7 @@ from symphony.api.pages.lines import (
     parse_patch,
     with_changed_words,
 )
+from symphony.scheduler import LineComment
 
 FILES_SHOWN: Final = 50
 """How many files are on one page."""
@@ -59,7 +60,7 @@ class LineRemark:
     """A drafted comment with its number in the draft."""
 
     number: int
-    shown: models.ReviewRemark
+    shown: LineComment
     stale: bool
 
 

@@ -361,7 +361,7 @@ def _other_tracker(workflow: Path | None) -> Path | None:
     try:
         kind = None if workflow is None else _read_section(workflow, "tracker").get("kind")
     except domain.SymphonyError:
-        return None  # `open_board` tells of it
+        return None  # `open_board` reports it
     return None if kind in {None, "markdown"} else workflow
 
 

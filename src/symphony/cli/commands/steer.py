@@ -27,7 +27,7 @@ from symphony.scheduler import OperatorAction
 
 _START: Final = "start one: symphony run"
 _NOTHING_TO_DRAIN: Final = "nothing is left to drain"
-_LAST_STEPS_S: Final = 10.0  # what a daemon needs for its end once it stopped answering
+_LAST_STEPS_S: Final = 10.0  # how long a daemon may take to end after it stopped answering
 _MOMENT_S: Final = 1.0
 _JOURNAL_TRIES: Final = 20
 """How often a run that is over is looked for: the journal is written beside everything."""
@@ -481,7 +481,7 @@ def _print_result(result: Verb, *, as_json: bool) -> None:
 def _process_end(pid: int) -> Iterator[int | None]:
     """A descriptor that becomes readable when the process ends; None if it has ended already.
 
-    Opened before the process is asked to end, so that it cannot stand for a later process with the same id.
+    It is opened before the process is asked to end, so that it cannot mean a later process with the same id.
     """
     try:
         descriptor = os.pidfd_open(pid)

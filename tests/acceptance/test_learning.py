@@ -97,10 +97,12 @@ def test_feedback_becomes_a_proposal_and_what_a_person_accepts_a_version(
         assert proposal.evidence.transcript_seq is not None
         accepted = library.accept(proposal.id, "ada")
         assert (accepted.version, accepted.content) == (2, f"Be brief.\n{BETTER}\n")
-        project.issue("SYM-2", [{"skill": "style"}, *WORK])
-        until(lambda: project.written_state("SYM-2") == "Done" or None, daemon.log.read_text)
-        assert listed_version(project) == 2
+        seen = project.root / "seen"
+        project.issue("SYM-2", [{"skill": "style"}, {"wait_for": str(seen)}, *WORK])
+        until(lambda: listed_version(project) == 2 or None, daemon.log.read_text)
         assert BETTER in (project.workspaces / "SYM-2/.agents/skills/style/SKILL.md").read_text()
+        seen.touch()  # the workspace is deleted after its work
+        until(lambda: project.written_state("SYM-2") == "Done" or None, daemon.log.read_text)
         assert not (project.workspaces / ".symphony" / "learning" / "1").exists()
 
 

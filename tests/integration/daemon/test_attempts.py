@@ -140,7 +140,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
         "timed_out",
     ),
     "failed before_run": ({"hooks": {"before_run": "exit 4"}}, [DONE], "failed"),
-    "slow before_run": ({"hooks": {"before_run": SLEEP, "timeout_ms": 500}}, [DONE], "failed"),
+    "slow before_run": ({"hooks": {"before_run": SLEEP, "timeout_ms": 4_000}}, [DONE], "failed"),
 }
 
 
@@ -211,7 +211,7 @@ async def test_a_bad_before_run_ends_each_attempt_before_the_agent(
 ) -> None:
     before = project.root / "before"
     project.workflow(
-        hooks={"before_run": f"echo $SYMPHONY_ATTEMPT >> {word(before)}; {script}", "timeout_ms": 500},
+        hooks={"before_run": f"echo $SYMPHONY_ATTEMPT >> {word(before)}; {script}", "timeout_ms": 4_000},
         agent={"budget": {"max_attempts_without_progress": 2}},
     )
     project.issue("SYM-1")

@@ -53,7 +53,7 @@ async def test_a_hook_out_of_time_leaves_no_process_and_its_rule_holds(
     make_manager: Make, root: Path, tmp_path: Path, issue: MakeIssue, hook: str
 ) -> None:
     pids = tmp_path / "pids"
-    manager = make_manager(hooks=HooksSettings.model_validate({hook: _script(pids), "timeout_ms": 600}))
+    manager = make_manager(hooks=HooksSettings.model_validate({hook: _script(pids), "timeout_ms": 4_000}))
 
     if hook in {"after_create", "before_run"}:
         with pytest.raises(WorkspaceError) as caught:

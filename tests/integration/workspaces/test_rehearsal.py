@@ -439,4 +439,4 @@ async def test_50_branches_of_20_000_files_take_no_longer_than_some_merges(stage
     fates = [branch.fate for branch in found.branches]
     assert fates.count(Fate.MERGES) == 20
     assert fates.count(Fate.CONFLICTS) == 30
-    assert took_s < max(5, 50 * one_merge_s), (took_s, one_merge_s)
+    assert took_s < max(60, 50 * one_merge_s), (took_s, one_merge_s)

@@ -313,6 +313,7 @@ async def test_codex_is_asked_which_skills_it_lists_before_its_thread_begins(tmp
     ],
     ids=["an older version", "another form", "no object", "no JSON", "silence"],
 )
+@in_virtual_time
 async def test_a_codex_that_cannot_say_what_it_lists_is_worked_with_all_the_same(
     tmp_path: Path, answer: Frame | bytes | None
 ) -> None:
@@ -496,6 +497,7 @@ async def test_an_end_between_turns_does_not_end_the_next_one(tmp_path: Path) ->
     assert LogNotice(level="warning", message="in the turn") in await turn_of(session)
 
 
+@in_virtual_time
 async def test_a_final_error_without_an_end_ends_the_turn_after_a_requests_time(tmp_path: Path) -> None:
     error = told("error", **IDS, error={"message": "no", "codexErrorInfo": "unauthorized"}, willRetry=False)
     session, _ = await open_session(well_behaved(error), tmp_path, read_timeout_ms=80)
@@ -642,6 +644,7 @@ async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(
     assert answer["contentItems"] == [{"type": "inputText", "text": answer["output"]}]
 
 
+@in_virtual_time
 async def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
     async def hang(_: str, __: Mapping[str, Any]) -> ToolResult:
         await anyio.sleep_forever()
@@ -666,6 +669,7 @@ async def test_the_wall_clock_is_told_in_whole_seconds(tmp_path: Path) -> None:
     assert before <= told <= time.time()
 
 
+@in_virtual_time
 async def test_an_agent_that_does_not_read_its_input_is_a_response_timeout(tmp_path: Path) -> None:
     session, child = await open_session(well_behaved(call("other")), tmp_path, read_timeout_ms=80)
     await session.start()

@@ -40,3 +40,16 @@ class Problem(Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """The path with line and column if they are known: `path:line:column`."""
         return ":".join([self.path, *(str(one) for one in (self.line, self.column) if one is not None)])
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """A finding about a SKILL.md that a person should know before storing it."""
+
+    severity: Annotated[
+        str,
+        Meta(description="error: it cannot be stored; danger: read it carefully; warning or info."),
+    ]
+    code: str
+    line: Annotated[int | None, Meta(description="The line in the future SKILL.md.")]
+    message: str
+    hint: str | None

@@ -2,6 +2,7 @@
 
 import re
 import socket
+from itertools import count
 from pathlib import Path
 from random import Random
 from urllib.parse import unquote, urljoin
@@ -241,14 +242,16 @@ async def test_no_spelling_of_another_path_reads_or_orders_anything(rounds: Roun
     operator = FakeOperator()
     url = httpx.URL("http://localhost:8787")
     json = {"x-csrf-token": csrf, "content-type": "application/json"}
-    form = {"csrf": csrf, "issue": "SYM-1"}
+    form, number = {"csrf": csrf, "issue": "SYM-1"}, count()
     async with client_of(make_app(operator, LOOPBACK), headers=PAGE | cookie) as client:
 
         async def ask(path: str, request: tuple[str, str]) -> httpx.Response:
             method, rest = request
             target = url.copy_with(raw_path=f"{path}{rest}".encode())
             if rest.startswith("/actions/"):
-                return await client.post(target, data=form)
+                return await client.post(
+                    target, data={**form, "next": f"/?q={next(number)}"}
+                )  # never the same
             if method == "POST":
                 return await client.post(target, headers=json)
             return await client.request(method, target)

@@ -64,7 +64,8 @@ from symphony.api.typed import TypedTexts
 from symphony.domain import ALL_ISSUES, AgentChoice, FileChange, Selection, SymphonyError
 from symphony.journal.jobs import Job
 from symphony.journal.model import RunRecord
-from symphony.journal.skill_outcomes import OutcomeCounts, VersionOutcomes
+from symphony.journal.skill_outcomes import VersionOutcomes
+from symphony.journal.skill_usage import OutcomeCounts
 from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library

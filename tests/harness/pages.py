@@ -21,7 +21,7 @@ from symphony import to_thread
 from symphony.api import models
 from symphony.api.interface import NEWEST_ENTRIES, RunQuery, TranscriptQuery
 from symphony.api.models import utc_text
-from symphony.domain import ALL_ISSUES, AgentChoice, Phase, Selection, Spent, Tokens, WorkSize
+from symphony.domain import ALL_ISSUES, AgentChoice, LineComment, Phase, Selection, Spent, Tokens, WorkSize
 from symphony.journal.transcripts import (
     CommandEntry,
     EditedFile,
@@ -38,7 +38,6 @@ from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import Authorship, Evidence, Origin, SkillText, TargetKind
 from symphony.library.store import Library
 from symphony.problem import Problem, Severity
-from symphony.scheduler import LineComment
 
 __all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
 

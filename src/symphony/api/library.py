@@ -16,8 +16,9 @@ from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
 from symphony.api.routes import Edit
 from symphony.library import model
 from symphony.library.evaluation import Evaluation, sums, verdict
-from symphony.library.gate import Finding, admit, gate
+from symphony.library.gate import admit, gate
 from symphony.observability.redaction import masked
+from symphony.problem import Finding
 from symphony.skills import FILE_NAME, ParseOptions, parse_bytes
 
 PAGE_ROWS: Final = 50

@@ -21,6 +21,7 @@ from symphony.domain import (
     BudgetLimits,
     Count,
     Delivered,
+    LineComment,
     Phase,
     ReviewerRemark,
     RunFacts,
@@ -29,12 +30,10 @@ from symphony.domain import (
     Tokens,
     Usage,
 )
-from symphony.journal.skill_outcomes import OutcomeCounts
+from symphony.journal.skill_usage import OutcomeCounts, SkillUsage
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.evaluation import Comparison, Sums
-from symphony.library.gate import Finding
-from symphony.problem import Problem
-from symphony.scheduler import LineComment
+from symphony.problem import Finding, Problem
 
 
 class Document(Struct, frozen=True):
@@ -1133,15 +1132,9 @@ class KnownSkill(Document, frozen=True, kw_only=True):
     phases: tuple[str, ...]
 
 
-class SkillUses(Document, frozen=True, kw_only=True):
+class SkillUses(SkillUsage, Document, frozen=True, kw_only=True):
     """One skill over many runs."""
 
-    name: str
-    listed: Annotated[Count, _is("Runs that listed it.")]
-    seen: Annotated[Count, _is("Runs that looked at it.")]
-    outcomes: Annotated[dict[str, Positive], _is("How many of the runs that listed it ended so.")]
-    seen_outcomes: Annotated[dict[str, Positive], _is("How many of the runs that looked at it ended so.")]
-    versions: Annotated[Count, _is("Different contents.")]
     last_used_at: Moment
 
 

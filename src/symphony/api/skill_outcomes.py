@@ -12,7 +12,8 @@ from msgspec import structs
 
 from symphony.api import models
 from symphony.journal.reader import JournalReader, SkillReport
-from symphony.journal.skill_outcomes import OutcomeCounts, VersionOutcomes
+from symphony.journal.skill_outcomes import VersionOutcomes
+from symphony.journal.skill_usage import OutcomeCounts
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
 
@@ -44,12 +45,7 @@ def skill_outcomes(versions: Iterable[VersionOutcomes]) -> models.SkillOutcomes:
 
 def skill_uses(use: SkillReport) -> models.SkillUses:
     """How often a skill was used, and how those runs ended."""
-    return models.SkillUses.of(
-        use,
-        outcomes=dict(use.outcomes),
-        seen_outcomes=dict(use.seen_outcomes),
-        last_used_at=models.wall_text(use.last_used_wall_ms),
-    )
+    return models.SkillUses.of(use, last_used_at=models.wall_text(use.last_used_wall_ms))
 
 
 def _last_used_ms(members: Sequence[VersionOutcomes]) -> int:

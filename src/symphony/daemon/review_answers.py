@@ -13,9 +13,9 @@ from symphony.api.interface import MAX_REVIEW_CHARS, ConflictError, DraftEdit, U
 from symphony.api.models import wall_text
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.reviews import Draft, Given, Result, Reviews, viewed_key
-from symphony.domain import SymphonyError, one_line, plain_text
+from symphony.domain import LineComment, SymphonyError, one_line, plain_text
 from symphony.observability.redaction import masked
-from symphony.scheduler import ApprovalWay, LineComment, Refusal, ReviewDecision, judge_review
+from symphony.scheduler import ApprovalWay, Refusal, ReviewDecision, judge_review
 from symphony.workspaces import BranchChange, ComparedFile
 
 _STATUS: Final = {

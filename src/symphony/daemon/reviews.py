@@ -24,14 +24,13 @@ from symphony.daemon.core import Core
 from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.daemon.jobs import Attempt, JobKind, JobRunner
 from symphony.daemon.moves import move_now
-from symphony.domain import GIVEN_UP_STATES, FaultPoint, Issue, normalise_state, one_line
+from symphony.domain import GIVEN_UP_STATES, FaultPoint, Issue, LineComment, normalise_state, one_line
 from symphony.journal.jobs import Job
 from symphony.journal.model import CodecError, SettingRecord, decode, encode
 from symphony.scheduler import (
     ApprovalWay,
     Command,
     Event,
-    LineComment,
     Refusal,
     ResultStatus,
     ReviewDecision,

@@ -98,6 +98,7 @@ from symphony.domain.verification import MAX_REMARK_PATH_CHARS as MAX_REMARK_PAT
 from symphony.domain.verification import MAX_REVIEWER_REMARKS as MAX_REVIEWER_REMARKS
 from symphony.domain.verification import CheckRun as CheckRun
 from symphony.domain.verification import KeptFile as KeptFile
+from symphony.domain.verification import LineComment as LineComment
 from symphony.domain.verification import ReviewerRemark as ReviewerRemark
 from symphony.domain.verification import ReviewerVerdict as ReviewerVerdict
 from symphony.domain.verification import Verification as Verification

@@ -132,6 +132,22 @@ class ReviewerRemark(Struct, frozen=True, kw_only=True):
         return f"{place}: {self.text}" if place else self.text
 
 
+class LineComment(Struct, frozen=True, kw_only=True):
+    """A person's comment on a line of a change."""
+
+    file: Annotated[str, Meta(description="As it is shown.")]
+    line: Annotated[int, Meta(ge=1)]
+    old: Annotated[bool, Meta(description="A line of the file as it was before the change.")]
+    quote: Annotated[str, Meta(description="The line; untrusted text.")]
+    text: str
+    head: Annotated[str, Meta(description="The commit that the line was shown of.")]
+
+    @property
+    def place(self) -> str:
+        """`FILE:LINE`, for people."""
+        return f"{self.file}:{self.line}{' (before the change)' if self.old else ''}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewerVerdict:
     """The verdict of the agent of `verify.reviewer` on a change whose commands passed.

@@ -27,6 +27,7 @@ from symphony.journal.skill_outcomes import (
     VersionOutcomes,
     version_outcomes,
 )
+from symphony.journal.skill_usage import SkillUsage
 
 _BUSY_S = 1.0
 _ALL_RUNS = 100_000
@@ -73,26 +74,9 @@ FROM known JOIN skill_uses USING (run_id) GROUP BY name, sha256, outcome ORDER B
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillReport:
-    """One skill over many runs.
+class SkillReport(SkillUsage, frozen=True, kw_only=True):
+    """The same with the start of the latest run."""
 
-    Attributes:
-        listed: the number of runs whose agent got the skill in its list.
-        seen: the number of runs whose agent read it.
-        outcomes: the number of runs in `listed` by outcome; `running` for live runs, `unknown` if the outcome
-            was not recorded.
-        seen_outcomes: the same for the runs in `seen`.
-        versions: the number of different contents.
-        last_used_wall_ms: the start of the latest run.
-    """
-
-    name: str
-    listed: int
-    seen: int
-    outcomes: Mapping[str, int]
-    seen_outcomes: Mapping[str, int]
-    versions: int
     last_used_wall_ms: int
 
 

@@ -8,11 +8,9 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Final
 
-from msgspec import Meta, Struct
-
-from symphony.domain import Count
+from symphony.journal.skill_usage import OutcomeCounts
 
 _VERSIONS: Final = """
 WITH ended AS MATERIALIZED (
@@ -42,23 +40,6 @@ FROM json_each(?) AS star JOIN runs ON runs.run_id = star.key JOIN skill_uses ON
 WHERE listed AND ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 GROUP BY 1, 2, 3, 4
 """
-
-
-def _is(description: str) -> Meta:
-    return Meta(description=description)
-
-
-class OutcomeCounts(Struct, frozen=True):
-    """The outcomes of the ended runs that listed a skill; all later counts are among `runs`."""
-
-    runs: Annotated[Count, _is("Ended runs that listed it.")]
-    opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
-    delivered: Annotated[Count, _is("Runs that added work to their branch.")]
-    verified: Annotated[Count, _is("Runs whose work passed verify.commands.")]
-    verify_failed: Annotated[Count, _is("Runs whose work failed them; all others were not verified.")]
-    ready: Annotated[Count, _is("Runs with work that is ready for review, or done.")]
-    merged: Annotated[Count, _is("Runs with merged work.")]
-    blocked: Annotated[Count, _is("Runs after which the issue waited for a person.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,12 @@ a person: see `needs_no_person`.
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Final
-
-from msgspec import Meta, Struct
+from typing import Any, Final
 
 from symphony.characters import has_hidden, has_ignorable
 from symphony.library.model import LibraryError, SkillText
 from symphony.library.provenance import unmarked
+from symphony.problem import Finding
 
 REFUSED: Final = frozenset({"hidden_characters", "secret"})
 """Codes of findings that no skill needs."""
@@ -46,19 +45,6 @@ _PIPE = re.compile(
     r"|(?:pip[\d.]*|pipx|uv|uv\s+pip|gem|cargo|brew|apt|apt-get|dnf|yum|apk|conda)\s+(?:install|add|tool))\s+\S",
     re.IGNORECASE,
 )
-
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """A finding about a SKILL.md that a person should know before storing it."""
-
-    severity: Annotated[
-        str,
-        Meta(description="error: it cannot be stored; danger: read it carefully; warning or info."),
-    ]
-    code: str
-    line: Annotated[int | None, Meta(description="The line in the future SKILL.md.")]
-    message: str
-    hint: str | None
 
 
 def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[Finding, ...]:

@@ -148,7 +148,6 @@ from symphony.scheduler.resume import resume_interrupted as resume_interrupted
 from symphony.scheduler.resume import thread_of as thread_of
 from symphony.scheduler.resume import threads_in_use as threads_in_use
 from symphony.scheduler.review import ApprovalWay as ApprovalWay
-from symphony.scheduler.review import LineComment as LineComment
 from symphony.scheduler.review import ReviewDecision as ReviewDecision
 from symphony.scheduler.review import ReviewFacts as ReviewFacts
 from symphony.scheduler.review import approval_way as approval_way

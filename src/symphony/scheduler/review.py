@@ -9,11 +9,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Final
 
-from msgspec import Meta, Struct
-
-from symphony.domain import DeliveredBranch, Failure, fence, one_line, plain_text
+from symphony.domain import DeliveredBranch, Failure, LineComment, fence, one_line, plain_text
 from symphony.scheduler.messages import IssueResult, Refusal, ResultStatus
 from symphony.scheduler.verdict import WaitCode
 from symphony.scheduler.verification import is_verified
@@ -240,22 +238,6 @@ def _judge_approval(facts: ReviewFacts, result: IssueResult) -> Refusal | None:
 
 
 # --- what the agent is told ------------------------------------------------------------------------------
-
-
-class LineComment(Struct, frozen=True, kw_only=True):
-    """A person's comment on a line of a change."""
-
-    file: Annotated[str, Meta(description="As it is shown.")]
-    line: Annotated[int, Meta(ge=1)]
-    old: Annotated[bool, Meta(description="A line of the file as it was before the change.")]
-    quote: Annotated[str, Meta(description="The line; untrusted text.")]
-    text: str
-    head: Annotated[str, Meta(description="The commit that the line was shown of.")]
-
-    @property
-    def place(self) -> str:
-        """`FILE:LINE`, for people."""
-        return f"{self.file}:{self.line}{' (before the change)' if self.old else ''}"
 
 
 def review_comment(

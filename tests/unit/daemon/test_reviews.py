@@ -2,7 +2,7 @@
 
 from harness.binding import StoryCore
 from symphony.daemon.reviews import Draft, Reviews
-from symphony.scheduler import LineComment
+from symphony.domain import LineComment
 
 
 def nothing(*_: object) -> None: ...

@@ -8,6 +8,7 @@ from symphony.domain import (
     PATTERNS_ONLY,
     CheckRun,
     KeptFile,
+    LineComment,
     ReviewerRemark,
     ReviewerVerdict,
     Verification,
@@ -152,3 +153,8 @@ def test_long_names_of_kept_files_are_told_apart() -> None:
     first, second = (KeptFile(name="a" * 1_000 + end).file for end in "xy")
     assert first != second
     assert len(first) == len(second) < 256
+
+
+@pytest.mark.parametrize(("old", "place"), [(False, "a.py:7"), (True, "a.py:7 (before the change)")])
+def test_a_line_comment_names_its_place(*, old: bool, place: str) -> None:
+    assert LineComment(file="a.py", line=7, old=old, quote="x", text="?", head="c0ffee").place == place

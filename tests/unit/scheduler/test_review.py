@@ -5,11 +5,10 @@ import pytest
 from msgspec import structs
 
 from harness.scheduling import make_failure
-from symphony.domain import DeliveredBranch, Issue, Verification, WorkSize
+from symphony.domain import DeliveredBranch, Issue, LineComment, Verification, WorkSize
 from symphony.scheduler import (
     ApprovalWay,
     IssueResult,
-    LineComment,
     ResultStatus,
     ReviewDecision,
     ReviewFacts,

@@ -18,7 +18,7 @@ from symphony.api.pages.lines import (
     parse_patch,
     with_changed_words,
 )
-from symphony.scheduler import LineComment
+from symphony.domain import LineComment
 
 FILES_SHOWN: Final = 50
 """How many files are on one page."""

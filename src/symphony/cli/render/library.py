@@ -17,7 +17,7 @@ from symphony.cli.formatting import aligned, cell, console_for, print_blocks, ta
 from symphony.cli.options import use_colour
 from symphony.domain import one_line, plural
 from symphony.library.evaluation import Sums, Trial
-from symphony.library.gate import Finding
+from symphony.problem import Finding
 
 _MAX_DESCRIPTION: Final = 100
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}

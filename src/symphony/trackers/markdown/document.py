@@ -171,37 +171,29 @@ def timestamp(moment: datetime, *, exact: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
-    """The fields of an issue file. Optional values that cannot be used are `None` or empty.
-
-    `blockers_problem` is set if the blockers cannot be understood: such an issue must not start. `key` is the
-    mark of an issue that the daemon created.
-    """
+class IssueDraft:
+    """A new issue; `priority` is 1 to 4 or `None`, `key` distinguishes issues that are created only once."""
 
     title: str
     state: str
+    description: str | None = None
     labels: tuple[str, ...] = ()
     priority: int | None = None
-    assignee: str | None = None
     blocked_by: tuple[str, ...] = ()
-    blockers_problem: str | None = None
-    created: datetime | None = None
-    updated: datetime | None = None
-    description: str | None = None
     key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IssueDraft:
-    """A new issue; `priority` is 1 to 4 or `None`; `key` prevents a second creation."""
+class Fields(IssueDraft):
+    """The content of an issue file. Optional values that cannot be used are `None` or empty.
 
-    title: str
-    state: str
-    description: str = ""
-    labels: tuple[str, ...] = ()
-    priority: int | None = None
-    blocked_by: tuple[str, ...] = ()
-    key: str | None = None
+    `blockers_problem` is set if the blockers cannot be understood: such an issue must not start.
+    """
+
+    assignee: str | None = None
+    blockers_problem: str | None = None
+    created: datetime | None = None
+    updated: datetime | None = None
 
 
 def parse_issue(data: bytes) -> Fields:
@@ -244,4 +236,4 @@ def render_issue(draft: IssueDraft, created: datetime) -> bytes:
     values["created"] = timestamp(created)
     if draft.key is not None:
         values["key"] = quote(draft.key)
-    return render(values, draft.description)
+    return render(values, draft.description or "")

@@ -57,3 +57,9 @@ def visible(text: str) -> str:
         else one.encode("unicode_escape", "surrogatepass").decode()
         for place, one in enumerate(text)
     )
+
+
+def visible_name(name: bytes) -> str:
+    """The name of a file in one line; what is not UTF-8, and what no one sees, is escaped."""
+    text = visible(name.decode("utf-8", "backslashreplace"))
+    return text.replace("\n", r"\n").replace("\t", r"\t")

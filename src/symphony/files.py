@@ -50,12 +50,14 @@ def read_present(path: Path, limit: int) -> bytes | None:
 
     Raises `OSError` if the path cannot be opened.
     """
-    file = open_regular(path)
-    if file is None:
-        return None
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        return file.read(size) if size <= limit else None
+    fd = os.open(path, _READ_FLAGS)
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
+            return None
+        return os.read(fd, info.st_size)  # all of it, as the kernel gives up to 2 GB of a file at once
+    finally:
+        os.close(fd)
 
 
 def read_if_there(path: Path, limit: int) -> bytes | None:

@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 import msgspec
 import structlog
 
-from symphony.domain import Redaction, one_line, plural
+from symphony.domain import BudgetLimits, Redaction, one_line, plural
 from symphony.journal.model import plain
 from symphony.observability.redaction import masked
 from symphony.scheduler import (
@@ -134,7 +134,7 @@ class DecisionRecorder:
 
 _VERSION = 1
 _DOCUMENT_START, _DOCUMENT_END = ', "inputs": [', "]}"
-_WHOLE = (SchedulerSettings,)  # defaults may change, but the recorded settings must not
+_WHOLE = (SchedulerSettings, BudgetLimits)  # defaults may change, but the recorded settings must not
 _INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, msgspec.ValidationError)
 _SHOWN_IDS = 6

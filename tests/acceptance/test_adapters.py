@@ -81,6 +81,7 @@ def test_an_issue_of_another_tracker_is_worked_on_by_another_agent(project: Proj
     assert daemon.wait_for("agent_ready", agent="stdin", version="0.1")
 
 
+@pytest.mark.slow
 def test_a_run_of_another_agent_goes_to_another_machine_by_another_carrier(
     project: Project, installed: Path, reachable: Path
 ) -> None:

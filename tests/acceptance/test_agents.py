@@ -82,6 +82,7 @@ def test_label_and_state_say_which_agent_an_issue_gets(project: Project) -> None
         assert project.branch_log(issue) == ["Work"]
 
 
+@pytest.mark.slow
 def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surface_says_why(
     project: Project,
 ) -> None:

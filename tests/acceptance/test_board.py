@@ -12,6 +12,9 @@ def test_issues_are_made_listed_shown_moved_and_commented_from_the_command_line(
     made = project.symphony("issue", "new", "Fix: the login", "--label", "bug", "--priority", "1")
     assert made.returncode == 0, made.stderr
     assert "SYM-1" in made.stdout
+    assert project.symphony("issue", "new", "Second", "--skill", "forms", "-l", "ui").returncode == 0
+    second = json.loads(project.symphony("issue", "show", "SYM-2", "--json").stdout)
+    assert second["labels"] == ["ui", "skill:forms"]
     listed = json.loads(project.symphony("issue", "list", "--json").stdout)
     assert "Fix: the login" in json.dumps(listed)
     assert project.symphony("issue", "comment", "SYM-1", "Look at this first.").returncode == 0

@@ -73,6 +73,7 @@ def test_a_failure_is_sent_back_and_fixed_by_the_same_conversation(shown: dict[s
     assert [line["reason"] for line in lines if line["event"] == "thread_resumed"] == ["verify_failed"]
 
 
+@pytest.mark.slow
 def test_people_are_told_what_happens_and_what_to_do_next_and_nothing_is_left(project: Project) -> None:
     temporary = project.root / "temporary"
     temporary.mkdir()

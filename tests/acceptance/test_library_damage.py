@@ -120,6 +120,7 @@ def test_a_library_that_cannot_be_written_holds_back_no_work(ordinary_project: P
     holds_back_nothing(ordinary_project, read_only)
 
 
+@pytest.mark.slow
 def test_an_agent_that_deletes_and_floods_skills_changes_nothing(project: Project) -> None:
     library = Library(project.state_dir / LIBRARY_FILE)
     library.add(STYLE, Authorship(author="ada"))

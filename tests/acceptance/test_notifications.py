@@ -5,6 +5,8 @@ import re
 import signal
 from typing import Any
 
+import pytest
+
 from harness.project import Project, until
 from harness.receiver import HANG, receiving
 from harness.scraping import scrape
@@ -71,6 +73,7 @@ def test_a_question_is_told_once_although_the_daemon_is_killed_before_the_delive
     assert "signing-key-of-the-test" not in logs
 
 
+@pytest.mark.slow
 def test_a_burst_reaches_every_target_and_one_that_refuses_gets_it_later(project: Project) -> None:
     note = project.root / "note"
     replace = 'cat > "$0.new" && mv "$0.new" "$0"'

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import psutil
+import pytest
 
 from harness.project import Project, until
 from published.schemas import conforms_to
@@ -74,6 +75,7 @@ def verified(project: Project, *arguments: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, found
 
 
+@pytest.mark.slow
 def test_the_first_branch_with_which_the_commands_fail_is_found(project: Project) -> None:
     finished(project, commands=[TOO_MANY, {"name": "docs", "run": "false", "paths": ["docs/"]}])
     code, found = verified(project)
@@ -105,6 +107,7 @@ def test_the_first_branch_with_which_the_commands_fail_is_found(project: Project
     assert (refused.returncode, "verify.commands" in refused.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_the_daemon_verifies_by_itself_what_merges_and_again_when_the_base_moves(project: Project) -> None:
     finished(project, commands=[TOO_MANY], rehearse={"verify": True})
     with project.daemon() as daemon:

@@ -7,6 +7,7 @@ one before did not. `ended`: signs of life and total tokens that were counted fo
 a request to the tracker, with the number of ids.
 """
 
+import gc
 import os
 import sys
 import time
@@ -68,6 +69,7 @@ class Recorder:
 if __name__ == "__main__":
     workflow, environment = Path(sys.argv[1]), dict(os.environ)
     supervisor_program.become_subreaper()  # as `symphony run`, but its memory can be looked at
+    gc.freeze()
     serve(
         workflow,
         environment=environment,

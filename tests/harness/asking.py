@@ -64,7 +64,7 @@ from symphony.api.typed import TypedTexts
 from symphony.domain import ALL_ISSUES, AgentChoice, FileChange, Selection, SymphonyError
 from symphony.journal.jobs import Job
 from symphony.journal.model import RunRecord
-from symphony.journal.skill_outcomes import VersionOutcomes
+from symphony.journal.skill_outcomes import OutcomeCounts, VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import LearningState, Rating, StoredFeedback
 from symphony.library.store import Library
@@ -102,14 +102,14 @@ async def no_checks(_: object) -> tuple[DoctorCheck, ...]:
 
 _VERSIONS = (
     VersionOutcomes(
-        name="api-style", sha256="0" * 64, library_version=None, agent="codex", model="gpt-5", runs=31,
-        opened=12, delivered=26, verified=20, verify_failed=2, ready=20, merged=4, blocked=5,
+        name="api-style", sha256="0" * 64, library_version=None, agent="codex", model="gpt-5",
+        counts=OutcomeCounts(31, 12, 26, 20, 2, 20, 4, 5),
         attempts=[1] * 31, turns=[3] * 31, tokens=[900] * 31,
         last_used_wall_ms=1_790_000_000_000, stars=[4, 5],
     ),
     VersionOutcomes(
-        name="api-style", sha256="1" * 64, library_version=2, agent="codex", model="gpt-5", runs=4,
-        opened=1, delivered=3, verified=0, verify_failed=0, ready=2, merged=0, blocked=0,
+        name="api-style", sha256="1" * 64, library_version=2, agent="codex", model="gpt-5",
+        counts=OutcomeCounts(4, 1, 3, 0, 0, 2, 0, 0),
         attempts=[1] * 4, turns=[2] * 4, tokens=[700] * 4,
         last_used_wall_ms=1_790_000_100_000,
     ),
@@ -181,7 +181,7 @@ class FakeOperator:
     async def change_outbox(self, verb: str, key: str) -> Outbox:
         chosen = [job for job in self.owed if key in {job.key, job.issue_identifier}]
         if not chosen:
-            raise UnknownError("job_not_found", "nothing like that is owed")
+            raise UnknownError("job_not_found", "there is no such job")
         self.orders.append((verb, key, None))
         return outbox_document(chosen)
 
@@ -353,10 +353,10 @@ class FakeOperator:
         paths = {place: review.files[place].path for place in files}
         return {place: self.patch_texts[path] for place, path in paths.items() if path in self.patch_texts}
 
-    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> str | None:
         self._try()
         self.edits.append((identifier, reviewer, edit))
-        return identifier in self.reviews
+        return edit.message or "" if identifier in self.reviews else None
 
     async def decide(
         self, identifier: str, reviewer: str, given: ReviewGiven, *, with_draft: bool = False

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from kit.simulator import make_settings
 from symphony.domain import NO_TOKENS, Category
 from symphony.scheduler import (
@@ -93,6 +95,10 @@ def _under(limits: Callable[[SchedulerSettings], SchedulerSettings]) -> Broken:
         return after.changed(settings=state.settings), commands
 
     return broken
+
+
+def _under_budget(**limits: int | None) -> Broken:
+    return _under(lambda settings: replace(settings, budget=structs.replace(settings.budget, **limits)))
 
 
 def frees_the_slot_at_stop(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -475,7 +481,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "cleans under a run": (cleans_under_a_run, "clean-after-end"),
     "speaks to the deaf": (speaks_to_the_deaf, "words-are-heard"),
     "lets idle runs go on": (
-        _under(lambda limits: replace(limits, max_turns_without_progress=None)),
+        _under_budget(max_turns_without_progress=None),
         "idle-runs-end",
     ),
     "raises": (raises, "total"),
@@ -484,11 +490,11 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "goes on and starts cold": (goes_on_and_starts_cold, "one-run-per-issue"),
     "starts while paused": (starts_while_paused, "pause-survives"),
     "ignores the budget of an issue": (
-        _under(lambda limits: replace(limits, max_tokens_per_issue=None, max_turns_per_issue=None)),
+        _under_budget(max_tokens_per_issue=None, max_turns_per_issue=None),
         "budget-holds",
     ),
     "ignores the budget of the day": (
-        _under(lambda limits: replace(limits, max_tokens_per_day=None)),
+        _under_budget(max_tokens_per_day=None),
         "budget-holds",
     ),
     "counts a conversation anew": (_resumes(_anew), "tokens-once"),

@@ -66,8 +66,8 @@ AFTERWARDS = {
     FaultPoint.RETRY_WRITTEN: Afterwards(does="the retry keeps its number and waits for its time"),
     FaultPoint.BEFORE_PUSH: Afterwards(does=f"{_REMOVES}; the branch is pushed", sessions=0),
     FaultPoint.AFTER_PUSH: Afterwards(does=f"{_REMOVES}; the push finds everything there", sessions=0),
-    FaultPoint.JOB_PUT: Afterwards(does=f"{_GOES_ON}; what is owed is decided anew"),
-    FaultPoint.JOB_WRITTEN: Afterwards(does=f"{_GOES_ON}; what is owed is done"),
+    FaultPoint.JOB_PUT: Afterwards(does=f"{_GOES_ON}; the job is decided anew"),
+    FaultPoint.JOB_WRITTEN: Afterwards(does=f"{_GOES_ON}; the job is done"),
     FaultPoint.BEFORE_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is written"),
     FaultPoint.AFTER_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is found by its marker and left"),
     FaultPoint.BEFORE_MOVE: Afterwards(does=f"{_GOES_ON}; the move is made if it still fits"),
@@ -79,7 +79,7 @@ AFTERWARDS = {
         does=f"{_GOES_ON}; the target is notified again", again="a notification, with the same id"
     ),
     FaultPoint.JOB_DONE_PUT: Afterwards(does=f"{_GOES_ON}; what was done is found done"),
-    FaultPoint.JOB_DONE_WRITTEN: Afterwards(does=f"{_GOES_ON}; nothing is owed"),
+    FaultPoint.JOB_DONE_WRITTEN: Afterwards(does=f"{_GOES_ON}; no job is left"),
     FaultPoint.BEFORE_CLEAN: Afterwards(
         does=_REMOVES, sessions=0, again="what `before_remove` does elsewhere"
     ),

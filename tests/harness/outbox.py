@@ -7,7 +7,7 @@ import anyio
 
 from harness.binding import StoryCore
 from harness.scheduling import make_failure, make_issue, make_settings
-from symphony.daemon.comments import CommentDraft, CommentWriter, owe_comment
+from symphony.daemon.comments import CommentDraft, CommentWriter, queue_comment
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import ActionRequest
 from symphony.daemon.jobs import JobKind, JobRunner
@@ -127,7 +127,7 @@ class Outbox:
 
     async def post(self, comment: CommentDraft) -> None:
         """Owe a comment, and try it."""
-        owe_comment(self.jobs, self.context, comment)
+        queue_comment(self.jobs, self.context, comment)
         await self.once()
 
     @property

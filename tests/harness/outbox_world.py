@@ -21,16 +21,16 @@ from harness.binding import FakeWorkspaces, StoryCore, make_context
 from harness.outbox import Outbox, make_state
 from harness.scheduling import make_failure, make_issue
 from symphony.config import ScheduleSettings
-from symphony.daemon.comments import CommentDraft, CommentWriter, owe_comment
+from symphony.daemon.comments import CommentDraft, CommentWriter, queue_comment
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import ActionRequest
 from symphony.daemon.jobs import Attempt, JobKind
-from symphony.daemon.moves import Moves, owe_move
-from symphony.daemon.new_issues import IssueCreations, WantedIssue, owe_issue
+from symphony.daemon.moves import Moves, queue_move
+from symphony.daemon.new_issues import IssueCreations, WantedIssue, queue_issue
 from symphony.daemon.notify.delivery import Deliveries, receiver_of
 from symphony.daemon.notify.notifications import Notification, Subject
 from symphony.daemon.notify.targets import Deliverer, DeliveryError
-from symphony.daemon.pushes import Pushes, owe_push
+from symphony.daemon.pushes import Pushes, queue_push
 from symphony.domain import DeliveredBranch, Failure, Issue, SymphonyError, WorkSize
 from symphony.journal.jobs import Job
 from symphony.journal.model import encode
@@ -239,7 +239,7 @@ class Steps(JobKind):
         self._has = has
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         return True
 
     @override
@@ -249,7 +249,7 @@ class Steps(JobKind):
             raise SymphonyError(make_failure("the answer is lost"))
         if self._has.get(attempt.job.key) != version:
             is_lost = await self._world.ask("forge")
-            if not attempt.still_owed():
+            if not attempt.still_needed():
                 return
             self._has[attempt.job.key] = version
             self._world.took(attempt.job.key, version, is_lost=is_lost)
@@ -323,13 +323,13 @@ class Daemons:
                 draft = CommentDraft(
                     issue_id=issue.id, issue_identifier=issue.identifier, kind=kind, body=f"{kind} {version}"
                 )
-                owe_comment(outbox.jobs, self.context, draft)
+                queue_comment(outbox.jobs, self.context, draft)
             case "move":
                 seen = self.world.boards[issue.id]
                 if self.world.by_person.get(issue.id):
                     return  # a person has it
                 states = frozenset(f"s{each}" for each in range(version + 1))
-                owe_move(
+                queue_move(
                     outbox.jobs,
                     self.context,
                     MoveIssue(
@@ -345,7 +345,7 @@ class Daemons:
                     IssueToCreate(title=f"s{number} {version}", body="", state="Todo"),
                 )
                 wanted = WantedIssue(schedule=f"s{number}", key=f"{version:032x}", new=new)
-                owe_issue(outbox.jobs, self.context, wanted)
+                queue_issue(outbox.jobs, self.context, wanted)
             case "push":
                 key = f"push:symphony/{number}"
                 self.remote.mirror[f"symphony/{number}"] = version
@@ -357,14 +357,14 @@ class Daemons:
                 )
                 result = IssueResult(issue=issue, delivered=delivered)
                 self._set(self.state.changed(results={**self.state.results, issue.id: result}))
-                owe_push(outbox.jobs, PushBranch(issue=issue, branch=delivered.branch, head=delivered.head))
+                queue_push(outbox.jobs, PushBranch(issue=issue, branch=delivered.branch, head=delivered.head))
             case "chat" | "pager":
                 key = f"notification:{kind}:question:{number}"
                 subject = Subject(issue_id=issue.id, identifier=issue.identifier, title="T", state="Todo")
                 notification = Notification(
                     id=f"n{version}", event="question", at_wall_ms=0, message=str(version), issue=subject
                 )
-                outbox.jobs.owe(
+                outbox.jobs.queue(
                     kind="notification",
                     key=key.removeprefix("notification:"),
                     receiver=receiver_of(kind),
@@ -375,7 +375,7 @@ class Daemons:
                 )
             case _:
                 key = f"pull_request:{number}"
-                outbox.jobs.owe(
+                outbox.jobs.queue(
                     kind="pull_request",
                     key=str(number),
                     receiver="forge",

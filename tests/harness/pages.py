@@ -38,6 +38,7 @@ from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import Authorship, Evidence, Origin, SkillText, TargetKind
 from symphony.library.store import Library
 from symphony.problem import Problem, Severity
+from symphony.scheduler import LineComment
 
 __all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
 
@@ -279,7 +280,7 @@ def demo_review() -> models.Review:
         approve=models.Choice(allowed=True),
         message="The cursor is right now.",
         comments=(
-            models.ReviewRemark(
+            LineComment(
                 file="app/audit/cursor.py",
                 line=15,
                 old=False,
@@ -288,6 +289,7 @@ def demo_review() -> models.Review:
                 head="c0ffee5a" * 5,
             ),
         ),
+        left=None,
         others=(),
         decided=None,
     )
@@ -883,7 +885,7 @@ def fill_library(file: Path) -> None:
     failed = Trial(
         passed=False, seconds=212.4, turns=3, tokens=181_200, problem="the check ended with status 2"
     )
-    passed = Trial(passed=True, seconds=95.0, turns=1, tokens=64_310)
+    passed = Trial(passed=True, seconds=95.0, turns=1, tokens=64_310, problem=None)
     comparisons = tuple(
         Comparison(
             issue_identifier=identifier,

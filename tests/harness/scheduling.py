@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 
 from kit.facts import changed
 from kit.simulator import Referee
+from kit.simulator.scenario import ACTIVE, TERMINAL, make_settings
 from symphony.domain import Blame, Category, DeliveredBranch, Failure, Issue, WorkSize
 from symphony.scheduler import (
     AgentReported,
@@ -29,7 +30,6 @@ from symphony.scheduler import (
     ResultStatus,
     RunEnded,
     RunStage,
-    SchedulerSettings,
     SetTimer,
     StartRun,
     State,
@@ -41,18 +41,10 @@ from symphony.scheduler import (
     initial_state,
 )
 
-__all__ = ["ACTIVE", "Story", "handed_off", "make_failure", "make_issue", "make_settings"]
+__all__ = ["ACTIVE", "TERMINAL", "Story", "handed_off", "make_failure", "make_issue", "make_settings"]
 
 
 C = TypeVar("C")
-
-ACTIVE = frozenset({"todo", "in progress"})
-TERMINAL = frozenset({"done", "cancelled"})
-
-
-def make_settings(**changes: Any) -> SchedulerSettings:
-    """Active: Todo, In Progress. Terminal: Done, Cancelled. The rest as by default."""
-    return replace(SchedulerSettings(active_states=ACTIVE, terminal_states=TERMINAL), **changes)
 
 
 def make_issue(issue_id: str = "1", **changes: Any) -> Issue:

@@ -1,6 +1,5 @@
 """The shape of the sources, as far as ruff cannot tell: each check names all that break its rule."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -25,11 +24,6 @@ def _name(path: Path) -> str:
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
-
-
-def test_every_module_says_what_it_is_for() -> None:
-    silent = [_name(path) for path in SOURCES if not ast.get_docstring(ast.parse(_text(path)))]
-    assert silent == []
 
 
 def test_nothing_is_left_open() -> None:

@@ -1,6 +1,6 @@
-"""`ProcessBackend`: what agents that are programs have in common.
+"""`ProcessBackend`: the common base of agents that are programs.
 
-That is their command, variables, private home, isolation and start (specification section 10.1).
+It has their command, variables, private home, isolation and start (specification section 10.1).
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=AgentSection)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """What differs between the processes of one agent.
+    """The parameters of one process of an agent.
 
     Attributes:
         run_id: passed to the child as `SYMPHONY_RUN_ID`.
@@ -140,7 +140,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
         return {}
 
     def make_home(self) -> None:
-        """Make the private home with the files that belong in it, where they are missing; blocking.
+        """Make the private home and its missing files; blocking.
 
         Raises:
             AgentError: `state_directory`.

@@ -23,7 +23,7 @@ from symphony.scheduler import Thread
 
 ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 ListAgentSkills = Callable[[], Awaitable[frozenset[Path] | None]]
-"""Asks an agent which SKILL.md files it lists to its model by itself; None where it cannot tell."""
+"""Asks an agent which SKILL.md files it lists to its model by itself; `None` if it cannot tell."""
 
 _SUSPEND_S = 10.0
 
@@ -34,7 +34,7 @@ class AgentError(SymphonyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What sessions of a backend can do. Nothing else depends on which backend it is.
+    """The abilities of a backend's sessions. Nothing else depends on the backend.
 
     Attributes:
         system_block_at_start: the envelope becomes system-level text; else it precedes the first prompt.
@@ -63,7 +63,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendContext:
-    """What all backends of a daemon share.
+    """The objects that all backends of a daemon share.
 
     Attributes:
         host: where their processes run.
@@ -110,7 +110,7 @@ async def cannot_list_skills() -> frozenset[Path] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Briefing:
-    """What a session gets at its start besides its prompt.
+    """The texts and tools of a session at its start, besides its prompt.
 
     Attributes:
         envelope: the system-level text of the first turn, or None.
@@ -147,10 +147,10 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What an agent gets for one turn.
+    """The input of an agent for one turn.
 
     Attributes:
-        prompt: what it is asked to do.
+        prompt: the task of the turn.
         title: `<identifier>: <title>` of the issue.
         number: 1 for the first turn of the session.
         envelope: the system-level text that holds from this turn on. A session has that of its briefing, and
@@ -165,7 +165,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """Everything that a session is bound to for its whole life.
+    """The fixed parameters of a session.
 
     Attributes:
         run_id: passed to the child as `SYMPHONY_RUN_ID`, by which a later daemon finds it.
@@ -423,10 +423,10 @@ async def resolve_workspace(cwd: Path) -> Path:
 
 
 async def resumed_elsewhere(told: str, cwd: Path) -> Failure | None:
-    """Return why a resumed thread cannot be used, if the agent tells another directory than the workspace.
+    """Return why a resumed thread cannot be used, if the agent reports another directory than the workspace.
 
     Args:
-        told: the directory that the agent tells; empty if it tells none.
+        told: the directory that the agent reports; empty if it reports none.
         cwd: the workspace.
     """
 
@@ -446,8 +446,8 @@ async def resumed_elsewhere(told: str, cwd: Path) -> Failure | None:
 def silence_limit(limit_ms: int) -> Iterator[None]:
     """Limit one read of the agent's output. Any output ends the silence, so each read gets a new limit.
 
-    A limit that is noticed far too late shows that this process was suspended, not that the agent was silent:
-    the read is abandoned and nothing is raised.
+    If the limit is noticed far too late, this process was suspended, and the agent was not silent: the read
+    is abandoned and nothing is raised.
 
     Raises:
         AgentError: `turn_timeout`.
@@ -462,7 +462,7 @@ def silence_limit(limit_ms: int) -> Iterator[None]:
 
 def replacing_text(envelope: str) -> str:
     """Return an envelope for a conversation that holds an earlier one, which stays in it."""
-    return f"What follows replaces the instructions and skills that you were given before.\n\n{envelope}"
+    return f"The following text replaces your earlier instructions and skills.\n\n{envelope}"
 
 
 def prepend_envelope(envelope: str | None, prompt: str) -> str:

@@ -32,7 +32,7 @@ def _is_shell(words: list[str]) -> bool:
 
 
 def _unquoted(text: str) -> str | None:
-    """Return what a shell makes of one word; None for several words, and for a quote without an end."""
+    """Return the shell's value of one word; `None` for several words and for an unclosed quote."""
     pieces, end = [], 0
     while end < len(text):
         found = _PIECE.match(text, end)

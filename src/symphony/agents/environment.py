@@ -44,7 +44,7 @@ UNATTENDED: Final = {
     "GIT_SEQUENCE_EDITOR": "true",
     "GIT_PAGER": "cat",
 }
-"""What keeps git from asking questions and opening editors; also where a login profile sets them."""
+"""Variables that keep git from asking questions and opening editors, even if a login profile sets others."""
 
 
 AGENT_KEYS: Final = frozenset(
@@ -78,12 +78,12 @@ AGENT_KEYS: Final = frozenset(
         *("LITELLM_API_KEY", "AI_GATEWAY_API_KEY", "AWS_BEARER_TOKEN_BEDROCK"),
     }
 )
-"""Variables that hold keys of agents and models: an agent gets its own and never those of others."""
+"""Variables with keys of agents and models. An agent gets its own keys and never those of others."""
 
 ALL_CREDENTIALS: Final = CREDENTIALS | AGENT_KEYS
-"""Variables that authenticate at any service: a child gets those that are its own or passed on by name.
+"""Variables that authenticate at any service. A child gets only its own and those passed on by name.
 
-The allow-list leaves them out; a login profile would bring them back.
+The allow-list leaves them out, but a login profile could bring them back.
 """
 
 _AGENT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)

@@ -49,7 +49,7 @@ class EventBounds:
         self._turn = NO_TOKENS
 
     def resume_from(self, used: Tokens) -> None:
-        """Accept totals of a resumed thread that rise from what it had used."""
+        """Accept totals of a resumed thread that rise from its earlier usage."""
         self._thread = used
 
     def new_turn(self) -> None:
@@ -136,7 +136,7 @@ class EventQueue:
         return event
 
     def resume_from(self, thread: Thread) -> None:
-        """Accept totals of a resumed thread that rise from what it had used."""
+        """Accept totals of a resumed thread that rise from its earlier usage."""
         self._bounds.resume_from(thread.tokens)
 
     def emit(self, reported: events.AgentEvent) -> None:
@@ -159,7 +159,7 @@ class EventQueue:
             self._activity += 1
 
     def count(self, messages: int = 1) -> None:
-        """Count messages without a meaning of their own."""
+        """Count messages without a meaning."""
         self._activity += messages
 
     def flush_activity(self) -> None:

@@ -41,7 +41,7 @@ class TurnStatus(StrEnum):
 class SessionStarted:
     """A turn began on a thread; `session_id` is `<thread_id>-<turn_id>`.
 
-    `model` is the one that the agent says it uses, or None.
+    `model` is the model that the agent reports, or None.
     """
 
     session_id: str
@@ -52,7 +52,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """`count` messages without a meaning of their own, such as streamed text.
+    """`count` messages without a meaning, such as streamed text.
 
     Shows that the agent is alive. Reported at most once per read, if the read brought nothing else.
     """
@@ -70,7 +70,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """What the agent thought, or its summary of that."""
+    """The reasoning of the agent, or its summary."""
 
     text: str
 
@@ -186,9 +186,9 @@ class InputRequired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageUpdate:
-    """Tokens used. `absolute` counts are totals of the thread since its start; others are to be added up.
+    """Used tokens. `absolute` counts are totals of the thread since its start; other counts are added up.
 
-    `model` is the one that used them, None for the model of the session.
+    `model` is the model that used them; None for the model of the session.
     """
 
     absolute: bool

@@ -59,7 +59,7 @@ _MAX_COPY_BYTES: Final = 33_554_432
 
 
 class _Access(IntEnum):
-    """What happens to a path; of two rules for one path the greater holds."""
+    """The rule for a path; of two rules for one path the greater one applies."""
 
     COPIED = 0  # a file of an `AgentFolder`; its directories, links and programs are shown as they are
     HIDDEN = 1
@@ -189,7 +189,7 @@ class Isolation:
 
 
 def _is_shown(path: Path, rules: Mapping[Path, _Access]) -> bool:
-    """Return whether the agent would see a path of others; where it may write, all is its own."""
+    """Return whether the agent would see a path of others; writable paths belong to the agent."""
     nearest = next((parent for parent in path.parents if parent in rules), None)
     return nearest is None or (
         rules[nearest] in {_Access.COPIED, _Access.READABLE} and nearest not in _READABLE_RUN
@@ -197,7 +197,7 @@ def _is_shown(path: Path, rules: Mapping[Path, _Access]) -> bool:
 
 
 def _folder_rules(folder: AgentFolder) -> dict[Path, _Access]:
-    """Return the rules of an agent's folder, which is made if it is missing, as the agent would do it."""
+    """Return the rules of an agent's folder; make it if it is missing, as the agent would."""
     path = Path(os.path.realpath(folder.path))
     if folder.is_file:
         return {path: _Access.COPIED} if stat.S_ISREG(mode_of(path)) else {}

@@ -1,4 +1,4 @@
-"""What the checks before the first dispatch share: the program, a scratch directory, and the isolation."""
+"""Common parts of the checks before the first dispatch: the program, a scratch directory, the isolation."""
 
 import os
 import re
@@ -45,7 +45,7 @@ _NAMESPACE_HINT: Final = (
 )
 _LEAK_HINT: Final = "keep workspace.root out of the directories that agents write to, such as their homes"
 _OFFLINE: Final = "workspace.network: closed leaves the agent without network, and so without a remote model"
-# Prints what is wrong, one line each, and at its end a marker which shows that all of it ran.
+# Prints each problem on a line, and finally a marker which shows that the whole script ran.
 _PROBE: Final = """
 ( : > made ) 2> /dev/null || echo the workspace cannot be written to
 ( : > "$1" ) 2> /dev/null && echo a file beside the workspace could be written
@@ -174,7 +174,7 @@ class IsolatedBackend(base.AgentBackend):
         return replace(found, notices=notices)
 
     def _left_open(self) -> tuple[str, ...]:
-        """Return what the isolation leaves open of the operator's home."""
+        """Return the parts of the operator's home that the isolation leaves open."""
         home = self.environ.get("HOME")
         if self.home is not None or not home:
             return ()

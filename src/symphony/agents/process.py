@@ -204,9 +204,9 @@ class AgentProcess:
     async def stop(self, sink: Callable[[bytes], None] = lambda _: None) -> None:
         """Run the stop ladder; `sink` gets what the agent still writes.
 
-        Not shielded from cancellation. A second call finds nothing left to do.
+        Not shielded from cancellation. A second call finds nothing left to do. What an agent leaves that ends
+        by itself, its subreaper has ended before the end is known.
         """
-        self._remember_family()
         await self._child.close_stdin()
         if not await self._wait_and_drain(sink):
             for number in (signal.SIGTERM, signal.SIGKILL):

@@ -1,7 +1,7 @@
-"""The places where people's secrets lie: what no isolated agent sees.
+"""The places of people's secrets, which isolated agents cannot see.
 
-`SECRET_PLACES` is the one list of names in a home, by kind. No list can be complete, so `home: private` and a
-user of its own for the daemon are stronger. Tools and their settings stay visible, because builds need them.
+`SECRET_PLACES` is the list of names in a home, by kind. No list can be complete, so `home: private` and a
+separate user for the daemon are stronger. Tools and their settings stay visible, because builds need them.
 The rest of this module finds secrets by what they are: files that variables name, git configurations, and the
 sockets of other programs.
 """
@@ -347,7 +347,7 @@ def _first_line(file: Path) -> str:
 
 
 def unclean_git_configurations(files: Iterable[Path]) -> tuple[Path, ...]:
-    """Return those of the files, and of files that they name, which may hold a secret; reads the disk."""
+    """Return the files, including files that they name, that may contain a secret; reads the disk."""
     found: list[Path] = []
     waiting, seen = deque(files), set[Path]()
     while waiting:
@@ -417,7 +417,7 @@ def _is_plain(value: str) -> bool:
     return not is_command and _LONG_WORD.search(value) is None and mask_credentials(anonymous) == anonymous
 
 
-# --- what is found on the disk -------------------------------------------------------------------------
+# --- findings on the disk -------------------------------------------------------------------------
 
 _SOCKETS: Final = Path("/proc/net/unix")
 _MAX_ENTRIES: Final = 5_000
@@ -427,10 +427,10 @@ _GIT: Final = ".git"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlaces:
-    """What a look at the disk found.
+    """The findings on the disk.
 
     Attributes:
-        sockets: sockets and named pipes, or directories that hold nothing else.
+        sockets: sockets and named pipes, or directories that contain nothing else.
         git_dirs: git directories.
     """
 

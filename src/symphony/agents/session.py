@@ -1,4 +1,4 @@
-"""What the sessions of all backends have in common: turns one after the other, tool calls, and one end.
+"""The common base of all backends' sessions: turns one after the other, tool calls, and one end.
 
 There is no background task. `run_turn` reads the agent while a consumer iterates over it, and a queue holds
 the events of one read. No cancel scope spans a `yield`.
@@ -82,7 +82,7 @@ class TurnSession(ABC):
         self._request = request
         self._events = events
         self._envelope: str | None = None  # that of the briefing, then that of the last turn with one
-        self._delivered: str | None = None  # what the agent has of it
+        self._delivered: str | None = None  # the part of it that the agent has
         self._pending = PendingMessage(str)
         self._stop_lock = anyio.Lock()
         self._stopping = False
@@ -123,9 +123,9 @@ class TurnSession(ABC):
         """Start a turn."""
 
     def _deliver(self, turn: base.Turn) -> str | None:
-        """Return what the agent must be sent because it does not have this envelope yet, or None.
+        """Return the text to send because the agent does not have this envelope yet, or None.
 
-        A text that follows another one says that it replaces it.
+        A later text says that it replaces the earlier one.
         """
         self._envelope, earlier = turn.envelope.text or self._envelope, self._delivered
         if self._envelope is None or self._envelope == earlier:

@@ -64,7 +64,7 @@ class LineSplitter:
         return lines
 
     def close(self) -> list[bytes | MalformedLine]:
-        """Return what the end of the stream leaves: an unfinished line counts as a whole one."""
+        """Return the rest at the end of the stream: an unfinished line counts as a whole one."""
         if not self._partial:
             return []
         line, size = b"".join(self._partial), self._partial_bytes
@@ -150,7 +150,7 @@ class ServerRequest(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """The answer to our request `id`; `method` is that of the request, empty for an unknown id."""
+    """The answer to the request `id`; `method` is the method of the request, empty for an unknown id."""
 
     id: RequestId
     method: str
@@ -158,7 +158,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """A JSON-RPC error as the answer to our request `id`."""
+    """A JSON-RPC error as the answer to the request `id`."""
 
     id: RequestId
     method: str
@@ -168,7 +168,7 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
 
 class Suppressed(msgspec.Struct, frozen=True):
-    """A number of notifications in a row whose methods are suppressed; `params` of those that are kept."""
+    """A number of consecutive notifications with suppressed methods; `params` has the kept ones."""
 
     count: int
     params: Sequence[msgspec.Raw] = ()
@@ -257,7 +257,7 @@ class JsonRpcCodec:
         return self._decode(self._lines.receive(data))
 
     def close(self) -> list[Message]:
-        """Return what the end of the stream leaves: an unfinished line counts as a whole one."""
+        """Return the rest at the end of the stream: an unfinished line counts as a whole one."""
         return self._decode(self._lines.close())
 
     def _decode(self, lines: list[bytes | MalformedLine]) -> list[Message]:
@@ -320,7 +320,7 @@ class Decoder(Protocol[MessageT_co]):
         ...
 
     def close(self) -> Sequence[MessageT_co]:
-        """Return what the end of the stream leaves."""
+        """Return the rest at the end of the stream."""
         ...
 
 
@@ -329,7 +329,7 @@ class MessageStream(Generic[MessageT]):
 
     Args:
         process: read only inside `call` of a subclass and `fill`.
-        decoder: for what the process writes.
+        decoder: decodes the output of the process.
         read_timeout_ms: limits a request, and a write that the agent does not read.
         not_found: the category of a program that the shell does not find.
         install_hint: what to do about that.
@@ -440,7 +440,7 @@ class RpcError(AgentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonRpcDialect:
-    """What differs between agents that speak JSON-RPC.
+    """The differences between agents that use JSON-RPC.
 
     Attributes:
         not_found: the category of a program that the shell does not find.

@@ -41,6 +41,7 @@ _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
 _CONTROL: Final = "control"
 _ROOT: Final = "symphony.root"  # in the scope of a request: the path of pages before its path
+_FORMER_NAME: Final = re.compile(r"symphony-[0-9a-f]+\.localhost")
 _FORMER_ROOT: Final = re.compile(rf"/~[0-9a-f]+(?={ACTIONS_PATH}/)")
 # RFC 9110 7.2: an IPv6 address in brackets or a name, and a port of digits.
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+))(?::[0-9]{0,5})?", re.ASCII)
@@ -88,8 +89,11 @@ class Access:
         needs = needs_of(method, form_path(request.scope["path"]))
         if needs is Needs.NO_CHECK:
             return
-        if not self._is_own_name(_name(headers.get("host", ""))):
-            raise RequestError(403, "forbidden_host", "the Host header does not name this daemon")
+        if not self._is_own_name(name := _name(headers.get("host", ""))):
+            message = "the Host header does not name this daemon"
+            if _FORMER_NAME.fullmatch(name):
+                message = "this address has ended with a restart or a sign-out: the pages have another one"
+            raise RequestError(403, "forbidden_host", message)
         if method not in READING_METHODS:
             _check_origin(headers)
             _check_type(headers, _FORM if needs in {Needs.FORM, Needs.SIGN_IN} else _JSON)

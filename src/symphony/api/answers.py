@@ -86,7 +86,7 @@ class Snapshot:
         creates_in: the states in which new issues can begin; none if the tracker cannot create issues.
         journal_health: whether records survive a restart; `None` if unknown.
         pull_requests: pull requests by issue id.
-        owed: jobs that are not done.
+        jobs: jobs that are not done.
         targets: where people are notified.
         trace_id: returns the trace id of a run.
         rehearsal: the latest rehearsal of ready branches; `None` without one.
@@ -108,7 +108,7 @@ class Snapshot:
     creates_in: tuple[str, ...] = ()
     journal_health: JournalStatus | None = None
     pull_requests: PullRequests = field(default_factory=dict)
-    owed: tuple[Job, ...] = ()
+    jobs: tuple[Job, ...] = ()
     targets: tuple[models.NotifyTarget, ...] = ()
     trace_id: Callable[[str], str | None] = lambda _: None
     rehearsal: models.Rehearsal | None = None
@@ -135,7 +135,7 @@ def state(of: Snapshot, only: Selection = ALL_ISSUES) -> models.State:
     document = structs.replace(
         document,
         kept=_kept(of),
-        outbox=outbox_counts(of.owed),
+        outbox=outbox_counts(of.jobs),
         schedules=of.schedules,
         creates_in=of.creates_in,
         ready=with_rehearsal(document.ready, of.rehearsal),
@@ -167,7 +167,7 @@ def runs(of: Snapshot, query: RunQuery) -> models.Runs:
 
 def outbox(of: Snapshot) -> models.Outbox:
     """The jobs that wait or were given up."""
-    public: models.Outbox = masked(outbox_document(of.owed), of.mask)
+    public: models.Outbox = masked(outbox_document(of.jobs), of.mask)
     return public
 
 

@@ -30,6 +30,7 @@ from symphony.api.forms import (
     TYPED,
     Forms,
     Notices,
+    Once,
     SignInForms,
     keep_typed,
     refusal_page,
@@ -38,6 +39,8 @@ from symphony.api.forms import (
 )
 from symphony.api.history import utc_now
 from symphony.api.http import (
+    MAX_ANSWER_BYTES,
+    MAX_EDIT_BYTES,
     MAX_WEBHOOK_BYTES,
     SECURITY_HEADERS,
     RequestError,
@@ -263,7 +266,7 @@ class _Answers:
         return await self._operator.act(verb, name, text)
 
     async def _change_outbox(self, verb: str, _: Request, chosen: Document) -> Document:
-        assert isinstance(chosen, models.OwedChoice)  # noqa: S101 - the row says so
+        assert isinstance(chosen, models.JobChoice)  # noqa: S101 - the row says so
         return await self._operator.change_outbox(verb, chosen.key)
 
     async def _feedback(self, request: Request, given: Document) -> Document | None:
@@ -283,7 +286,7 @@ class _Answers:
 
 
 async def _answered(row: routes.Resource[Document], ask: Answer, request: Request) -> Response:
-    given = await body_of(request, row.body) if row.verb == "POST" else models.Trigger()
+    given = await body_of(request, row.body) if row.verb == "POST" else models.EmptyBody()
     found = await ask(request, given)
     if isinstance(found, Response):
         return found
@@ -298,7 +301,25 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
     pages, skills = Pages(operator), SkillPages(operator, access, notices)
     forms, change = Forms(operator, access, notices), ChangePages(operator, access, notices)
     new_issue_pages = NewIssuePages(operator, access, notices)
+    once = Once(access)
+    posted: dict[str, Handler] = {
+        "create_issue_form": new_issue_pages.create,
+        "feedback_form": forms.feedback,
+        "selected_form": forms.act_on_selected,
+        **{
+            f"{verb}_form": partial(forms.act, verb)
+            for verb in (*routes.ON_ISSUE, *routes.ON_DAEMON, routes.REFRESH.name)
+        },
+        "review_draft_form": change.draft,
+        "review_form": change.decide,
+    }
+    edits: dict[str, Handler] = {
+        **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
+        "library_save_form": skills.save,
+    }
     return {
+        **{name: partial(once.handle, handler, MAX_ANSWER_BYTES) for name, handler in posted.items()},
+        **{name: partial(once.handle, handler, MAX_EDIT_BYTES) for name, handler in edits.items()},
         "board_page": _page(pages.board),
         "issue_page": _page(pages.issue),
         "prompt_page": _page(pages.prompt),
@@ -316,22 +337,11 @@ def _pages(operator: Operator, access: Access, notices: Notices) -> Mapping[str,
         "system_page": _page(pages.system),
         "confirm_page": _page(pages.confirm),
         "new_issue_page": _page(new_issue_pages.new),
-        "create_issue_form": new_issue_pages.create,
         "artifact": pages.artifact,
-        "feedback_form": forms.feedback,
         "skip_feedback_form": forms.skip_feedback,
-        "selected_form": forms.act_on_selected,
-        **{
-            f"{verb}_form": partial(forms.act, verb)
-            for verb in (*routes.ON_ISSUE, *routes.ON_DAEMON, routes.REFRESH.name)
-        },
-        "review_draft_form": change.draft,
-        "review_form": change.decide,
         "typed": show_typed,
         "keep_text_form": keep_typed,
         "library_check_form": skills.check,
-        **{f"library_{verb}_form": partial(skills.change, verb) for verb in routes.EDITS},
-        "library_save_form": skills.save,
     }
 
 

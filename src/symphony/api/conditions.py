@@ -85,11 +85,11 @@ def _owed(outbox: models.OutboxCounts) -> Iterator[Condition]:
     """Jobs that do not succeed."""
     reason = f": {outbox.failure}" if outbox.failure else ""
     if outbox.given_up:
-        text = f"{outbox.given_up:,} jobs of the outbox were given up{reason}"
+        text = f"the outbox has given up {plural(outbox.given_up, 'job')}{reason}"
         hint = "symphony outbox list names them, symphony outbox retry tries them again"
         yield Condition(tone="error", text=sentence(text), hint=hint)
     elif outbox.failing:
-        text = f"{outbox.failing:,} jobs of the outbox did not arrive yet{reason}"
+        text = f"the outbox tries {plural(outbox.failing, 'job')} again{reason}"
         hint = "they are tried again until they do: symphony outbox list"
         yield Condition(tone="warn", text=sentence(text), hint=hint)
 

@@ -340,8 +340,8 @@ def _token_usage(totals: Totals) -> models.TokenUsage:
 
 def _budgets(state: State) -> models.Budgets:
     spender = state.day_spender
-    return models.Budgets.of(
-        state.settings,
+    return models.Budgets(
+        **structs.asdict(state.settings.budget),
         day=state.day,
         day_tokens=state.day_tokens,
         day_cost_usd=usd(state.day_cost.cost_usd),
@@ -873,7 +873,7 @@ def outbox_document(jobs: Iterable[Job]) -> models.Outbox:
     """The jobs that wait or were given up."""
     return models.Outbox(
         jobs=tuple(
-            models.OwedJob(
+            models.OutboxJob(
                 key=job.key,
                 kind=job.kind,
                 issue_id=job.issue_id,

@@ -192,7 +192,7 @@ def _explain_result(issue: models.Issue) -> Explanation:
             answer=sentence(f"{where}, and its branch is not known"),
             since=None,
             next=_NOTHING,
-            advice=_MOVE_ISSUE,
+            advice=_MOVE_ISSUE if issue.state else None,
         )
     ready, pull = issue.status == "ready", result.pull_request
     merged = pull is not None and pull.code == "merged"

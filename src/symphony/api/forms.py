@@ -9,10 +9,12 @@ a move one `state` for all, or one for each.
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
+from math import inf
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -61,6 +63,8 @@ _SKIPPED_S: Final = 365 * 86_400
 _MAX_SKIPPED: Final = 200
 _KEY_CHARS: Final = 12
 _MAX_PLACE_CHARS: Final = 500
+_MAX_BROWSERS: Final = 64
+_TWICE_S: Final = 3.0
 TYPED: Final = ("title", "text", "message", "comment", "body", "file")
 """The fields with text that a person typed."""
 _WITH_TEXT: Final = frozenset({"answer", "comment", "move"})
@@ -383,13 +387,16 @@ def unsent_page(error: RequestError, scope: Scope, fields: Mapping[str, str], *,
 
 def refusal_page(error: RequestError, path: str) -> Response:
     """The page for a browser without access; `path` is the requested path."""
-    blocks = (
+    blocks = [
         f"<p>{escape(error.message[:1].upper() + error.message[1:])} ({escape(error.code)}).</p>",
         "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
-        # A link on another site leads here without the cookie; a link on this page sends it.
-        f'<p>If it is signed in already: <a href="{escape(local_path(path))}">open this page again</a>.</p>',
-        '<script src="/assets/return.js" defer></script>',
-    )
+    ]
+    if error.code != "forbidden_host":
+        blocks += [
+            # A link on another site leads here without the cookie; a link on this page sends it.
+            f'<p>Is it signed in? <a href="{escape(local_path(path))}">Open this page again</a>.</p>',
+            '<script src="/assets/return.js" defer></script>',
+        ]
     title = "Not signed in" if error.code == "unauthorized" else "Refused"
     return small_page(title, *blocks, status=error.status_code, headers=error.headers)
 
@@ -414,7 +421,53 @@ def see_other(path: str, *, notice: str | None = None) -> Response:
     return RedirectResponse(path, status_code=_SEE_OTHER)
 
 
-# --- typed and unsent text: see `typed` -------------------------------------------------------------
+# --- what is sent twice ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A form, the end of its handling, and the time until which it is not carried out again."""
+
+    form: tuple[str, tuple[tuple[str, str], ...]]
+    done: anyio.Event = field(default_factory=anyio.Event)
+    until_s: float = inf
+    response: Response | None = None
+
+
+class Once:
+    """Carries a form out once that a browser sends twice, as by a double click. Both get the same answer.
+
+    Only the latest form of a browser counts: a person who pauses, resumes and pauses wants all three.
+    """
+
+    def __init__(self, access: Access, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._access = access
+        self._now_s = now_s
+        self._latest: FIFOCache[str, _Sent] = FIFOCache(_MAX_BROWSERS)
+
+    async def handle(
+        self, carry_out: Callable[[Request], Awaitable[Response]], limit: int, request: Request
+    ) -> Response:
+        """The response of a form of at most `limit` bytes."""
+        pairs = await form_pairs(request, limit, 2 * MAX_SELECTED + _MAX_FIELDS)
+        csrf = dict(pairs).get("csrf", "")
+        self._access.check_form(request, csrf)
+        sent = _Sent((request.scope["path"], tuple(pairs)))
+        before = self._latest.get(csrf)
+        if before is not None and before.form == sent.form and self._now_s() < before.until_s:
+            await before.done.wait()
+            if before.response is not None:
+                return before.response
+        self._latest[csrf] = sent
+        try:
+            sent.response = await carry_out(request)
+        finally:
+            sent.until_s = self._now_s() + _TWICE_S
+            sent.done.set()
+        return sent.response
+
+
+# --- typed and unsent text: see `typed` ------------------------------------------------------------------
 
 
 def forget_typed(request: Request, *places: str) -> None:
@@ -426,10 +479,12 @@ def forget_typed(request: Request, *places: str) -> None:
 
 
 async def show_typed(request: Request) -> Response:
-    """The unsent texts of the browser, by place."""
+    """The `own` unsent texts of the browser by place, and those that are `left` of former sign-ins."""
     texts: TypedTexts = request.app.state.typed
-    who = _typing(request)
-    return JSONResponse({} if who is None else texts.of(*who), headers={"cache-control": "no-store"})
+    own, left = dict[str, str](), dict[str, str]()
+    if (who := _typing(request)) is not None:
+        own, left = texts.of(who[0]), texts.left(who[1])
+    return JSONResponse({"own": own, "left": left}, headers={"cache-control": "no-store"})
 
 
 async def keep_typed(request: Request) -> Response:

@@ -48,7 +48,7 @@ PAGE_HEADERS: Mapping[str, str] = {
 
 _Body = TypeVar("_Body", bound=models.Document)
 _BODIES: Final[Mapping[type[models.Document], tuple[int, str]]] = {
-    models.Trigger: (MAX_BODY_BYTES, "the body may only be empty or {}"),
+    models.EmptyBody: (MAX_BODY_BYTES, "the body may only be empty or {}"),
     models.Answer: (MAX_ANSWER_BYTES, 'the body must be {"text": "the answer"}'),
     models.NewComment: (MAX_ANSWER_BYTES, 'the body must be {"text": "the comment"}'),
     models.Move: (MAX_BODY_BYTES, 'the body must be {"state": "the state to move to"}'),
@@ -57,7 +57,7 @@ _BODIES: Final[Mapping[type[models.Document], tuple[int, str]]] = {
         'the body must be {"title": "a title"}, and what else a new issue has',
     ),
     models.ScheduleChoice: (MAX_BODY_BYTES, 'the body must be {"name": "a schedule"}'),
-    models.OwedChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
+    models.JobChoice: (MAX_BODY_BYTES, 'the body must be {"key": "a key, or an issue"}'),
     models.Stars: (MAX_ANSWER_BYTES, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}'),
 }
 """By type of body: the largest size in bytes, and the message for an invalid one."""
@@ -168,11 +168,13 @@ async def sent_fields(request: Request) -> Mapping[str, str]:
 
 
 async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tuple[str, str]]:
-    """The names and values of a posted form of at most `limit` bytes.
+    """The names and values of a posted form of at most `limit` bytes; those that were read before.
 
     Raises:
         RequestError: 400, 408 or 413.
     """
+    if _FORM in request.scope:
+        return list(request.scope[_FORM])
     body = await read_body(request, limit)
     try:
         pairs = parse_qsl(
@@ -185,7 +187,7 @@ async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tupl
 
 
 async def body_of(request: Request, kind: type[_Body]) -> _Body:
-    """The document in a request; an empty `Trigger` needs no body.
+    """The document in a request; an empty `EmptyBody` needs no body.
 
     Raises:
         RequestError: 400, 408 or 413.
@@ -195,7 +197,7 @@ async def body_of(request: Request, kind: type[_Body]) -> _Body:
         f"the body must be a {kind.__name__}: see /api/v1/openapi.json",
     )
     body = await read_body(request, limit)
-    if not body and kind is models.Trigger:  # white space alone is no JSON
+    if not body and kind is models.EmptyBody:  # white space alone is no JSON
         return kind()
     try:
         return msgspec.json.decode(body, type=kind)

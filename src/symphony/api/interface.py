@@ -103,6 +103,7 @@ class DraftEdit:
         add: a comment on a line; it replaces an earlier one on the same line.
         drop: the number of a comment to remove, from 0.
         path: a file; `viewed` says whether it was read.
+        takes: go on with the draft that `models.Review.left` shows.
     """
 
     head: str
@@ -111,6 +112,7 @@ class DraftEdit:
     drop: int | None = None
     path: str | None = None
     viewed: bool = True
+    takes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,8 +269,8 @@ class Operator(Protocol):
         """
         ...
 
-    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
-        """Change a person's draft of a review; false if the issue is unknown.
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> str | None:
+        """Change a person's draft of a review; its whole text, `None` if the issue is unknown.
 
         Raises:
             ConflictError: there is no such line, or the draft is too long.
@@ -349,8 +351,7 @@ class Operator(Protocol):
 
         Args:
             verb: one of `routes.ON_OUTBOX`.
-            key: the key of one job, or the identifier of an issue for all of its jobs. Raises:
-            UnknownError:
+            key: the key of one job, or the identifier of an issue for all of its jobs. Raises: UnknownError:
                 there is no such job. UnavailableError: as `state`.
         """
         ...

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Final, TypeVar, assert_never
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from symphony.api import models
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
 from symphony.api.routes import Edit
 from symphony.library import model
-from symphony.library.evaluation import Evaluation, sums
-from symphony.library.gate import GateFinding, admit, gate
+from symphony.library.evaluation import Evaluation, sums, verdict
+from symphony.library.gate import Finding, admit, gate
 from symphony.observability.redaction import masked
 from symphony.skills import FILE_NAME, ParseOptions, parse_bytes
 
@@ -154,7 +154,7 @@ def proposal(library: LibraryInUse, number: int) -> models.LibraryProposalPage:
         diff=_diff(found.before, found.text),
         present_version=present,
         findings=(
-            *map(_danger, gate(found.before, found.text, library.mask)),
+            *gate(found.before, found.text, library.mask),
             *_lint(models.LibraryDraft(file=file, name=found.text.name))[1],
         ),
         evaluation=None if found.evaluation is None else evaluation_document(found.evaluation),
@@ -169,13 +169,11 @@ def evaluation_document(found: Evaluation) -> models.LibraryEvaluation:
         check=found.check,
         base_version=found.base_version,
         comparisons=tuple(
-            models.LibraryComparison.of(
-                one, without=models.LibraryTrial.of(one.without), changed=models.LibraryTrial.of(one.changed)
-            )
+            models.LibraryComparison(**structs.asdict(one), verdict=verdict(one).value)
             for one in found.comparisons
         ),
-        without=models.LibrarySums.of(sums(one.without for one in found.comparisons)),
-        changed=models.LibrarySums.of(sums(one.changed for one in found.comparisons)),
+        without=sums(one.without for one in found.comparisons),
+        changed=sums(one.changed for one in found.comparisons),
         at=models.wall_text(found.at_ms),
     )
 
@@ -198,7 +196,7 @@ def checked(library: LibraryInUse, draft: models.LibraryDraft) -> tuple[models.L
     return models.LibraryCheck(ok=True, name=text.name, findings=findings), text.content
 
 
-def admitted(library: LibraryInUse, text: model.SkillText) -> tuple[models.LibraryFinding, ...]:
+def admitted(library: LibraryInUse, text: model.SkillText) -> tuple[Finding, ...]:
     """Findings in a text that a person saves as a version, which should be read carefully; unmasked.
 
     Raises:
@@ -208,15 +206,17 @@ def admitted(library: LibraryInUse, text: model.SkillText) -> tuple[models.Libra
         before = library.store.skill(text.name).text
     except model.NotInLibraryError:
         before = None
-    return tuple(map(_danger, admit(before, text, library.mask)))
+    return admit(before, text, library.mask)
 
 
-def _lint(draft: models.LibraryDraft) -> tuple[model.SkillText | None, tuple[models.LibraryFinding, ...]]:
+def _lint(draft: models.LibraryDraft) -> tuple[model.SkillText | None, tuple[Finding, ...]]:
     """The text of a SKILL.md, if it can be stored, and the problems of its form."""
     data = draft.file.encode(errors="replace")
     parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
     findings = tuple(
-        models.LibraryFinding.of(each)
+        Finding(
+            severity=each.severity.value, code=each.code, line=each.line, message=each.message, hint=each.hint
+        )
         for each in parsed.problems
         if draft.name or each.code != "name_dir_mismatch"  # a new skill has no directory yet
     )
@@ -227,19 +227,15 @@ def _lint(draft: models.LibraryDraft) -> tuple[model.SkillText | None, tuple[mod
         return None, findings if told else (_error(error), *findings)
 
 
-def _error(error: model.LibraryError) -> models.LibraryFinding:
+def _error(error: model.LibraryError) -> Finding:
     failure = error.failure
-    return models.LibraryFinding(
+    return Finding(
         severity="error",
         code=failure.category.value,
         line=None,
         message=failure.message,
         hint=failure.hint,
     )
-
-
-def _danger(found: GateFinding) -> models.LibraryFinding:
-    return models.LibraryFinding.of(found, severity="danger")
 
 
 # --- changing --------------------------------------------------------------------------------------------
@@ -262,7 +258,7 @@ def change(library: LibraryInUse, edit: Edit, author: str = AUTHOR, name: str = 
 
 
 def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> models.LibraryChanged:
-    store, findings = library.store, tuple[models.LibraryFinding, ...]()
+    store, findings = library.store, tuple[Finding, ...]()
     match edit:
         case models.LibrarySave(file=file, base_version=base, reason=reason):
             text, by = (

@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from symphony.domain import (
     MAX_COUNT,
     AgentChoice,
+    BudgetLimits,
     Count,
     Delivered,
     Phase,
@@ -28,8 +29,12 @@ from symphony.domain import (
     Tokens,
     Usage,
 )
+from symphony.journal.skill_outcomes import OutcomeCounts
 from symphony.journal.transcripts import TranscriptEntry
+from symphony.library.evaluation import Comparison, Sums
+from symphony.library.gate import Finding
 from symphony.problem import Problem
+from symphony.scheduler import LineComment
 
 
 class Document(Struct, frozen=True):
@@ -250,7 +255,7 @@ class Spender(Document, frozen=True, kw_only=True):
     tokens: Annotated[Count, _is("Tokens of the run at that time.")]
 
 
-class Budgets(Document, frozen=True, kw_only=True):
+class Budgets(BudgetLimits, Document, frozen=True, kw_only=True):
     """What issues may use, and what they used today. Null means no limit."""
 
     day: Annotated[str | None, _is("The counted day, YYYY-MM-DD, UTC; null before it is known.")]
@@ -261,11 +266,6 @@ class Budgets(Document, frozen=True, kw_only=True):
         Spender | None,
         _is("The run that used up the budget of the day; null before that, and after a restart."),
     ]
-    max_tokens_per_day: Annotated[Count | None, _is("agent.budget.max_tokens_per_day")]
-    max_tokens_per_issue: Annotated[Count | None, _is("agent.budget.max_tokens_per_issue")]
-    max_turns_per_issue: Annotated[Count | None, _is("agent.budget.max_turns_per_issue")]
-    max_turns_without_progress: Annotated[Count | None, _is("agent.budget.max_turns_without_progress")]
-    max_attempts_without_progress: Annotated[Count, _is("agent.budget.max_attempts_without_progress")]
 
 
 class TrackerHealth(Document, frozen=True, kw_only=True):
@@ -318,6 +318,15 @@ class Polling(Document, frozen=True, kw_only=True):
 
 
 # --- one issue -------------------------------------------------------------------------------------------
+
+
+class ListedIssue(Document, frozen=True, kw_only=True):
+    """An issue by its names."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: Title
 
 
 class Overlap(Document, frozen=True, kw_only=True):
@@ -436,13 +445,9 @@ class BlockedRow(Block, frozen=True, kw_only=True):
     phase: NextPhase = None
 
 
-class WaitingRow(Document, frozen=True, kw_only=True):
+class WaitingRow(ListedIssue, frozen=True, kw_only=True):
     """A candidate that does not run yet."""
 
-    issue_id: IssueId
-    issue_identifier: Identifier
-    issue_url: str | None
-    title: Title
     state: TrackerState
     reason: Reason
     agent: AgentChoice
@@ -683,6 +688,12 @@ class PastRun(RunFacts, Document, frozen=True, kw_only=True):
         _is("passed, failed, or base_failed: what verify said of its work; null if it was not verified."),
     ] = None
     head: Annotated[str | None, _is("The commit that it delivered; null in rows of older versions.")] = None
+    attempt_number: Annotated[int | None, _is("Counted from 1; null in rows of older versions.")] = None
+    attempt_limit: Annotated[
+        int | None, _is("After this attempt a person is asked, unless one makes progress before.")
+    ] = None
+    progress: Annotated[bool | None, _is("A commit or a changed file; null where it is not known.")] = None
+    agent_reason: Annotated[str | None, _is("Why it was this one; null in rows of older versions.")] = None
 
 
 class RunRow(PastRun, frozen=True, kw_only=True):
@@ -821,7 +832,7 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
     failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")] = None
 
 
-class OwedJob(Document, frozen=True, kw_only=True):
+class OutboxJob(Document, frozen=True, kw_only=True):
     """A write to an outside service that is not done yet."""
 
     key: Annotated[str, _is("Identifies the job; the newer one of two with the same key counts.")]
@@ -838,7 +849,7 @@ class OwedJob(Document, frozen=True, kw_only=True):
 class Outbox(Document, frozen=True, kw_only=True):
     """Writes to outside services that are not done yet."""
 
-    jobs: Annotated[tuple[OwedJob, ...], _is("The oldest first.")]
+    jobs: Annotated[tuple[OutboxJob, ...], _is("The oldest first.")]
 
 
 class OutboxCounts(Document, frozen=True, kw_only=True):
@@ -968,13 +979,10 @@ class Choice(Document, frozen=True, kw_only=True):
     hint: str | None = None
 
 
-class Issue(Document, frozen=True, kw_only=True):
+class Issue(ListedIssue, frozen=True, kw_only=True):
     """One issue that the daemon knows now."""
 
     generated_at: Moment
-    issue_id: IssueId
-    issue_identifier: Identifier
-    issue_url: str | None
     title: Annotated[str, _is("Untrusted text of the tracker; empty if only the journal knows the issue.")]
     state: Annotated[str, _is("In the tracker's spelling; empty if only the journal knows the issue.")]
     status: Annotated[
@@ -1137,17 +1145,9 @@ class SkillUses(Document, frozen=True, kw_only=True):
     last_used_at: Moment
 
 
-class SkillFigures(Document, frozen=True, kw_only=True):
+class SkillFigures(OutcomeCounts, Document, frozen=True, kw_only=True):
     """The outcomes of the runs that listed a skill."""
 
-    runs: Annotated[Count, _is("Ended runs that listed it.")]
-    opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
-    delivered: Annotated[Count, _is("Runs that added work to their branch.")]
-    verified: Annotated[Count, _is("Runs whose work passed verify.commands.")]
-    verify_failed: Annotated[Count, _is("Runs whose work failed them; all others were not verified.")]
-    ready: Annotated[Count, _is("Runs with work that is ready for review, or done.")]
-    merged: Annotated[Count, _is("Runs with merged work.")]
-    blocked: Annotated[Count, _is("Runs after which the issue waited for a person.")]
     rated: Annotated[Count, _is("Runs that people gave stars.")]
     stars: Annotated[float | None, _is("The mean of 1 to 5; null if nobody gave any.")]
     attempts: Annotated[float, _is("The median of the numbers of the attempts.")]
@@ -1297,44 +1297,10 @@ class LibraryProposals(Document, frozen=True, kw_only=True):
     proposals: tuple[LibraryProposal, ...]
 
 
-class LibraryFinding(Document, frozen=True, kw_only=True):
-    """A finding about a SKILL.md that a person should know before storing it."""
-
-    severity: Annotated[str, _is("error: it cannot be stored; danger: read it carefully; warning or info.")]
-    code: str
-    line: int | None
-    message: str
-    hint: str | None
-
-
-class LibraryTrial(Document, frozen=True, kw_only=True):
-    """One session of an evaluation."""
-
-    passed: Annotated[bool, _is("It changed something, came to its end, and the check passed.")]
-    seconds: Annotated[float, _is("Of the agent, without the check.")]
-    turns: Count
-    tokens: Annotated[Count, _is("0 if the agent does not report them.")]
-    problem: Annotated[str | None, _is("Why it did not pass.")]
-
-
-class LibraryComparison(Document, frozen=True, kw_only=True):
+class LibraryComparison(Comparison, Document, frozen=True, kw_only=True):
     """One past issue, on which agents worked again without and with the change."""
 
-    issue_identifier: Identifier
-    base_commit: Annotated[str, _is("Where both sessions began.")]
-    agent: str
     verdict: Annotated[str, _is("better, worse or same.")]
-    without: LibraryTrial
-    changed: LibraryTrial
-
-
-class LibrarySums(Document, frozen=True, kw_only=True):
-    """The sums of sessions."""
-
-    passed: Annotated[Count, _is("How many of them did.")]
-    seconds: float
-    turns: Count
-    tokens: Count
 
 
 class LibraryEvaluation(Document, frozen=True, kw_only=True):
@@ -1344,8 +1310,8 @@ class LibraryEvaluation(Document, frozen=True, kw_only=True):
     check: Annotated[str, _is("The command that judged: agent.library.check.")]
     base_version: Annotated[Count, _is("The version that it was compared with; 0 for none.")]
     comparisons: tuple[LibraryComparison, ...]
-    without: LibrarySums
-    changed: LibrarySums
+    without: Sums
+    changed: Sums
     at: Moment
 
 
@@ -1358,7 +1324,7 @@ class LibraryProposalPage(Document, frozen=True, kw_only=True):
     present_version: Annotated[
         int | None, _is("Of the skill; null without one. It cannot be accepted unless this is base_version.")
     ]
-    findings: tuple[LibraryFinding, ...]
+    findings: tuple[Finding, ...]
     evaluation: Annotated[LibraryEvaluation | None, _is("Null if it was not evaluated.")]
 
 
@@ -1367,7 +1333,7 @@ class LibraryCheck(Document, frozen=True, kw_only=True):
 
     ok: Annotated[bool, _is("It can be stored.")]
     name: Annotated[str | None, _is("Of the skill; null if the file has none.")]
-    findings: tuple[LibraryFinding, ...]
+    findings: tuple[Finding, ...]
 
 
 class LibraryChanged(Document, frozen=True, kw_only=True):
@@ -1377,9 +1343,7 @@ class LibraryChanged(Document, frozen=True, kw_only=True):
     message: Annotated[str, _is("What was done, for people.")]
     name: Annotated[SkillName | None, _is("Null for an assignment.")]
     version: Annotated[Positive | None, _is("The newest version; null where there is none.")]
-    findings: Annotated[
-        tuple[LibraryFinding, ...], _is("New parts of the text that need a careful look.")
-    ] = ()
+    findings: Annotated[tuple[Finding, ...], _is("New parts of the text that need a careful look.")] = ()
 
 
 class LibraryDraft(Document, frozen=True, kw_only=True):
@@ -1554,15 +1518,12 @@ class ReviewFile(Document, frozen=True, kw_only=True):
     viewed: Annotated[bool, _is("The person who asks has marked it as read.")] = False
 
 
-class ReviewRemark(Document, frozen=True, kw_only=True):
-    """A comment on a line that is not sent yet."""
+class ReviewLeft(Document, frozen=True, kw_only=True):
+    """A draft of a browser whose sign-in has ended. Only its author knows whose it is."""
 
-    file: str
-    line: Positive
-    old: Annotated[bool, _is("A line of the file as it was before the change.")]
-    quote: Annotated[str, _is("The line; untrusted text.")]
-    text: str
-    head: Annotated[str, _is("The commit that the line was shown of.")]
+    at: Moment
+    message: str
+    comments: Annotated[Count, _is("The number of comments on lines.")]
 
 
 class ReviewDecided(Document, frozen=True, kw_only=True):
@@ -1618,7 +1579,8 @@ class Review(Document, frozen=True, kw_only=True):
     send_back: Choice
     approve: Choice
     message: Annotated[str, _is("The overall text that the person has drafted.")]
-    comments: Annotated[tuple[ReviewRemark, ...], _is("What the person has drafted.")]
+    comments: Annotated[tuple[LineComment, ...], _is("What the person has drafted.")]
+    left: Annotated[ReviewLeft | None, _is("What a browser can go on with.")]
     others: Annotated[tuple[Moment, ...], _is("When other people last wrote a draft about it.")]
     decided: ReviewDecided | None
 
@@ -1637,13 +1599,9 @@ class ReviewOutcome(Document, frozen=True, kw_only=True):
     requested_at: Moment
 
 
-class CreatedIssue(Document, frozen=True, kw_only=True):
+class CreatedIssue(ListedIssue, frozen=True, kw_only=True):
     """An issue was created at the tracker."""
 
-    issue_id: IssueId
-    issue_identifier: Identifier
-    issue_url: str | None
-    title: str
     state: str
 
 
@@ -1699,14 +1657,11 @@ class Error(Document, frozen=True, kw_only=True):
 # --- notifications ---------------------------------------------------------------------------------------
 
 
-class NotifiedIssue(Document, frozen=True, kw_only=True):
+class NotifiedIssue(ListedIssue, frozen=True, kw_only=True):
     """The issue that a notification is about."""
 
-    issue_id: IssueId
-    issue_identifier: Identifier
     issue_url: Annotated[str | None, _is("At the tracker; null if it is not a plain http(s) address.")]
     page_url: Annotated[str | None, _is("On Symphony's page; null without page_url.")]
-    title: Title
     state: TrackerState
 
 
@@ -1802,14 +1757,14 @@ class Stars(ClosedDocument, frozen=True, kw_only=True):
     learn: Annotated[bool, _is("Let a learning run improve skills by it.")] = True
 
 
-class OwedChoice(ClosedDocument, frozen=True, kw_only=True):
+class JobChoice(ClosedDocument, frozen=True, kw_only=True):
     """The jobs to try or delete."""
 
     key: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
     """The key of one job, or the identifier of an issue for all of its jobs."""
 
 
-class Trigger(ClosedDocument, frozen=True, kw_only=True):
+class EmptyBody(ClosedDocument, frozen=True, kw_only=True):
     """An empty object."""
 
 

@@ -101,7 +101,7 @@ def _operation(row: routes.Resource[models.Document]) -> dict[str, Any]:
         operation["security"] = [{}]
     if row.verb == "POST":
         operation["requestBody"] = {
-            "required": row.body is not models.Trigger,  # a `Trigger` is an empty object
+            "required": row.body is not models.EmptyBody,  # a `EmptyBody` is an empty object
             "content": {_JSON: {"schema": _ref(row.body)}},
         }
     return operation

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 from urllib.parse import quote
 
 from symphony.api import models
-from symphony.api.models import Document, Trigger
+from symphony.api.models import Document, EmptyBody
 
 READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 API_PATH: Final = "/api/v1"
@@ -107,7 +107,7 @@ class Resource(Route, Generic[_D_co]):
     Attributes:
         summary: one line.
         answered: the document of its answer.
-        body: the document that a POST takes; an empty `Trigger` may be left out.
+        body: the document that a POST takes; an empty `EmptyBody` may be left out.
         status: the status of its answer.
         reads: the parameters of path and query: names in `parameters.PARAMETERS`.
         refusals: its own error statuses; all routes can answer 401, 403, 405 and 500.
@@ -117,7 +117,7 @@ class Resource(Route, Generic[_D_co]):
 
     summary: str
     answered: type[_D_co]
-    body: type[Document] = Trigger
+    body: type[Document] = EmptyBody
     status: int = 200
     reads: tuple[str, ...] = ()
     refusals: tuple[int, ...] = (503,)
@@ -145,7 +145,7 @@ def _post(
     summary: str,
     answered: type[_D_co],
     *refusals: int,
-    body: type[Document] = Trigger,
+    body: type[Document] = EmptyBody,
     status: int = 202,
     needs: Needs = Needs.ORDER,
 ) -> Resource[_D_co]:
@@ -163,7 +163,7 @@ def _post(
     )
 
 
-def _on_issue(verb: str, summary: str, body: type[Document] = Trigger) -> Resource[models.Verb]:
+def _on_issue(verb: str, summary: str, body: type[Document] = EmptyBody) -> Resource[models.Verb]:
     return _post(verb, f"{_ISSUE_PATH}/{verb}", summary, models.Verb, 404, 409, body=body)
 
 
@@ -172,7 +172,7 @@ def _on_daemon(verb: str, summary: str) -> Resource[models.Verb]:
 
 
 def _on_outbox(verb: str, summary: str) -> Resource[models.Outbox]:
-    path, body = f"{_OUTBOX_PATH}/{verb}", models.OwedChoice
+    path, body = f"{_OUTBOX_PATH}/{verb}", models.JobChoice
     return _post(f"outbox_{verb}", path, summary, models.Outbox, 404, body=body, status=200)
 
 
@@ -326,7 +326,7 @@ ON_DAEMON: Final = {
 }
 """The operator actions on the daemon, by verb."""
 ON_OUTBOX: Final = {
-    "retry": _on_outbox("retry", "Try at once what is owed, also if it was given up."),
+    "retry": _on_outbox("retry", "Try jobs at once, even those that were given up."),
     "drop": _on_outbox("drop", "Delete jobs."),
 }
 """The operator actions on the outbox, by verb."""

@@ -75,6 +75,10 @@ def past_run(record: RunRecord) -> models.PastRun:
         reason=record.reason,
         verified=record.verified,
         head=record.head,
+        attempt_number=record.attempt_number,
+        attempt_limit=record.attempt_limit,
+        progress=record.progress,
+        agent_reason=record.agent_reason,
     )
 
 

@@ -8,9 +8,11 @@ from contextlib import suppress
 from statistics import fmean, median
 from typing import Any
 
+from msgspec import structs
+
 from symphony.api import models
 from symphony.journal.reader import JournalReader, SkillReport
-from symphony.journal.skill_outcomes import VersionOutcomes
+from symphony.journal.skill_outcomes import OutcomeCounts, VersionOutcomes
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
 
@@ -58,7 +60,7 @@ def _version(members: Sequence[VersionOutcomes]) -> models.SkillVersionFigures:
     first = members[0]
     agents = [
         models.AgentFigures(agent=one.agent, model=one.model, **_figures([one]))
-        for one in sorted(members, key=lambda one: -one.runs)
+        for one in sorted(members, key=lambda one: -one.counts.runs)
     ]
     return models.SkillVersionFigures(
         name=first.name,
@@ -73,15 +75,9 @@ def _version(members: Sequence[VersionOutcomes]) -> models.SkillVersionFigures:
 def _figures(members: Sequence[VersionOutcomes]) -> dict[str, Any]:
     """The fields of `models.SkillFigures`."""
     stars = [star for one in members for star in one.stars]
+    counts = OutcomeCounts(*map(sum, zip(*(structs.astuple(one.counts) for one in members), strict=True)))
     return {
-        "runs": sum(one.runs for one in members),
-        "opened": sum(one.opened for one in members),
-        "delivered": sum(one.delivered for one in members),
-        "verified": sum(one.verified for one in members),
-        "verify_failed": sum(one.verify_failed for one in members),
-        "ready": sum(one.ready for one in members),
-        "merged": sum(one.merged for one in members),
-        "blocked": sum(one.blocked for one in members),
+        **structs.asdict(counts),
         "rated": len(stars),
         "stars": round(fmean(stars), 2) if stars else None,
         "attempts": median(value for one in members for value in one.attempts),

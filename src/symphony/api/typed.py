@@ -1,13 +1,14 @@
 """Stores typed but unsent text of pages, so that neither a sign-out nor a restart loses it.
 
-A page sends text while it is typed, and asks for it when it is opened. A browser gets its own texts and those
-of former sign-in keys: signing out and the end of the daemon replace the key, and no browser with a former
-key can come back. The storage of the browser is no alternative: it belongs to an address, and each key gives
-the pages another address, which no other program can take over (see `sign_in`).
+A page sends text while it is typed, and asks for it when it is opened. A browser gets its own texts. Signing
+out and the end of the daemon replace the sign-in key, and no browser with a former key can come back. Only a
+person knows whose texts those are. So every browser is offered them, and goes on with one when its user says
+so. The storage of the browser is no alternative: it belongs to an address, and each key gives the pages
+another address, which no other program can take over (see `sign_in`).
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -61,15 +62,27 @@ class TypedTexts:
             SettingRecord(name=f"{SETTING}{place}", value=encode(at)) for place, at in self._places.items()
         )
 
-    def of(self, browser: str, sign_in: str) -> dict[str, str]:
+    def of(self, browser: str) -> dict[str, str]:
         """The unsent texts of a browser, by place."""
-        found = {place: next(_own(at, browser, sign_in), None) for place, at in self._places.items()}
+        return self._found(lambda one: one.browser == browser)
+
+    def left(self, sign_in: str) -> dict[str, str]:
+        """The newest texts of former sign-ins, by place."""
+        return self._found(lambda one: one.sign_in != sign_in)
+
+    def _found(self, fits: Callable[[TypedText], bool]) -> dict[str, str]:
+        found = {place: next(filter(fits, at.texts), None) for place, at in self._places.items()}
         return {place: one.text for place, one in found.items() if one is not None}
 
     def keep(self, place: str, text: str, browser: str, sign_in: str) -> None:
-        """Store a text in place of those that the browser would get there; an empty one removes them."""
+        """Store a text in place of the browser's own one there; an empty one removes them.
+
+        With the text of a former sign-in, the browser goes on with that one.
+        """
         at = self._places.pop(place, TypedAt())
-        replaced = tuple(_own(at, browser, sign_in))
+        replaced = tuple(
+            one for one in at.texts if one.browser == browser or (one.sign_in != sign_in and one.text == text)
+        )
         left = tuple(one for one in at.texts if one not in replaced)
         if text:
             now = TypedText(text=text, browser=browser, sign_in=sign_in, at_wall_ms=self._wall_ms())
@@ -86,7 +99,3 @@ class TypedTexts:
             oldest = next(iter(self._places))
             del self._places[oldest]
             self._record(f"{SETTING}{oldest}", None)
-
-
-def _own(at: TypedAt, browser: str, sign_in: str) -> Iterator[TypedText]:
-    return (one for one in at.texts if one.browser == browser or one.sign_in != sign_in)

@@ -78,9 +78,9 @@ def require_daemon(workflow: Path, environment: Mapping[str, str], *, hint: str)
 
 
 class Client:
-    """Asks one daemon; each request has a connection of its own.
+    """Asks one daemon; each request has its own connection.
 
-    Every method raises `UnreachableError` for a missing, late, incomplete or senseless answer, and
+    Every method raises `UnreachableError` for a missing, late, incomplete or malformed answer, and
     `RefusedError` for a refusal.
     """
 
@@ -142,7 +142,7 @@ class Client:
         return self._known(self._ask(routes.CREATE_ISSUE, body=body, timeout_s=_CREATE_S))
 
     def schedules(self) -> models.Schedules:
-        """The schedules by which issues are filed."""
+        """The schedules of recurring issues."""
         return self._known(self._ask(routes.SCHEDULES))
 
     def run_schedule(self, name: str) -> models.CreatedIssue | None:
@@ -162,11 +162,11 @@ class Client:
         return self._known(self._ask(routes.ON_DAEMON[verb]))
 
     def outbox(self) -> models.Outbox:
-        """What the daemon owes to the outside."""
+        """The writes to outside services that are not done yet."""
         return self._known(self._ask(routes.OUTBOX))
 
     def change_outbox(self, verb: str, key: str) -> models.Outbox | None:
-        """Retry or drop what is owed; None if nothing like that is."""
+        """Retry or drop jobs; `None` if there are no such jobs."""
         return self._ask(routes.ON_OUTBOX[verb], body={"key": key})
 
     def act_on_issue(self, verb: str, identifier: str, *, text: str | None = None) -> models.Verb | None:

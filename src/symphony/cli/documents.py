@@ -1,7 +1,7 @@
-"""What the commands print with `--json`: one type for each, from which `docs/schemas` is made.
+"""The documents that commands print with `--json`: one type each, from which `docs/schemas` is made.
 
-Those that are built on a document of the API are open as it is, because fields may be added there. The others
-have the fields that stand here and no more.
+Types that build on a document of the API are open, because fields may be added there. The others have exactly
+the fields defined here.
 """
 
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from symphony import domain
 from symphony.api import models
-from symphony.domain import Count, FileChange, RunFacts, SkillChanges, WorkSize
+from symphony.domain import Count, FileChange, SkillChanges, WorkSize
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.problem import Problem
 
@@ -79,15 +79,6 @@ class StatusUnavailable(models.ClosedDocument, frozen=True, kw_only=True):
     error: UnavailableReason
 
 
-class DaemonCounts(models.ClosedDocument, frozen=True, kw_only=True):
-    """Issues by status."""
-
-    running: Count
-    retrying: Count
-    blocked: Count
-    waiting: Count
-
-
 class DaemonRow(models.ClosedDocument, frozen=True, kw_only=True):
     """One daemon."""
 
@@ -107,7 +98,7 @@ class DaemonRow(models.ClosedDocument, frozen=True, kw_only=True):
         None
     )
     health: Annotated[str | None, _is("health.status of the API; null where it does not answer.")] = None
-    counts: DaemonCounts | None = None
+    counts: models.Counts | None = None
     version: str | None = None
     commit: str | None = None
     socket: Annotated[str | None, _is("Its control socket.")] = None
@@ -298,7 +289,7 @@ Instant = Annotated[
 
 
 class TranscriptLine(models.ClosedDocument, frozen=True, kw_only=True):
-    """A line of `symphony transcript --json`: an entry, or what is missing."""
+    """A line of `symphony transcript --json`: an entry, or a note on missing ones."""
 
     run_id: str
     entry: TranscriptEntry | None = None
@@ -317,35 +308,18 @@ class LoggedEvent(models.ClosedDocument, frozen=True, kw_only=True, tag_field="t
     message: str
 
 
-class LoggedRun(RunFacts, models.ClosedDocument, frozen=True, kw_only=True):
-    """A run as it stands now."""
-
-    attempt: Annotated[int | None, _is("As the template sees it: null on the first.")]
-    attempt_number: Annotated[int | None, _is("Counted from 1; null in rows of older versions.")]
-    attempt_limit: Annotated[
-        int | None, _is("After this attempt a person is asked, unless one makes progress before.")
-    ]
-    started_at: Instant
-    ended_at: Instant | None
-    outcome: str | None
-    reason: str | None
-    progress: Annotated[bool | None, _is("A commit or a changed file; null where it is not known.")]
-    agent: Annotated[str | None, _is("By name; null in rows of older versions.")]
-    agent_reason: Annotated[str | None, _is("Why it was this one.")]
-
-
 class LoggedBegin(models.ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_began"):
     """A run began; `run` is null where the journal has forgotten it."""
 
     run_id: str
-    run: LoggedRun | None
+    run: models.PastRun | None
 
 
 class LoggedEnd(models.ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_ended"):
     """A run ended; `run` is null where the journal has forgotten it."""
 
     run_id: str
-    run: LoggedRun | None
+    run: models.PastRun | None
 
 
 # --- tracker and issue -----------------------------------------------------------------------------------
@@ -427,7 +401,7 @@ class PullReview(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class OpenThread(models.ClosedDocument, frozen=True, kw_only=True):
-    """A conversation on a place of the change that nobody has resolved."""
+    """An unresolved conversation on a place of the change."""
 
     path: str | None
     line: int | None
@@ -622,7 +596,7 @@ class ShownSkill(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class HiddenSkill(models.ClosedDocument, frozen=True, kw_only=True):
-    """A usable skill that stands back, because an earlier root has one of its name."""
+    """A usable skill that is hidden, because an earlier root has one with its name."""
 
     name: str
     path: str
@@ -874,7 +848,7 @@ class SkillsReport(models.ClosedDocument, frozen=True, kw_only=True):
 
 
 class LibraryReverted(models.ClosedDocument, frozen=True, kw_only=True):
-    """A skill that a purge took back."""
+    """A skill that a purge reverted."""
 
     name: Text
     before: Annotated[models.Positive, _is("The version that was the newest.")]
@@ -941,7 +915,7 @@ class OutboxShown(models.ClosedDocument, frozen=True, kw_only=True):
     """`symphony outbox … --json`."""
 
     source: Source
-    jobs: Annotated[tuple[models.OwedJob, ...], _is("The oldest first; those that were chosen.")]
+    jobs: Annotated[tuple[models.OutboxJob, ...], _is("The oldest first; those that were chosen.")]
 
 
 class HostsShown(models.ClosedDocument, frozen=True, kw_only=True):

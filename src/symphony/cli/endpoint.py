@@ -132,7 +132,7 @@ def absence_notice(workflow: Path, environment: Mapping[str, str]) -> str | None
 
 
 def read_record(directory: Path, owner: int | None = None) -> DaemonRecord | None:
-    """The daemon of a state directory, whatever workflow it serves; None after a normal shutdown.
+    """The daemon of a state directory, for any workflow; `None` after a normal shutdown.
 
     With `owner`, a user id, only files of that user count.
 

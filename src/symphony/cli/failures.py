@@ -89,7 +89,7 @@ def warn(message: str) -> None:
 
 
 def require_person(what: str, *, hint: str) -> None:
-    """Refuse what only people do in the shell of an agent; one that hides its run is not noticed.
+    """Refuse actions for people in the shell of an agent; an agent that hides its run is not noticed.
 
     Raises:
         CommandError: the command was started by an agent.

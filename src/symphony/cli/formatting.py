@@ -15,7 +15,7 @@ _PIPE_WIDTH: Final = 160
 
 
 def console_for(*, pipe_width: int = _PIPE_WIDTH, **options: Any) -> Console:
-    """A console on stdout that adds nothing of its own; without a terminal it has `pipe_width` columns."""
+    """A console on stdout that adds no formatting; without a terminal it has `pipe_width` columns."""
     console = Console(highlight=False, emoji=False, markup=False, **options)
     if not console.is_terminal and "width" not in options:
         console.width = pipe_width

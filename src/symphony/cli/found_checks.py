@@ -1,4 +1,4 @@
-"""What a repository says of its own tests: the commands that `symphony init` offers for `verify`."""
+"""Finds a repository's own test commands, which `symphony init` offers for `verify`."""
 
 import json
 import re

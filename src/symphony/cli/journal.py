@@ -92,7 +92,7 @@ def wait_for_issue(
     daemon_lives: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until the journal knows the issue; meanwhile say on stderr what is waited for.
+    """Wait until the journal knows the issue; meanwhile name the reason for waiting on stderr.
 
     Raises:
         UnusableError: the journal cannot be read, and no daemon runs that could be creating it.

@@ -33,7 +33,7 @@ class OpenLibrary:
 
 
 def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
-    """The library of a workflow file, whatever is wrong with other sections than `agent`.
+    """The library of a workflow file, even if sections other than `agent` are invalid.
 
     Raises:
         CommandError: the workflow file cannot be read, or its `agent` is not valid.

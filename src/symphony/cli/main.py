@@ -164,7 +164,7 @@ class LazyGroup(click.Group):
                 sys.exit(report(CommandError.of(message, hint="look at the file and its permissions")))
             if error.errno not in {*_NO_SPACE, errno.EPIPE}:
                 raise
-            # The interpreter flushes stdout again at exit: what is left in the buffer goes to /dev/null.
+            # The interpreter flushes stdout again at exit, so the rest of the buffer goes to /dev/null.
             with suppress(OSError, ValueError):  # ValueError: stdout has no file descriptor
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, sys.stdout.fileno())

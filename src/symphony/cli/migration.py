@@ -1,7 +1,7 @@
 """`symphony init --from FILE`: a WORKFLOW.md of the reference, or of another program, translated.
 
-Settings move by the table that `symphony check` uses. Values are written in our words, the prompt in Liquid,
-and a secret becomes a variable. A file in which nothing is to change is copied as it is, so that a result
+Settings move by the table that `symphony check` uses. Values are written in this program's words, the prompt
+in Liquid, and a secret becomes a variable. A file without changes is copied unchanged, so that a result
 converts to itself.
 """
 
@@ -36,10 +36,10 @@ class Migration:
     """A converted file.
 
     Attributes:
-        text: the WORKFLOW.md; it holds no secret.
-        changes: what is written otherwise, in the order of the file.
-        left_out: what has no counterpart.
-        decisions: what is missing or wrong, with what to do; empty for a file that can be used.
+        text: the WORKFLOW.md, without secrets.
+        changes: the changed settings, in the order of the file.
+        left_out: settings without a counterpart.
+        decisions: what is missing or wrong, with what to do; empty for a usable file.
         variables: variables that it refers to.
     """
 
@@ -51,10 +51,10 @@ class Migration:
 
 
 def migrate(file: config.WorkflowFile, *, target: Path, environment: Mapping[str, str]) -> Migration:
-    """Convert a file; what is judged is the result, at `target`.
+    """Convert a file; the result at `target` is checked.
 
     Raises:
-        WorkflowError: the file is no text, or its front matter is no map.
+        WorkflowError: the file is not text, or its front matter is not a map.
     """
     if file.path.suffix.lower() in _YAML:
         file = replace(file, data=b"---\n" + file.data.removeprefix(b"---\n") + b"\n---\n")
@@ -165,7 +165,7 @@ class _Draft:
             location = location[:-1] if not place else ()
 
     def write_values(self) -> None:
-        """Write values as our types want them."""
+        """Write values in the form of the types of settings."""
         for name, key in config.KEYS.items():
             *parents, last = name.split(".")
             place: Any = self.values
@@ -253,7 +253,7 @@ def _with_our_variables(script: str) -> str:
 
 
 def _value(value: Any, shape: str, *, in_ms: bool) -> Any:
-    """The value as a setting of this shape wants it; unchanged where that is unclear."""
+    """The value in the form of a setting of this shape; unchanged if that is unclear."""
     convert = next((convert for word, convert in _CONVERTERS.items() if shape.startswith(word)), None)
     text = value.strip().lower() if isinstance(value, str) else ""
     if in_ms and (time := _DURATION.fullmatch(text)):
@@ -288,4 +288,4 @@ _CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "list of": _list,
     "script": _script,
 }
-"""By what the name of a shape begins with."""
+"""By the beginning of the name of a shape."""

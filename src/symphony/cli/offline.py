@@ -246,7 +246,7 @@ class Offline:
             active = {key: retry for key, retry in state.retrying.items() if key in state.candidates}
             state = state.changed(retrying=active)
         waiting = {key: replace(one, pushing_since_ms=None) for key, one in state.results.items()}
-        return state.changed(results=waiting), now_ms, now  # nobody pushes them now
+        return state.changed(results=waiting), now_ms, now  # no daemon pushes them now
 
     async def _poll(self, question: scheduler.FetchCandidates) -> scheduler.Event:
         tracker = self.context.tracker
@@ -331,7 +331,7 @@ def verify_rehearsal(
     Raises:
         SymphonyError: there are no commands, or the checkouts cannot be made.
     """
-    host = LocalHost(instance=uuid.uuid4().hex)  # what a command leaves running ends with it
+    host = LocalHost(instance=uuid.uuid4().hex)  # processes that a command leaves running end with it
     context = open_context(workflow, environment, host=host)
     try:
         done = anyio.run(partial(verify_together, context, found, on_try=on_try, on_check=on_check))

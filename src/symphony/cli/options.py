@@ -218,7 +218,7 @@ def read_text_argument(text: str | None, file: str | None, *, what: str, most: i
     Args:
         text: the argument.
         file: the option.
-        what: what the text is, for messages, such as `answer`.
+        what: the word for the text in messages, such as `answer`.
         most: its greatest length in characters.
 
     Raises:

@@ -154,7 +154,7 @@ class Queries:
         return connect(self.workflow, self._environment)
 
     def _offline(self, client: Client | None) -> "Offline":
-        """Answers from the files, with what the journal remembers only if no daemon runs."""
+        """Answers from the files; uses the journal's claims only if no daemon runs."""
         from symphony.cli.offline import open_offline  # noqa: PLC0415 - everything a daemon needs: slow to import
 
         journal = journal_path(self.workflow, self._environment)
@@ -167,9 +167,9 @@ def resolve_issue(
     known: Callable[[], Sequence[str]],
     error_for: Callable[[str], CommandError | None] = lambda _: None,
 ) -> _Answer:
-    """The answer about an issue as a person names it.
+    """The answer about the issue that a person names.
 
-    That is exactly, uniquely but for upper and lower case, or by a number such as `7` or `#7` for GH-7.
+    The name matches exactly, uniquely ignoring case, or by a number such as `7` or `#7` for GH-7.
 
     Args:
         identifier: what the person typed.

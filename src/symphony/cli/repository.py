@@ -1,4 +1,4 @@
-"""git on the user's own repository, and what there is not committed, so that sessions do not see it."""
+"""Runs git on the user's own repository, and finds uncommitted files, which sessions do not see."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which repository's skills are meant, and by which options: those that a run would have."""
+"""Finds the workspace and the skill options that a run would have."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -76,7 +76,7 @@ class SkillsContext:
         return frozenset() if unseen is None else frozenset(unseen.names)
 
     def warn_of_differences(self) -> None:
-        """Say what a run would see otherwise."""
+        """Report what a run would see differently."""
         if self.options.enabled and (unseen := self.uncommitted()):
             names = ", ".join(sorted(unseen))
             warn(f"sessions see only commits: git add and commit {names}")
@@ -153,7 +153,7 @@ skills_options = place_options(
 
 
 def repository_top(directory: Path) -> Path:
-    """The top of the repository that holds the directory; the directory itself where there is none."""
+    """The top of the repository with the directory; the directory itself if there is none."""
     if directory.is_dir():
         done = git(directory, "rev-parse", "--show-toplevel")
         if done.returncode == 0 and done.stdout.strip():
@@ -164,10 +164,9 @@ def repository_top(directory: Path) -> Path:
 def agent_sections(
     workflow: Path | None, environment: Mapping[str, str]
 ) -> tuple[config.AgentSettings, config.WorkspaceSettings | None, tuple[config.NamedAgent, ...]]:
-    """`agent`, `workspace` and the agents of a workflow file, whatever else is wrong with it.
+    """`agent`, `workspace` and the agents of a workflow file, even if other parts are invalid.
 
-    The defaults of `agent` where it has none; `workspace` is `None` where it is not known. What the
-    environment says goes before both.
+    Without a section `agent` the defaults; `workspace` is `None` if unknown. The environment overrides both.
 
     Args:
         workflow: a file that the user asked for; `None` for the nearest one.
@@ -207,7 +206,7 @@ def agent_sections(
 def agent_failures(workflow: Path | None, environment: Mapping[str, str]) -> tuple[Failure, ...]:
     """Why `symphony run` refuses the instructions and phases of a workflow file, or all of `agent`.
 
-    Nothing where there is no file.
+    Empty without a file.
     """
     file = workflow or nearest_workflow()
     try:

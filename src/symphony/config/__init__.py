@@ -64,7 +64,7 @@ from symphony.config.settings import NOTIFY_EVENTS as NOTIFY_EVENTS
 from symphony.config.settings import NULLABLE_KEYS as NULLABLE_KEYS
 from symphony.config.settings import AcpSettings as AcpSettings
 from symphony.config.settings import AgentKinds as AgentKinds
-from symphony.config.settings import AgentRule as AgentRule
+from symphony.config.settings import AgentRuleSettings as AgentRuleSettings
 from symphony.config.settings import AgentSection as AgentSection
 from symphony.config.settings import AgentSettings as AgentSettings
 from symphony.config.settings import BudgetSettings as BudgetSettings

@@ -329,6 +329,7 @@ def dotted(location: Location) -> str:
 
 _EXPECTED: Final = {
     "bool_type": ("true or false", "write true or false, without quotes"),
+    "dataclass_type": ("a map", "write its keys indented below it"),
     "dict_type": ("a map", "write its keys indented below it"),
     "float_type": ("a number", "write digits only, such as 1.25, without quotes"),
     "int_type": ("a whole number", "write digits only, without quotes"),
@@ -400,7 +401,7 @@ def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
     match kind:
         case "missing":
             return "is required", None
-        case "literal_error":
+        case "literal_error" | "enum":
             return f"must be one of {context['expected']}", None
         case "value_error":
             return str(context["error"]), None

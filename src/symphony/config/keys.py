@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import reduce
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -71,6 +72,8 @@ def _shape(annotation: Any, marks: Sequence[object]) -> str:
         return _shape(inside[0], inside[1:])
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{value}`" for value in inside)
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return ", ".join(f"`{value}`" for value in annotation)
     if get_origin(annotation) in {Union, UnionType}:
         return _shape(inside[0], ())
     return str(getattr(annotation, "__name__", annotation))

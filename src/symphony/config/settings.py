@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass as dataclass_with_checks
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -30,6 +31,7 @@ from typing_extensions import override
 from symphony.config.values import (
     AbsolutePath,
     AgentName,
+    Choice,
     CronLine,
     Day,
     EnvNames,
@@ -80,7 +82,9 @@ from symphony.config.values import (
     Word,
     time_zone,
 )
-from symphony.domain import normalise_labels
+from symphony.domain import BudgetLimits, Price, normalise_labels
+from symphony.scheduler import AgentRule, PhaseRule
+from symphony.skills import ActivationMode, Format, Validation
 
 OPAQUE_KEYS: Final = frozenset(
     {
@@ -168,6 +172,10 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, hide_input_in_errors=True, extra="ignore", defer_build=True
     )
+
+
+_ITEM: Final = ConfigDict(hide_input_in_errors=True, extra="ignore", defer_build=True)
+"""Of an item of a list that is a dataclass of another package; the types of its values are strict."""
 
 
 class TrackerSettings(Section):
@@ -382,6 +390,11 @@ class BudgetSettings(Section):
         3, "attempts without a commit or changed file before a person is asked"
     )
 
+    @property
+    def limits(self) -> BudgetLimits:
+        """The same for the scheduler."""
+        return BudgetLimits(**self.model_dump())
+
 
 class SkillsSettings(Section):
     """`agent.skills`: the catalog of skills in the prompt.
@@ -403,8 +416,8 @@ class SkillsSettings(Section):
         50, "the maximum number of listed skills; the names of the others are logged"
     )
     max_prompt_chars: Positive = live(8_000, "the maximum number of characters of the whole list")
-    format: Literal["compact", "full", "xml"] = live("compact", "how the list is written")
-    validation: Literal["lenient", "strict"] = live("lenient", "how much a file may differ from the format")
+    format: Choice[Format] = live(Format.COMPACT, "how the list is written")
+    validation: Choice[Validation] = live(Validation.LENIENT, "how much a file may differ from the format")
     comment_on: Literal["error", "warning", "never"] = live(
         "error", "how bad a problem must be for a comment on the issue"
     )
@@ -418,8 +431,8 @@ class SkillsSettings(Section):
     native: Literal["auto", "always"] = live(
         "auto", "how the agent's own list of skills is combined with this one; see [skills.md](skills.md)"
     )
-    activation: Literal["read", "tool"] = live(
-        "read", "how a session gets at a skill: by reading the file, or by a tool"
+    activation: Choice[ActivationMode] = live(
+        ActivationMode.READ, "how a session gets at a skill: by reading the file, or by a tool"
     )
     search_above: Positive | None = live(
         None, "with more skills than this, sessions get a search tool instead of the list"
@@ -455,11 +468,9 @@ class InstructionsSettings(Section):
     )
 
 
-class AgentRule(Section):
-    """One of `agent.rules`: the agent for issues that have the given label, state, or both.
-
-    Labels and states are trimmed and in lower case. Without `fallback`, `agent.fallback` applies.
-    """
+@dataclass_with_checks(frozen=True, slots=True, kw_only=True, config=_ITEM)
+class AgentRuleSettings(AgentRule):
+    """One of `agent.rules`. Labels and states are trimmed and in lower case."""
 
     use: Name
     label: LowerName | None = None
@@ -467,16 +478,17 @@ class AgentRule(Section):
     fallback: Name | None = None
 
 
-class PhaseRule(Section):
-    """One of `agent.phases.rules`: the phase of issues that have the given label, state, or both."""
+@dataclass_with_checks(frozen=True, slots=True, kw_only=True, config=_ITEM)
+class PhaseRuleSettings(PhaseRule):
+    """One of `agent.phases.rules`. Labels and states are trimmed and in lower case."""
 
     phase: PhaseName
     label: LowerName | None = None
     state: LowerName | None = None
 
 
-AgentRules = Annotated[tuple[AgentRule, ...], Field(strict=False), Shape("list of rules")]
-PhaseRules = Annotated[tuple[PhaseRule, ...], Field(strict=False), Shape("list of rules")]
+AgentRules = Annotated[tuple[AgentRuleSettings, ...], Field(strict=False), Shape("list of rules")]
+PhaseRules = Annotated[tuple[PhaseRuleSettings, ...], Field(strict=False), Shape("list of rules")]
 
 
 class PhasesSettings(Section):
@@ -1011,17 +1023,18 @@ class RetentionSettings(Section):
     max_journal_bytes: Positive = live(268_435_456, "the journal's file; the oldest runs go first")
 
 
-class ModelPrice(Section):
-    """One price in `pricing`: US dollars per million tokens, as `domain.Price`."""
+@dataclass_with_checks(frozen=True, slots=True, kw_only=True, config=_ITEM)
+class PriceSettings(Price):
+    """One price of a model in `pricing`."""
 
-    since: Day = Field("", alias="from")
+    since: Day | None = Field(None, alias="from")
     input: Usd
     output: Usd
     cache_read: Usd | None = None
     cache_write: Usd | None = None
 
 
-ModelPrices = Annotated[tuple[ModelPrice, ...], Field(strict=False)]
+ModelPrices = Annotated[tuple[PriceSettings, ...], Field(strict=False)]
 Pricing = Annotated[dict[Name, ModelPrices], Shape("map of model to price")]
 
 
@@ -1122,7 +1135,8 @@ class Settings(Section):
 
     def for_workers(self) -> dict[str, Any]:
         """The front matter of the settings with the mark `ForWorkers`, as far as the file has them."""
-        return self.model_dump(mode="json", exclude_unset=True, include=marked_for_workers(type(self)))
+        marked = marked_for_workers(type(self))
+        return self.model_dump(mode="json", exclude_unset=True, by_alias=True, include=marked)
 
 
 def marked_for_workers(model: type[Section]) -> dict[str, Any]:

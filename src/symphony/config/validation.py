@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from symphony.config import secrets
 from symphony.config.errors import (
@@ -31,13 +31,13 @@ from symphony.config.settings import (
     NULLABLE_KEYS,
     OPAQUE_KEYS,
     AgentKinds,
-    AgentRule,
+    AgentRuleSettings,
     AgentSection,
     AgentSettings,
-    ModelPrice,
     NamedAgent,
     NotifySettings,
-    PhaseRule,
+    PhaseRuleSettings,
+    PriceSettings,
     ScheduleSettings,
     Section,
     Settings,
@@ -50,6 +50,7 @@ from symphony.config.settings import (
 from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.values import MAX_NUMBER
 from symphony.domain import Category, SymphonyError, normalise_state
+from symphony.scheduler import IssueRule
 
 # --- Agents ---
 #
@@ -190,7 +191,7 @@ def _check_choice(review: ProblemCollector, agent: Mapping[str, Any], known: Col
 
 
 def _check_rule(review: ProblemCollector, at: Location, rule: dict[str, Any], known: Collection[str]) -> None:
-    _remove_unknown(review, rule, AgentRule.model_fields, at)
+    _remove_unknown(review, rule, AgentRuleSettings.__dataclass_fields__, at)
     _check_exists(review, (*at, "use"), rule.get("use"), known)
     _check_fallback(review, at, rule.get("use"), rule.get("fallback"), known)
     _check_condition(review, at, rule, hint="without a rule, agent.kind says which agent it is")
@@ -202,7 +203,7 @@ def _check_phases(review: ProblemCollector, agent: Mapping[str, Any]) -> None:
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         if isinstance(rule, dict):
             at = ("agent", "phases", "rules", index)
-            _remove_unknown(review, rule, PhaseRule.model_fields, at)
+            _remove_unknown(review, rule, PhaseRuleSettings.__dataclass_fields__, at)
             _check_condition(review, at, rule, hint="agent.phases.default is the phase of all other issues")
 
 
@@ -243,7 +244,7 @@ def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
     _warn_shadowed(review, ("agent", "phases", "rules"), agent.phases.rules)
 
 
-def _warn_shadowed(review: ProblemCollector, at: Location, rules: Sequence[AgentRule | PhaseRule]) -> None:
+def _warn_shadowed(review: ProblemCollector, at: Location, rules: Sequence[IssueRule]) -> None:
     """Warn about rules that never apply."""
     name = dotted(at)
     for later, rule in enumerate(rules):
@@ -267,7 +268,7 @@ def _valid_agents(sections: Mapping[str, Any], named: object) -> Iterator[NamedA
                 yield named_agent(name, values, base)
 
 
-def _shadow(earlier: Sequence[AgentRule | PhaseRule], rule: AgentRule | PhaseRule) -> int | None:
+def _shadow(earlier: Sequence[IssueRule], rule: IssueRule) -> int | None:
     """The index of an earlier rule that matches every issue that this one matches, or `None`."""
     for index, other in enumerate(earlier):
         if other.label in {None, rule.label} and other.state in {None, rule.state}:
@@ -288,7 +289,7 @@ def agent_key_location(agent: NamedAgent, key: str, source_map: SourceMap) -> Lo
 
 T = TypeVar("T")
 
-_PRICE_KEYS: Final = [field.alias or name for name, field in ModelPrice.model_fields.items()]
+_PRICE: Final = TypeAdapter(PriceSettings)
 _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
 
 _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
@@ -578,17 +579,18 @@ def _clean_prices(review: ProblemCollector, raw: dict[str, Any]) -> None:
     given, cleaned = raw.get("pricing"), dict[str, list[dict[str, Any]]]()
     if not isinstance(given, dict):
         return
+    keys = _PRICE.json_schema()["properties"].keys()
     for model, prices in given.items():
         if "*" in model[:-1] or not model.strip():
             ignore(("pricing", model), "it must be the name of a model, or its beginning with * at the end")
             continue
-        days = set[str]()
+        days = set[str | None]()
         for index, entry in enumerate(prices if isinstance(prices, list) else [prices]):
             at: Location = ("pricing", model, index) if isinstance(prices, list) else ("pricing", model)
             if isinstance(entry, dict):
-                _remove_unknown(review, entry, _PRICE_KEYS, at)
+                _remove_unknown(review, entry, keys, at)
             try:
-                price = ModelPrice.model_validate(entry)
+                price = _PRICE.validate_python(entry)
             except ValidationError as error:
                 for problem in error.errors(include_url=False):
                     text, hint = describe_error(problem)

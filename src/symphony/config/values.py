@@ -204,7 +204,12 @@ def _true_or_false(text: object) -> bool:
     return value
 
 
-Text = Annotated[str, _must("must not contain a NUL character", lambda text: "\0" not in text), Shape("text")]
+Text = Annotated[
+    str,
+    Field(strict=True),
+    _must("must not contain a NUL character", lambda text: "\0" not in text),
+    Shape("text"),
+]
 Name = Annotated[Text, _must("must not be blank", str.strip)]
 LowerName = Annotated[Name, AfterValidator(normalise_state)]
 AgentName = Annotated[Name, Shape("name of an agent")]
@@ -235,11 +240,13 @@ FilePath = Annotated[Name, Shape("path of a file")]
 ManifestAddress = Annotated[Name, AfterValidator(_manifest_address), Shape("https address")]
 Sha256 = Annotated[Name, AfterValidator(_sha256), Shape("64 hexadecimal digits")]
 
+Choice = Annotated[T, Field(strict=False)]
+"""One of the values of an enumeration."""
 Flag = Annotated[bool, Shape("true or false")]
 Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
-Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Usd = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
 FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")]
 

@@ -1,1 +1,1 @@
-"""The imperative shell: carries the scheduler's commands out and feeds facts back."""
+"""The daemon around the pure scheduler: carries out its commands and feeds events back."""

@@ -1,6 +1,6 @@
-"""Well-formed settings that a daemon of this version refuses.
+"""Refuses well-formed settings that a daemon of this version cannot serve.
 
-The start, every reload and `symphony check` use this one check, so they never differ.
+The start, every reload and `symphony check` use this check, so they never differ.
 """
 
 import re
@@ -48,7 +48,7 @@ USUAL_TOOLS = frozenset(
         ),
     }
 )
-"""Tools of the trackers that come with the program, which a prompt written for another one may still name."""
+"""Tools of the built-in trackers; a prompt written for another tracker may still name them."""
 
 
 _READ_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
@@ -65,7 +65,7 @@ def open_store(
         acknowledged: the user accepts sessions without a sandbox.
 
     Raises:
-        WorkflowError: the file is not usable; the error holds every problem.
+        WorkflowError: the file is unusable; the error has every problem.
     """
 
     def parse(file: config.WorkflowFile) -> config.Workflow:
@@ -77,10 +77,10 @@ def open_store(
 def admit(
     file: config.WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool
 ) -> config.Workflow:
-    """Parse a workflow and refuse what cannot be served here.
+    """Parse a workflow and refuse settings that cannot be served here.
 
     Args:
-        file: what was read.
+        file: the content of the file.
         environment: variables that `$NAME` may refer to.
         acknowledged: whether a person accepted sessions without a sandbox.
 
@@ -96,10 +96,10 @@ def admit(
 def judge(
     file: config.WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None
 ) -> config.WorkflowReport:
-    """As `admit`, but returns what it found instead of raising.
+    """As `admit`, but returns the problems instead of raising.
 
     `$SYMPHONY_STATE_DIR` stands for the state directory of this very file, whether the variable is set or
-    not: so a committed `workspace.root` gives every checkout a place of its own.
+    not: so a committed `workspace.root` gives every checkout its own place.
 
     `acknowledged` is None when nothing will be started. Settings without a sandbox are a warning then, not an
     error.
@@ -148,7 +148,7 @@ def provider_keys(kind: str) -> tuple[str, ...]:
 def _unknown_tools(
     workflow: config.Workflow, agents: Mapping[str, config.NamedAgent], environment: Mapping[str, str]
 ) -> Iterator[config.WorkflowWarning]:
-    """The tools of trackers that the prompt names and no session is offered.
+    """Tools of trackers that the prompt names but sessions do not have.
 
     Raises:
         SymphonyError: the tracker cannot be made.
@@ -203,7 +203,7 @@ def _judge_tracker(review: config.ProblemCollector, *, environment: Mapping[str,
 
 
 def _judge_schedules(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
-    """Schedules need a tracker that creates issues, and texts that can be rendered."""
+    """Check that the tracker can create the issues of schedules, and that their texts can be rendered."""
     tracker = review.sections.get("tracker")
     if (
         review.settings is None
@@ -211,7 +211,7 @@ def _judge_schedules(review: config.ProblemCollector, *, environment: Mapping[st
         or not isinstance(tracker, config.TrackerSettings)
     ):
         return
-    with suppress(SymphonyError):  # it is told with the tracker
+    with suppress(SymphonyError):  # the tracker's check reports it
         made = create_tracker(tracker, base_dir=review.source.path.parent, environment=environment)
         if (failure := creation_problem(made, tracker.kind)) is not None:
             review.add(("schedules",), failure)
@@ -223,7 +223,7 @@ def _judge_schedules(review: config.ProblemCollector, *, environment: Mapping[st
 
 
 def _judge_moves(review: config.ProblemCollector, tracker: config.TrackerSettings) -> None:
-    """A move must not end what it is for: runs stop where it is not active, claims where it is terminal."""
+    """Check the target states of moves: inactive states would stop runs, terminal ones would end claims."""
     active = {normalise_state(state) for state in tracker.active_states or ()}
     terminal = {normalise_state(state) for state in tracker.terminal_states or ()}
     on_start, on_block = (normalise_state(state or "") for state in (tracker.on_start, tracker.on_block))
@@ -293,7 +293,7 @@ def _judge_tracing(review: config.ProblemCollector, *, environment: Mapping[str,
 
 
 def _judge_isolation(review: config.ProblemCollector) -> None:
-    """A network that nothing closes would be taken for a closed one."""
+    """Refuse a closed network that nothing enforces."""
     workspace = review.sections.get("workspace")
     if isinstance(workspace, config.WorkspaceSettings) and (workspace.isolation, workspace.network) == (
         "none",
@@ -304,7 +304,7 @@ def _judge_isolation(review: config.ProblemCollector) -> None:
 
 
 def _judge_carrier(review: config.ProblemCollector) -> None:
-    """The section of a carrier from another package, which needs a key for each of its machines."""
+    """Check the section of a carrier from another package, which needs a key for each of its machines."""
     worker = review.sections.get("worker")
     if not isinstance(worker, config.WorkerSettings) or worker.carrier is None:
         return
@@ -331,7 +331,7 @@ USED_VARIABLE: Final = re.compile(r"(?<![\\$])\$(?:\{#?([A-Z][A-Z0-9_]*)|([A-Z][
 
 
 def _judge_hooks(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
-    """Variables of another program in scripts: unset here, so that a script would do something else."""
+    """Report variables of another program in scripts: they are unset here, which changes the script."""
     hooks = review.sections.get("hooks")
     if not isinstance(hooks, config.HooksSettings):
         return
@@ -349,7 +349,7 @@ def _judge_hooks(review: config.ProblemCollector, *, environment: Mapping[str, s
 
 
 def hook_variable(name: str) -> str | None:
-    """Our variable for one of another program, whatever its prefix is."""
+    """This program's variable for a variable of another program, with any prefix."""
     words = name.split("_")
     ends = ("_".join(words[start:]) for start in range(len(words)))
     return next(
@@ -375,7 +375,7 @@ def _judge_agents(review: config.ProblemCollector, *, acknowledged: bool | None)
 
 
 def _judge_reviewer(review: config.ProblemCollector, agent: config.NamedAgent) -> None:
-    """A reviewer tells its verdict by a tool, so it must be able to call one."""
+    """Check that the reviewer can call a tool, because it gives its verdict through one."""
     verify = review.sections.get("verify")
     named = isinstance(verify, config.VerifySettings) and verify.reviewer == agent.name
     if named and not agent_kind(agent.kind).capabilities.client_tools:
@@ -411,7 +411,7 @@ def _judge_agent(
 
 
 def _judge_budget(review: config.ProblemCollector) -> None:
-    """An agent that costs money needs a limit that ends it; a one-shot command tells of no tokens."""
+    """Check that an agent that costs money has an effective limit; a one-shot command reports no tokens."""
     if review.settings is None or review.failures:
         return
     budget = review.settings.agent.budget
@@ -430,7 +430,7 @@ def _judge_budget(review: config.ProblemCollector) -> None:
 
 
 def _judge_passed_on(review: config.ProblemCollector) -> None:
-    """Credentials that an agent or a hook asks for and does not get."""
+    """Warn about credentials that an agent or a hook asks for but does not get."""
     own = review.source.secret_names
     asked: list[tuple[config.Location, config.AgentSection | config.HooksSettings]] = [
         (config.agent_key_location(each, "env", review.source_map), each.settings)
@@ -458,7 +458,7 @@ def _judge_hook_variables(review: config.ProblemCollector, hooks: config.HooksSe
 
 
 def _judge_notify(review: config.ProblemCollector, *, environment: Mapping[str, str]) -> None:
-    """Targets of `notify` that cannot be used are off: they hold no work back."""
+    """Warn about unusable targets of `notify`. They are off and hold no work back."""
     if review.settings is None:
         return
     given = review.source.value.get("notify")

@@ -1,8 +1,8 @@
-"""Carriers: each leads to other machines that run sessions, such as over ssh.
+"""Carriers run sessions on other machines, for example over ssh.
 
-A carrier is found by the name of its entry point in the group `symphony.carriers` (docs/adapters.md). It says
-how a shell command is run on a machine, with pipes. The rest is the same for all (`daemon.hosts`): where
-things are on a machine, the repository, the worker, its lease, and the fence before a new attempt.
+A carrier is found by the name of its entry point in the group `symphony.carriers` (docs/adapters.md). It runs
+a shell command on a machine, with pipes. Everything else is common to all carriers (`daemon.hosts`): the
+paths on a machine, the repository, the worker, its lease, and the fence before a new attempt.
 """
 
 import re
@@ -23,14 +23,14 @@ from symphony.processes.base import Completed, Host
 
 COMMAND_TIMEOUT_MS: Final = 60_000
 MAX_SAID_CHARS: Final = 300
-"""How much is shown of what a program or another machine says."""
+"""How many characters of the output of a program or another machine are shown."""
 FAILED: Final = 255
-"""The exit code of a client that did not run its command, or does not know how it ended: that of ssh."""
+"""The exit code of a client that did not run its command or does not know how it ended; the same as ssh's."""
 _INHERITED: Final = "PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR"
 
 
 def host_failure(host: str, message: str, *, hint: str | None = None) -> Failure:
-    """The failure of a host that cannot be used now."""
+    """The failure for a host that cannot be used now."""
     return Failure(
         category=Category.HOST_UNAVAILABLE, blame=Blame.HOST, message=f"{host}: {message}", hint=hint
     )
@@ -43,22 +43,23 @@ def stderr_line(done: Completed) -> str:
 
 @dataclass(kw_only=True, eq=False)
 class RemoteHost:
-    """A machine, and the way to it: `*client address command` runs a shell command there.
+    """A machine and how to reach it: `*client address command` runs a shell command there.
 
     The client is a program of this machine. It passes stdin, stdout and stderr on. It ends with the exit code
-    of the command, or with `FAILED`. Git runs it too, and puts options before the address: only the last two
+    of the command, or with `FAILED`. Git runs it too, with options before the address, so only the last two
     words count.
 
     Attributes:
-        name: as people know it.
+        name: its name for people.
         client: the words before the address.
-        address: what the client calls the machine.
+        address: the client's name for the machine.
         remote_root: the directory of this daemon there, absolute or relative to the home.
-        remote_python: has this release; relative to the home if there is a slash in it, else in the path.
-        install_hint: how this release gets there.
-        local: where the client runs: this machine.
+        remote_python: the Python with this release; relative to the home if it contains a slash, else found
+            in the path.
+        install_hint: how to install this release there.
+        local: the host of the client: this machine.
         env: all variables of the client.
-        node_id: names the life of the machine, where the carrier knows one.
+        node_id: identifies the machine until it restarts, if the carrier has such ids.
     """
 
     name: str
@@ -72,7 +73,7 @@ class RemoteHost:
     node_id: str | None = None
 
     async def connect(self) -> None:
-        """Have a connection; raises as `run` does."""
+        """Make sure that there is a connection; raises as `run` does."""
 
     def argv(self, command: str) -> tuple[str, ...]:
         """The command line of a client that runs a shell command there, with its own stdin and stdout."""
@@ -121,9 +122,9 @@ class PlaceRequest:
     """The host that a run needs.
 
     Attributes:
-        host: the one that the scheduler chose.
-        last_host: the one that has the workspace.
-        labels: those that the agent asks for, where the carrier knows labels.
+        host: the host that the scheduler chose.
+        last_host: the host that has the workspace.
+        labels: the labels that the agent requires, if the carrier knows labels.
     """
 
     issue_id: str
@@ -133,7 +134,7 @@ class PlaceRequest:
 
 
 class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was begun on a host, and whose end is not known; `carrier` is the kind that leads there."""
+    """A run that began on a host and whose end is unknown; `carrier` is the kind of its carrier."""
 
     run_id: str
     issue_id: str
@@ -145,7 +146,7 @@ class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """Facts of a carrier about a machine, without a visit; for a cluster, its release and slots."""
+    """A carrier's facts about a machine, known without a connection; for a cluster, its release and slots."""
 
     slots: int | None = None
     labels: Mapping[str, str] | None = None
@@ -155,7 +156,7 @@ class HostFacts:
 
 
 class Survey(NamedTuple):
-    """The machines that there are now; `cluster` are the facts of a cluster as a whole."""
+    """The present machines; `cluster` are the facts of a cluster as a whole."""
 
     hosts: Mapping[str, HostFacts]
     cluster: HostFacts | None = None
@@ -166,13 +167,13 @@ S = TypeVar("S", bound=CarrierSettings)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierContext:
-    """What a carrier is made with.
+    """The arguments of a carrier.
 
     Attributes:
-        local: where its clients run: this machine.
+        local: the host of its clients: this machine.
         environment: variables of the daemon.
-        state_dir: names this daemon.
-        log: a file for what a program of the carrier writes beside its answers.
+        state_dir: identifies this daemon.
+        log: a file for the log output of the carrier's programs.
     """
 
     local: Host
@@ -188,16 +189,16 @@ class Carrier(Generic[S]):
 
     Args:
         settings: the section of the carrier.
-        names: the machines that the settings name, and none other is visited.
-        context: what it is made with.
+        names: the machines that the settings name; no others are used.
+        context: further arguments.
     """
 
     settings_type: ClassVar[type[Any]]
     """The model of its section, a subclass of `CarrierSettings`; every key has a default."""
     is_cluster: ClassVar[bool] = False
-    """Whether it chooses the machine of a run itself and counts the slots; else the scheduler does."""
+    """Whether it chooses the machine of a run itself and counts the slots; otherwise the scheduler does."""
     inherits: ClassVar[str] = ""
-    """A pattern of the variables of the daemon that its clients get besides those that all programs need."""
+    """A pattern of variables that its clients get in addition to those that all programs need."""
 
     def __init__(self, settings: S, names: tuple[str, ...], context: CarrierContext) -> None:
         self.settings = settings
@@ -213,12 +214,15 @@ class Carrier(Generic[S]):
         return ()
 
     def host(self, name: str) -> RemoteHost:
-        """The machine of one of its names; a cluster has `visit` and `place` in its stead."""
+        """The machine with this name; a cluster implements `visit` and `place` instead."""
         raise SymphonyError(host_failure(name, "its carrier has no way to a machine by its name"))
 
     @asynccontextmanager
     async def visit(self, name: str) -> AsyncIterator[RemoteHost]:
-        """The machine of this name, apart from a run. Raises `SymphonyError`: the settings do not name it."""
+        """The machine with this name, outside of a run.
+
+        Raises `SymphonyError`: the settings do not name it.
+        """
         if name not in self.names:
             failure = host_failure(one_line(name, MAX_SAID_CHARS), "the settings of `worker` do not name it")
             raise SymphonyError(failure)
@@ -232,11 +236,11 @@ class Carrier(Generic[S]):
         return self.visit(request.host)
 
     async def survey(self) -> Survey:
-        """The machines that there are now."""
+        """The present machines."""
         return Survey({name: HostFacts() for name in self.names})
 
     async def is_gone(self, run: RemoteRun) -> bool:
-        """Whether nothing speaks against the end of a run whose lease is over."""
+        """Whether a run whose lease is over may count as ended."""
         del run
         return True
 
@@ -254,7 +258,7 @@ class Carrier(Generic[S]):
 
 
 def checked_class(found: object) -> type[Carrier[Any]]:
-    """A carrier, as an entry point leads to it. Raises `TypeError` or `ValueError`: it is none."""
+    """The carrier class of an entry point. Raises `TypeError` or `ValueError`: it is not a carrier."""
     if not (isinstance(found, type) and issubclass(found, Carrier)):
         raise TypeError(f"{found!r:.80} is no subclass of symphony.daemon.carriers.Carrier")
     if not issubclass(getattr(found, "settings_type", object), CarrierSettings):
@@ -269,7 +273,7 @@ CARRIERS: Final = AdapterRegistry("symphony.carriers", label="carrier", check=ch
 
 
 class ChosenCarrier(NamedTuple):
-    """A carrier with its settings; equal to another one if nothing about the way to the hosts differs."""
+    """A carrier with its settings; two are equal if they reach the hosts in the same way."""
 
     kind: str
     carrier: type[Carrier[Any]]
@@ -278,11 +282,11 @@ class ChosenCarrier(NamedTuple):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What the scheduler chooses from: the machines, or the cluster as one."""
+        """The hosts for the scheduler: the machines, or the cluster as one host."""
         return (self.kind,) if self.carrier.is_cluster else self.names
 
     def make(self, context: CarrierContext) -> Carrier[Any]:
-        """The carrier; it connects to nothing yet."""
+        """Make the carrier; it connects to nothing yet."""
         return self.carrier(self.settings, self.names, context)
 
 

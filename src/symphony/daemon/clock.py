@@ -27,7 +27,7 @@ def wall_ms() -> int:
 
 
 def utc_day(wall_ms: int) -> str:
-    """The UTC date of a moment, `YYYY-MM-DD`."""
+    """The UTC date of a time, `YYYY-MM-DD`."""
     return datetime.fromtimestamp(wall_ms / 1000, UTC).date().isoformat()
 
 
@@ -68,13 +68,13 @@ class Timers:
 
     @property
     def pending(self) -> int:
-        """How many timers are remembered, those that were replaced or disarmed included."""
+        """How many timers are stored, including replaced and disarmed ones."""
         return len(self._heap)
 
     def keep(self, armed: Mapping[Timer, SetTimer]) -> None:
-        """Forget timers that are not armed any more, as those of ended runs, before they are due.
+        """Forget timers that are no longer armed, such as those of ended runs.
 
-        They cost memory only, so that some of them may stay: as many as are armed, and 64.
+        They cost only memory, so some of them may stay: as many as are armed, plus 64.
         """
         if len(self._heap) > 2 * len(armed) + _MAX_DISARMED:
             self._tokens = {timer: command.token for timer, command in armed.items()}

@@ -2,8 +2,8 @@
 
     all of them -> what failed, on the base -> what passes there, by halves -> the branch that breaks it
 
-The branches are in the order of the board. Each try has a checkout of its own, which `verify.setup` prepares,
-and the environment and isolation of an agent: what the commands run is the agents' code.
+The branches are in the order of the board. Each try has its own checkout, which `verify.setup` prepares, and
+the environment and isolation of an agent, because the commands run the agents' code.
 """
 
 import uuid
@@ -22,11 +22,11 @@ from symphony.domain import CheckRun, Verification
 from symphony.workspaces import Combination
 
 OnTry = Callable[[int], None]
-"""Told how many branches the next checkout has on top of the base."""
+"""Called with the number of branches in the next checkout."""
 
 
 def check_settings(context: RuntimeContext) -> None:
-    """Raises `ConflictError` where branches cannot be verified together."""
+    """Raise `ConflictError` if branches cannot be verified together."""
     if not context.settings.verify.commands:
         raise ConflictError("no_commands", "verify.commands is not set, so there is nothing to run")
     if context.carrier is not None:
@@ -41,7 +41,7 @@ async def verify_together(
     on_try: OnTry = lambda _: None,
     on_check: Callable[[CheckRun], None] = lambda _: None,
 ) -> models.Rehearsal:
-    """A rehearsal with what `verify.commands` say of the branches that merge.
+    """The rehearsal with the results of `verify.commands` on the branches that merge.
 
     Raises:
         ConflictError: as `check_settings`.
@@ -74,11 +74,11 @@ async def verify_together(
 
 @dataclass(kw_only=True)
 class _Search:
-    """Finds the branch that makes the difference; has what is known when it is cut off.
+    """Finds the branch that breaks the commands; keeps its partial result if it is cancelled.
 
     Attributes:
-        verification: of all branches together; `None` if it has not ended.
-        breaks: the place of that branch, from 1; `None` if none is known.
+        verification: the verification of all branches together; `None` if it has not ended.
+        breaks: the position of that branch, from 1; `None` if unknown.
     """
 
     combination: Combination
@@ -88,9 +88,9 @@ class _Search:
     breaks: int | None = None
 
     async def run(self, count: int) -> None:
-        """Verify so many branches together, and look for the one that breaks them."""
+        """Verify the first `count` branches together, and look for the one that breaks them."""
         whole = self.verification = await self._verify(count)
-        if whole.passed or whole.problem is not None:  # or the commands change what they check
+        if whole.passed or whole.problem is not None:  # or the commands change the files that they check
             return
         failed = [check.name for check in whole.checks if not check.passed]
         at_base = {check.name: check for check in (await self._verify(0, failed)).checks}
@@ -109,7 +109,7 @@ class _Search:
         self.breaks = high
 
     async def _verify(self, count: int, only: Sequence[str] | None = None) -> Verification:
-        """The result of the first branches together, of these commands only if they are named."""
+        """The result of the first `count` branches together; with `only`, of these commands."""
         self.on_try(count)
         async with self.combination.checkout(count) as checkout:
             return await self.verifier.check(
@@ -123,7 +123,7 @@ class _Search:
 
 
 def _compared(check: CheckRun, at_base: CheckRun | None) -> CheckRun:
-    """A check with whether it fails on the base too; a command that was cut off there says nothing."""
+    """A check with `fails_on_base`; a command that was interrupted on the base tells nothing."""
     if check.passed or at_base is None or at_base.exit_code is None or at_base.exit_code < 0:
         return check
     return replace(check, fails_on_base=not at_base.passed)

@@ -1,12 +1,13 @@
 """The daemon's comments on issues: written in the background, one per issue and kind.
 
-`CommentWriter` writes them. `AnswerReader` reads what people answer to a question, `PeopleCommentReader` what
-else they write. `SkillComments` keeps the comments about malformed skills true.
+`CommentWriter` writes them. `AnswerReader` reads people's answers to a question, `PeopleCommentReader` their
+other comments. `SkillComments` keeps the comments about malformed skills up to date.
 """
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from secrets import token_hex
@@ -66,21 +67,21 @@ _OTHERS_CHARS: Final = 200
 _log = structlog.get_logger(__name__)
 
 OnWritten = Callable[[str, str, str, str], None]
-"""Takes the issue's id, the kind, the comment's id and the fingerprint of a comment that was written."""
+"""Called with the issue's id, the kind, the comment's id and the fingerprint of a written comment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentDraft:
-    """What one comment has to say.
+    """A comment to write.
 
     Attributes:
         issue_id: the issue.
         issue_identifier: its name for people.
-        kind: purpose; there is one comment per issue, kind and occasion.
+        kind: its purpose; there is one comment per issue, kind and occasion.
         body: Markdown.
-        occasion: tells comments of a kind apart, as in `PostComment`.
+        occasion: distinguishes comments of a kind, as in `PostComment`.
         revise: only change an existing comment.
-        verify: ask the tracker, even if the comment is known to be there.
+        verify: ask the tracker, even if the comment is known to exist.
     """
 
     issue_id: str
@@ -93,7 +94,7 @@ class CommentDraft:
 
     @property
     def key(self) -> str:
-        """The key of its job: a later comment of a kind replaces an unwritten one, but not a person's."""
+        """The key of its job. A later comment of a kind replaces an unwritten one, but not a person's."""
         of_kind = f"{self.issue_id}:{self.kind}"
         return f"{of_kind}:{self.occasion}" if self.kind == PERSON else of_kind
 
@@ -102,13 +103,14 @@ class CommentWriter(JobKind):
     """Creates and updates comments: the kind `comment` of the outbox.
 
     Comments that are known to be up to date cost no request. That knowledge is optional: without it the
-    tracker is asked and the comment's marker tells. It belongs to one tracker, and a failed write drops it.
+    tracker is asked, and the comment's marker shows its state. It belongs to one tracker, and a failed write
+    drops it.
 
     Args:
         known: comments of the previous daemon at the first tracker, the newest first.
-        on_written: called with each comment that is in place.
+        on_written: called with each comment that is up to date.
         on_persons: called with the identifier of the issue after a comment of a person was written.
-        max_known: number of comments to remember; the oldest is forgotten first.
+        max_known: how many comments to remember; the oldest is forgotten first.
     """
 
     def __init__(
@@ -126,10 +128,10 @@ class CommentWriter(JobKind):
         self._digests.update(((one.issue_id, one.kind), one.fingerprint) for one in reversed(known))
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether the comment is still true, and its tracker in use: a block may be over by now.
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the comment is still true and its tracker in use: a block may be over by now.
 
-        A person's comment is never forgotten.
+        A person's comment is never dropped.
         """
         kind = decode(job.payload, CommentDraft).kind
         is_over = kind == _BLOCKED and job.issue_id not in state.blocked
@@ -140,7 +142,7 @@ class CommentWriter(JobKind):
         """Create or update a comment.
 
         Raises:
-            TrackerError: it could not be written, or a person wrote it for another tracker.
+            TrackerError: it could not be written, or it is a person's comment for another tracker.
         """
         context, comment = attempt.context, decode(attempt.job.payload, CommentDraft)
         if attempt.job.receiver != tracker_key(context):
@@ -172,7 +174,7 @@ class CommentWriter(JobKind):
 
 
 async def _write(context: RuntimeContext, comment: CommentDraft) -> str | None:
-    """The id of the comment that is in place; `None` if none is needed."""
+    """The id of the up-to-date comment; `None` if none is needed."""
     tracker = context.tracker
     fields = {
         "issue_id": comment.issue_id,
@@ -201,10 +203,10 @@ async def _write(context: RuntimeContext, comment: CommentDraft) -> str | None:
     return written.comment_id
 
 
-def owe_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft) -> None:
-    """Owe a comment to the tracker; it replaces an earlier one of its kind that was not written."""
+def queue_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft) -> None:
+    """Queue a comment for the tracker; it replaces an unwritten one of its kind."""
     masked = replace(comment, body=context.redaction.text(comment.body))
-    jobs.owe(
+    jobs.queue(
         kind="comment",
         key=comment.key,
         receiver=tracker_key(context),
@@ -214,10 +216,10 @@ def owe_comment(jobs: JobRunner, context: RuntimeContext, comment: CommentDraft)
     )
 
 
-def owe_persons_comment(
+def queue_persons_comment(
     jobs: JobRunner, context: RuntimeContext, issue_id: str, issue_identifier: str, text: str
 ) -> None:
-    """Owe a comment of a person to the tracker."""
+    """Queue a comment of a person for the tracker."""
     comment = CommentDraft(
         issue_id=issue_id,
         issue_identifier=issue_identifier,
@@ -225,10 +227,10 @@ def owe_persons_comment(
         body=f"{ON_BEHALF}\n\n{text}",
         occasion=token_hex(8),
     )
-    owe_comment(jobs, context, comment)
+    queue_comment(jobs, context, comment)
 
 
-def unsent_comments(owed: Iterable[Job], issue_id: str) -> tuple[UnsentComment, ...]:
+def unsent_comments(jobs: Iterable[Job], issue_id: str) -> tuple[UnsentComment, ...]:
     """The comments of people on an issue that the tracker does not have yet, the oldest first."""
     return tuple(
         UnsentComment(
@@ -237,13 +239,13 @@ def unsent_comments(owed: Iterable[Job], issue_id: str) -> tuple[UnsentComment, 
             given_up=job.state is JobState.GIVEN_UP,
             failure=job.failure,
         )
-        for job in owed
+        for job in jobs
         if job.key.startswith(f"comment:{issue_id}:{PERSON}:")
     )
 
 
 def _scope(context: RuntimeContext) -> str:
-    """Tells the comments of this workflow from those of another one at the same tracker."""
+    """Distinguishes the comments of this workflow from those of another one at the same tracker."""
     return context.workflow.path.parent.name
 
 
@@ -251,13 +253,13 @@ def _scope(context: RuntimeContext) -> str:
 
 
 class AnswerReader:
-    """Reads what people wrote on an issue since its question was asked there.
+    """Reads people's comments on an issue since its question was asked.
 
-    The comment with the question may be missing: it could not be written, or a person deleted it. Then it is
-    written again, at most every ten minutes, and answers below it count.
+    The comment with the question may be missing, because it could not be written or a person deleted it. It
+    is then written again, at most every ten minutes, and answers below it count.
 
     Args:
-        jobs: takes the question.
+        jobs: queues the question.
         now_ms: the monotonic clock.
     """
 
@@ -272,8 +274,8 @@ class AnswerReader:
     ) -> tuple[tuple[IssueComment, ...], tuple[IssueComment, ...]]:
         """The answers to a question, and first lines of the newest comments by people who may not answer.
 
-        The answers together are as long as the scheduler takes, and one character more to show that there is
-        more.
+        The answers together are at most one character longer than the scheduler's limit, which shows that
+        there is more.
 
         Raises:
             TrackerError: the comments cannot be read.
@@ -305,11 +307,11 @@ class AnswerReader:
     def _repost(self, context: RuntimeContext, question: PostComment) -> None:
         key, now_ms = (question.issue.id, question.occasion), self._now_ms()
         if self._jobs.is_waiting(f"comment:{question.issue.id}:{question.kind}"):
-            return  # it is on its way
+            return  # the question is being written
         if now_ms - self._reposted_ms.get(key, -_REPOST_MS) < _REPOST_MS:
             return
         self._reposted_ms[key] = now_ms
-        owe_comment(self._jobs, context, replace(draft_of(question), verify=True))
+        queue_comment(self._jobs, context, replace(draft_of(question), verify=True))
 
 
 def draft_of(command: PostComment) -> CommentDraft:
@@ -341,9 +343,9 @@ class ReadComments:
 
 
 class PeopleCommentReader(Observer):
-    """Reads what people wrote on an issue, for the prompt of a session.
+    """Reads people's comments on an issue for the prompt of a session.
 
-    Each comment is new once, and once more if it was edited. A digest identifies its text.
+    Each comment is new once, and again after an edit. A digest identifies its text.
 
     Args:
         recorded: reads the comments that sessions of an issue got before this daemon. Blocking.
@@ -354,9 +356,9 @@ class PeopleCommentReader(Observer):
         self._told: FIFOCache[str, tuple[ToldComment, ...]] = FIFOCache(MAX_KNOWN)
 
     async def read(self, context: RuntimeContext, issue: Issue, answer: str | None) -> ReadComments:
-        """The comments of people; none if they cannot be read: the next run gets them.
+        """The comments of people; none if they cannot be read, and the next run gets them.
 
-        A comment in `answer`, which the session gets anyway, is not new.
+        A comment in `answer` is not new, because the session gets it anyway.
         """
         tracker = context.tracker
         if not isinstance(tracker, AnswerCapability):
@@ -399,7 +401,7 @@ def _sorted_out(
             body = body[:MAX_COMMENT_CHARS] + "\n(cut: the comment is longer)"
         is_new = is_new and not (body and answer and body in answer)
         if room < len(body) or len(known) == MAX_PEOPLE_COMMENTS:
-            room = 0  # an older one that would fit does not overtake it
+            room = 0  # older comments that would fit must not overtake it
             left_out += is_new
             continue
         room -= len(body)
@@ -417,19 +419,21 @@ def _sorted_out(
 
 
 class SkillComments:
-    """Keeps the comments about malformed skills true, one per issue.
+    """Keeps the comments about malformed skills up to date, one per issue.
 
-    Each look at the skills, at the start and at the end of a run, decides what the comment has to say. The
-    outbox writes it.
+    Each loading of the skills, at the start and at the end of a run, decides the text of the comment. The
+    outbox writes it. A comment that a person deleted is not written again until there are other problems.
 
-    A comment that a person deleted has been read: it is not written again until there are other problems.
+    The journal forgets what is old, and it may be lost. So an issue may have a comment that is not known,
+    unless the issue is newer than this daemon: the tracker is asked for it, once.
 
     Args:
-        jobs: takes the comments.
-        known: what the comments said at the previous daemon, the newest first.
+        jobs: queues the comments.
+        known: the comments of the previous daemon, the newest first.
+        started_at: when this daemon began.
         record: called with each new text.
         recorded: waits until everything recorded survives a restart.
-        max_kept: number of comments to remember; the oldest is forgotten first.
+        max_kept: how many comments to remember; the oldest is forgotten first.
     """
 
     def __init__(
@@ -437,11 +441,13 @@ class SkillComments:
         jobs: JobRunner,
         known: Sequence[SkillsComment] = (),
         *,
+        started_at: datetime,
         record: Callable[[SkillsComment], None],
         recorded: Callable[[], Awaitable[None]],
         max_kept: int = MAX_SKILL_COMMENTS,
     ) -> None:
         self._jobs = jobs
+        self._started_at = started_at
         self._record = record
         self._recorded = recorded
         self._max_kept = max_kept
@@ -450,10 +456,10 @@ class SkillComments:
     async def update(
         self, context: RuntimeContext, issue: Issue, found: SkillSet, *, at_least: Severity | None
     ) -> None:
-        """Decide what the comment on an issue has to say; a new text is in the journal on return.
+        """Decide the text of the comment on an issue; on return a new text is in the journal.
 
-        `at_least` is the mildest severity that is worth a comment. With `None` no problem is, and an existing
-        comment says what became of the problems it names.
+        `at_least` is the lowest severity that is worth a comment. With `None` no problem is, and an existing
+        comment reports what happened to the problems it names.
         """
         before = self._kept.get(issue.id)
         tracker = tracker_key(context)
@@ -463,9 +469,9 @@ class SkillComments:
         body = None if at_least is None else skills.comment_body(found.problems, at_least=at_least)
         revise = body is None
         if body is None:
-            if before is None:
+            if before is None and issue.created_at is not None and issue.created_at > self._started_at:
                 return  # nothing was reported
-            named = before.named
+            named = () if before is None else before.named
             disabled = context.settings.agent.skills.disabled_skills
             body = skills.resolved_body(named, found, switched_off=disabled)
         wanted = SkillsComment(
@@ -490,5 +496,5 @@ class SkillComments:
             body=wanted.body,
             revise=revise,
         )
-        owe_comment(self._jobs, context, comment)
+        queue_comment(self._jobs, context, comment)
         await self._recorded()

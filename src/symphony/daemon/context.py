@@ -1,6 +1,6 @@
 """The runtime context: one version of the workflow file, with the adapters made from it.
 
-A reload makes a new context. Runs that started with an earlier one keep it to their end.
+A reload makes a new context. Runs keep the context with which they started.
 """
 
 import sys
@@ -27,15 +27,15 @@ from symphony.daemon.issue_numbers import used_numbers
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.library.store import Library
 from symphony.processes.base import Host
-from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
-from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
+from symphony.scheduler import AgentInfo, SchedulerSettings
+from symphony.skills import Severity, SkillOptions
 from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.markdown import MarkdownTracker
 from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workspaces import Layout, WorkspaceManager, split_login
 
 _OWN_SECRETS: Final = frozenset({TOKEN_VARIABLE, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
-"""Variables with which commands may be given to this daemon, or to the whole Ray cluster."""
+"""Variables that allow commands to this daemon or to the whole Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +46,17 @@ class RuntimeContext:
         workflow: settings, prompt template and agents.
         active_states: as configured, else the defaults of the tracker.
         terminal_states: likewise.
-        tracker: where issues are.
-        tools: those of the tracker; a run gets them from the daemon.
+        tracker: the tracker of the issues.
+        tools: the tools of the tracker; a run gets them from the daemon.
         workspaces: makes workspaces and delivers from them.
         agents: the backends by the names of the agents.
-        secret_names: variables that no agent and no hook ever gets: those that the file refers to as
-            credentials of the daemon, and those by which it takes commands. Of `ALL_CREDENTIALS` it gets what
-            settings pass on by name.
+        secret_names: variables that no agent and no hook ever gets: the daemon's credentials in the file, and
+            variables that allow commands to the daemon. Other credentials in `ALL_CREDENTIALS` are passed on
+            if settings name them.
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
-        prices: of models.
-        carrier: leads to the machines that carry runs out; `None` for this machine.
-        library: the skills that are kept beside the repository; `None` if sessions get none of them.
+        carrier: the carrier to the machines of runs; `None` for this machine.
+        library: the library of skills; `None` if sessions do not use it.
         fault: called at the points of a run where crash tests kill the daemon.
     """
 
@@ -71,7 +70,6 @@ class RuntimeContext:
     secret_names: frozenset[str]
     redaction: domain.Redaction
     instructions: InstructionStore | None = None
-    prices: tuple[domain.Price, ...] = ()
     carrier: ChosenCarrier | None = None
     library: Library | None = None
     carried_skills: CarriedSkills | None = None
@@ -100,10 +98,10 @@ class RuntimeContext:
         return found
 
     def cost(self, agent: str, model: str | None, tokens: domain.Tokens) -> domain.Cost:
-        """The cost of tokens by these prices; an agent that names no model has the configured one."""
+        """The cost of tokens at these prices; without a reported model, the configured one counts."""
         if model is None and agent in self.workflow.agents:
             model = self.workflow.agents[agent].settings.model
-        return domain.cost_of(tokens, domain.find_price(self.prices, model, utc_day(wall_ms())))
+        return domain.cost_of(tokens, domain.find_price(self.settings.pricing, model, utc_day(wall_ms())))
 
 
 def build_context(
@@ -165,11 +163,6 @@ def build_context(
         instructions=None
         if instructions.source is None
         else InstructionStore(instructions, base_dir=base_dir, copies=state_dir / "instructions"),
-        prices=tuple(
-            domain.Price(model=model, **price.model_dump())
-            for model, prices in settings.pricing.items()
-            for price in prices
-        ),
         carrier=choose_carrier(settings.worker),
         fault=fault,
     )
@@ -181,7 +174,7 @@ def build_context(
 def known_secrets(
     workflow: config.Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
 ) -> Iterator[config.SecretSource]:
-    """What a workflow and the environment know as secrets, each with its setting.
+    """The secrets of a workflow and its environment, each with its setting.
 
     These are the secrets in the file, the login of `workspace.repo`, and the values of variables that the
     tracker, the forge, `notify` or `tracing` refer to, that authenticate at a tracker, forge or chat, whose
@@ -246,10 +239,10 @@ def _redaction(sources: Iterable[config.SecretSource]) -> domain.Redaction:
 
 
 def build_isolation(workflow: config.Workflow, environment: Mapping[str, str]) -> Isolation | None:
-    """What agents of the workflow can read and write; `None` without `workspace.isolation`.
+    """The isolation of the workflow's agents; `None` without `workspace.isolation`.
 
-    Of the workspace root they see only borrowed git objects and pinned skills, read-only. They see the files
-    of this package wherever they are, because agents start the tool server from them.
+    In the workspace root they see only borrowed git objects and pinned skills, read-only. They always see the
+    files of this package, because agents start the tool server from them.
     """
     workspace = workflow.settings.workspace
     if workspace.isolation == "none":
@@ -274,7 +267,7 @@ def build_isolation(workflow: config.Workflow, environment: Mapping[str, str]) -
         hidden=(
             workspace.root,
             locate(workflow.path, environment),  # journal, token and control socket of this daemon
-            locate(workflow.path, usual).parent,  # those of other daemons
+            locate(workflow.path, usual).parent,  # the state directories of other daemons
             *(Path(path) for path in runtime if path.startswith("/")),
             *secret_paths(environment),
             *named_secrets(environment),
@@ -297,9 +290,9 @@ def _git_configurations(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def tracker_key(context: RuntimeContext) -> str:
-    """Tells this workflow's tracker from another one; contains no secret."""
+    """Identifies this workflow's tracker; contains no secret."""
     settings = context.settings.tracker
-    provider = config.mask_secrets(settings.provider)  # one whose key was replaced is the same tracker
+    provider = config.mask_secrets(settings.provider)  # a tracker with a replaced key is the same tracker
     text = f"{context.workflow.path} {settings.kind} {sorted(provider.items())!r}"
     return sha256(text.encode(errors="replace")).hexdigest()[:32]
 
@@ -310,7 +303,7 @@ def tracker_key(context: RuntimeContext) -> str:
 def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     """The part of the settings that decisions depend on."""
     settings, agents = context.settings, context.workflow.agents
-    budget, chosen = settings.agent.budget, context.carrier
+    chosen = context.carrier
     cluster = chosen.kind if chosen is not None and chosen.carrier.is_cluster else None
     return SchedulerSettings(
         active_states=frozenset(domain.normalise_state(state) for state in context.active_states),
@@ -322,12 +315,8 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         max_turns=settings.agent.max_turns,
         max_retry_backoff_ms=settings.agent.max_retry_backoff_ms,
         stall_timeout_ms=agents[settings.agent.kind].settings.stall_timeout_ms,
-        max_turns_without_progress=budget.max_turns_without_progress,
-        max_attempts_without_progress=budget.max_attempts_without_progress,
+        budget=settings.agent.budget.limits,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
-        max_tokens_per_issue=budget.max_tokens_per_issue,
-        max_tokens_per_day=budget.max_tokens_per_day,
-        max_turns_per_issue=budget.max_turns_per_issue,
         on_start=settings.tracker.on_start,
         on_block=settings.tracker.on_block,
         on_feedback=settings.forge.on_feedback if settings.forge.kind else None,
@@ -335,9 +324,9 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         on_return=settings.tracker.on_start or next(iter(context.active_states), None),
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
-        rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
+        rules=settings.agent.rules,
         phase=settings.agent.phases.default,
-        phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
+        phase_rules=settings.agent.phases.rules,
         hosts=() if chosen is None else chosen.hosts,
         max_agents_per_host=None if cluster else settings.worker.max_concurrent_agents_per_host,
         cluster=cluster,
@@ -356,27 +345,13 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
 
 def skill_options(section: config.SkillsSettings, phase: str | None = None) -> SkillOptions:
     """The section `agent.skills` for the skills package, and the phase of the work."""
+    others = {"source", "native", "comment_on", "for_people"}
     return SkillOptions(
-        enabled=section.enabled,
-        path=section.path,
-        user_path=section.user_path,
-        extra_paths=section.extra_paths,
-        max_skills_in_prompt=section.max_skills_in_prompt,
-        max_prompt_chars=section.max_prompt_chars,
-        format=Format(section.format),
-        validation=Validation(section.validation),
-        name_fallback=section.name_fallback,
-        reserved_words=section.reserved_words,
-        include=section.include,
-        disabled_skills=section.disabled_skills,
-        activation=ActivationMode(section.activation),
-        search_above=section.search_above,
-        phase=phase,
-        for_people=section.for_people == "show",
+        **section.model_dump(exclude=others), for_people=section.for_people == "show", phase=phase
     )
 
 
 def comment_severity(settings: config.Settings) -> Severity | None:
-    """The mildest problem of a skill that is worth a comment; `None` if no problem is."""
+    """The lowest severity of a skill problem that is worth a comment; `None` if no problem is."""
     section = settings.agent.skills
     return Severity(section.comment_on) if section.enabled and section.comment_on != "never" else None

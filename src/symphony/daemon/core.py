@@ -1,4 +1,4 @@
-"""What the parts of one daemon share, as one object."""
+"""The object that the parts of one daemon share."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StepObserver(Protocol):
-    """Sees every step of the scheduler, and nothing else; must not block."""
+    """Observes only the steps of the scheduler; must not block."""
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
         """See `Observer.__call__`."""
@@ -33,14 +33,14 @@ async def _nothing_to_record() -> None:
 class ActionRequest:
     """An operator's action in the mailbox.
 
-    The verdict is that of the state in which the scheduler takes the event: of two people who answer the same
-    question, one learns that it is too late.
+    The verdict depends on the state in which the scheduler takes the event, so of two people who answer the
+    same question, one learns that it is too late.
 
     Attributes:
-        event: for the scheduler.
+        event: the event for the scheduler.
         taken: set when the verdict is known.
-        refused: why the action does not fit.
-        no_change: the daemon already was as the action asks for.
+        refused: why the action is refused.
+        no_change: whether the action was already in effect.
     """
 
     event: OperatorAsked
@@ -56,18 +56,18 @@ class ActionRequest:
 
 
 class Part(Protocol):
-    """A part of the daemon that keeps something made from settings, or acts on new ones."""
+    """A part of the daemon that stores something made from settings, or acts on new settings."""
 
     def reconfigure(self, context: RuntimeContext, /) -> None:
-        """Take the settings that are in force from now on. Must neither block nor fail."""
+        """Apply the settings that are in force from now on. Must neither block nor fail."""
         ...
 
 
 class Core:
     """State, context, mailbox, clocks and observers of one daemon.
 
-    A setting is read from `in_force` when it is needed. A part that has to do something about new ones is one
-    of `parts`.
+    Code reads a setting from `in_force` when it needs it. A part that must act on new settings is one of
+    `parts`.
 
     Args:
         state_dir: journal, lock, logs and control socket.
@@ -77,11 +77,11 @@ class Core:
         wall_ms: the wall clock.
 
     Attributes:
-        state: of the scheduler; `None` before the first step.
-        context: in force; `None` until the daemon serves.
-        parts: are given each context that `reconfigure` puts in force.
-        observers: told of everything in this order.
-        recorded: returns when what was decided so far is in the journal, or cannot be.
+        state: the state of the scheduler; `None` before the first step.
+        context: the context in force; `None` until the daemon serves.
+        parts: get each context that `reconfigure` puts in force.
+        observers: get all events, in this order.
+        recorded: waits until all decisions so far are in the journal, or cannot be.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Core:
     # --- what happens ------------------------------------------------------------------------------------
 
     def stepped(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Tell of a step. A broken display must not stop the work."""
+        """Notify observers of a step. A broken observer must not stop the work."""
         for observer in self.observers:
             try:
                 observer(before, event, after, commands)
@@ -136,7 +136,7 @@ class Core:
                 _log.exception("observer_failed")
 
     def publish(self, tell: Callable[[Observer], None]) -> None:
-        """Tell of anything else: `tell` calls one method of an observer."""
+        """Notify observers of another event: `tell` calls one method of an observer."""
         for observer in self._full_observers:
             try:
                 tell(observer)
@@ -144,7 +144,7 @@ class Core:
                 _log.exception("observer_failed")
 
     async def conversation_opened(self, run_id: str, thread_id: str) -> None:
-        """Tell of a conversation, and return when a restart would know it."""
+        """Notify observers of a conversation, and return once a restart would know it."""
         for observer in self._full_observers:
             await observer.conversation_opened(run_id, thread_id)
 

@@ -1,7 +1,7 @@
 """Checks what a daemon needs of this machine, for `symphony doctor` and for the page of the system.
 
-A check returns findings and changes nothing. All checks run at once. One that raises or takes too long is an
-error, and does not affect the others.
+A check returns findings and changes nothing. All checks run at once. A check that raises or takes too long
+counts as an error and does not affect the others.
 """
 
 import os
@@ -70,17 +70,17 @@ class Finding:
 
 
 def ok(message: str) -> Finding:
-    """Nothing to do."""
+    """A finding that needs no action."""
     return Finding(status=CheckStatus.OK, message=message)
 
 
 def warning(message: str, hint: str) -> Finding:
-    """A daemon works, but the user should look at this."""
+    """A finding that the user should look at, although a daemon works."""
     return Finding(status=CheckStatus.WARNING, message=message, hint=hint)
 
 
 def error(message: str, hint: str, cause: SymphonyError | None = None) -> Finding:
-    """A daemon does not work."""
+    """A finding with which a daemon does not work."""
     return Finding(status=CheckStatus.ERROR, message=message, hint=hint, cause=cause)
 
 
@@ -95,14 +95,14 @@ Check = Callable[[], Awaitable[Sequence[Finding]]]
 
 
 def in_thread(check: Callable[..., Sequence[Finding]], *arguments: Any) -> Check:
-    """The check, made in a thread. One that hangs, as disks do, is abandoned when the check times out."""
+    """The check in a thread. A hanging thread, for example on a dead disk, is abandoned at the timeout."""
     return partial(to_thread.run_sync, check, *arguments, abandon_on_cancel=True)
 
 
 def machine_checks(
     host: Host, environment: Mapping[str, str], state_dir: Path, context: RuntimeContext | None
 ) -> dict[str, Check]:
-    """The checks of this machine by name. They ask no agent, no tracker and no other machine.
+    """The checks of this machine by name. They contact no agent, no tracker and no other machine.
 
     Args:
         host: runs short commands of the system.
@@ -165,7 +165,10 @@ async def run_checks(
 def check_documents(
     findings: Mapping[str, Sequence[Finding]], redaction: Redaction
 ) -> tuple[DoctorCheck, ...]:
-    """The findings as documents. They are masked: they may quote settings, addresses and output of agents."""
+    """The findings as documents.
+
+    They are masked, because they may quote settings, addresses and output of agents.
+    """
     return tuple(
         DoctorCheck(
             name=name,
@@ -179,7 +182,7 @@ def check_documents(
 
 
 def check_version() -> list[Finding]:
-    """Never fails: for the reader of a report."""
+    """The versions, for the reader of a report. Never fails."""
     system = f"{platform.system()} {platform.release()}"
     return [ok(f"symphony {version_text()}, Python {platform.python_version()}, {system}")]
 
@@ -195,7 +198,7 @@ def check_yaml() -> list[Finding]:
 def check_secrets(environment: Mapping[str, str], known: Sequence[SecretSource] = ()) -> list[Finding]:
     """Which secrets come from files, whether those files are usable and private, and what is masked.
 
-    Settings and variables are named, and no value.
+    The findings name settings and variables, but no values.
     """
     try:
         secrets = read_secrets(environment)
@@ -237,7 +240,7 @@ async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]
 async def check_git_identity(
     host: Host, environment: Mapping[str, str], workspace: WorkspaceSettings | None
 ) -> list[Finding]:
-    """The names under which sessions commit: those of the repository or the user, or else of the daemon."""
+    """The identity for commits of sessions: that of the repository or the user, or else the daemon's."""
     place = Path("/")
     if workspace is not None and workspace.repo is not None:
         mirror = await to_thread.run_sync(mirror_path, workspace)
@@ -288,7 +291,7 @@ def nearest_directory(path: Path) -> Path:
 async def check_clock(
     host: Host, environment: Mapping[str, str], now: datetime | None = None
 ) -> list[Finding]:
-    """Whether the time is plausible, and synchronised if there is a `timedatectl` that knows."""
+    """Whether the time is plausible, and synchronised if `timedatectl` can tell."""
     now = now or datetime.now(UTC)
     if not _FIRST_YEAR <= now.year <= _LAST_YEAR:
         hint = "set the clock: certificates, tokens and the daily budget depend on it"
@@ -305,7 +308,7 @@ async def check_clock(
 
 
 async def check_user_namespaces(host: Host, environment: Mapping[str, str]) -> list[Finding]:
-    """Whether this user can create user namespaces, which the sandboxes of agents are made of."""
+    """Whether this user can create user namespaces, which the sandboxes of agents need."""
     try:
         done = await _run(host, environment, "unshare", "--user", "--map-root-user", "true")
     except OSError:
@@ -332,7 +335,7 @@ def check_open_files(sessions: int, limit: int | None = None) -> list[Finding]:
 def check_children(cgroup: Callable[[], Path | None] = own_cgroup) -> list[Finding]:
     """Whether each run gets a control group; without one, processes are recognised by their environment.
 
-    The answer holds for the place where this command runs: a service may have other control groups.
+    The finding applies to this process: a service may have other control groups.
     """
     groups = (
         "no run has a control group, as this one cannot be divided (Delegate=yes of systemd)"

@@ -1,7 +1,7 @@
 """Carries out the commands of the scheduler: the only place where decisions have effects.
 
-Each command runs in a task of its own. An effect reports its result as an event or logs it, and lets no
-exception out: a failing call must not end the daemon.
+Each command runs in its own task. An effect reports its result as an event or logs it, and raises nothing,
+because a failing call must not end the daemon.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,15 +23,15 @@ from symphony.daemon.comments import (
     ReadComments,
     SkillComments,
     draft_of,
-    owe_comment,
+    queue_comment,
 )
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.core import Core
 from symphony.daemon.hosts.hosts import Hosts
 from symphony.daemon.hosts.session import HostSession
 from symphony.daemon.jobs import JobRunner
-from symphony.daemon.moves import owe_move
-from symphony.daemon.pushes import owe_push
+from symphony.daemon.moves import queue_move
+from symphony.daemon.pushes import queue_push
 from symphony.daemon.runs.artifacts import keep_artifact
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, SupervisedRun
@@ -90,8 +90,8 @@ class Timeouts:
 
     Attributes:
         tracker_s: for one answer of the tracker with all its pages. Adapters limit each request themselves.
-        exit_s: for removals that are under way when the daemon exits.
-        hurried_exit_s: for these and for what is owed, when the operator wants to stop at once.
+        exit_s: for removals in progress when the daemon exits.
+        hurried_exit_s: for these and for jobs, when the operator wants to stop at once.
     """
 
     tracker_s: float = 120.0
@@ -102,18 +102,18 @@ class Timeouts:
 class Effects:
     """Carries out commands in the tasks of one group.
 
-    It has so many arguments because each is what carries out another kind of command.
+    It has many arguments, because each carries out another kind of command.
 
     Args:
         core: state, context, mailbox, clocks and observers.
         tasks: the group of all tasks.
         before_poll: awaited before each poll.
         review_tools: adds to the tools of a run the one that answers reviews of its issue's work.
-        handled: returns when the mailbox has no event that was put into it before.
+        handled: waits until all earlier events in the mailbox are handled.
         on_exit: called when the daemon may end.
-        jobs: carries out what is owed to the outside.
+        jobs: carries out jobs.
         skill_comments: decides about comments on skills.
-        people_comments: reads what people write.
+        people_comments: reads people's comments.
         traces: starts the traces of runs.
         hosts: carries runs out on hosts.
         timeouts: limits of the effects.
@@ -180,13 +180,13 @@ class Effects:
             case CleanWorkspace():
                 self._in_background(self._clean, command)
             case PostComment():
-                owe_comment(self._jobs, self._core.in_force, draft_of(command))
+                queue_comment(self._jobs, self._core.in_force, draft_of(command))
             case PushBranch():
-                owe_push(self._jobs, command)
+                queue_push(self._jobs, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
-                owe_move(self._jobs, self._core.in_force, command)
+                queue_move(self._jobs, self._core.in_force, command)
             case Notify():
                 fields = {key: value for key, value in command.fields.items() if value is not None}
                 if command.issue_id is not None:
@@ -201,7 +201,7 @@ class Effects:
                 assert_never(command)
 
     def hurry(self) -> None:
-        """Give what is about to end little time; the next daemon makes up for what is cut off."""
+        """Limit the time of everything that is ending; the next daemon repeats interrupted work."""
         self._hurried = True
         if self._exit_scope is not None:
             deadline = anyio.current_time() + self._timeouts.hurried_exit_s
@@ -249,7 +249,7 @@ class Effects:
 
     @contextmanager
     def _tracker_deadline(self) -> Iterator[None]:
-        """Give up on a tracker that does not answer: one hanging request must not end polling for good."""
+        """Give up on a tracker that does not answer, so that a hanging request does not end polling."""
         with anyio.move_on_after(self._timeouts.tracker_s) as scope:
             yield
         if scope.cancelled_caught:
@@ -348,7 +348,7 @@ class Effects:
         return await self._people_comments.read(self._core.in_force, command.issue, answer)
 
     async def report_skills(self, issue: Issue, found: SkillSet) -> None:
-        """Owe the comment about skills."""
+        """Queue the comment about skills."""
         context = self._core.in_force
         at_least = comment_severity(context.settings)
         await self._skill_comments.update(context, issue, found, at_least=at_least)
@@ -373,7 +373,7 @@ class Effects:
                 return
         context.fault(FaultPoint.AFTER_CLEAN)
         delivered = None if removal.delivery is None else removal.delivery.delivered
-        if delivered is not None and delivered.is_owed:
+        if delivered is not None and delivered.is_pending:
             event = BranchDelivered(
                 issue_id=command.issue_id, identifier=command.identifier, delivered=delivered
             )
@@ -384,7 +384,7 @@ class Effects:
             _log.warning("workspace_kept", reason=removal.kept_reason, look=removal.look, **ids)
 
     async def _remove(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
-        if command.path is None:  # not recorded: where it would be below the present root
+        if command.path is None:  # not recorded: its place below the present root
             record = await context.workspaces.locate(command.issue_id, command.identifier)
         else:
             path = Path(command.path)
@@ -397,7 +397,7 @@ class Effects:
         return self._workspace_locks.setdefault(issue_id, anyio.Lock())
 
     def _in_background(self, effect: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Start an effect that the exit of the daemon waits for, for a limited time."""
+        """Start an effect for which the exit of the daemon waits, for a limited time."""
 
         async def run() -> None:
             try:
@@ -413,7 +413,7 @@ class Effects:
         self._tasks.start_soon(run)
 
     async def _exit(self) -> None:
-        """Wait for what is owed and for background tasks, for a limited time, and let the daemon end."""
+        """Wait for jobs and background tasks, for a limited time, and let the daemon end."""
         limit_s, hurried_s = self._timeouts.exit_s, self._timeouts.hurried_exit_s
         if self._drained_by_ms is not None:  # the time that `agent.drain_timeout_ms` leaves
             limit_s = max((self._drained_by_ms - self._core.now_ms()) / 1000, hurried_s)
@@ -427,7 +427,7 @@ class Effects:
         self._on_exit()
 
     async def _settle(self) -> None:
-        """Wait for what is owed, and for what follows from it, such as a comment about a push."""
+        """Wait for jobs, and for jobs that follow from them, such as a comment about a push."""
         await self._jobs.finish()
         await self._handled()
         await self._jobs.finish()

@@ -1,9 +1,9 @@
-"""The frames between the daemon and a worker, and their codec, which does no input or output.
+"""The frames between the daemon and a worker, and their codec, which does no I/O.
 
     daemon -> worker    Start, Continue, Finish, Stop, Hurry, RequestAnswered, Ping
     worker -> daemon    Hello, Spawned, Report, Request, Withdraw, ..., RunOutcome, Ping
 
-A worker in this process takes and gives the frames themselves. On a byte stream, each direction begins with a
+A worker in this process exchanges the frame objects directly. On a byte stream, each direction begins with a
 line that names the version of the format. Each frame follows as its length in four bytes, big-endian, and a
 msgpack array of its number, counted from 0, and the frame.
 """
@@ -26,7 +26,7 @@ from symphony.scheduler import ContinueRun, FinishRun, Outcome, RunReport, Start
 from symphony.skills import SkillSet
 
 FORMAT: Final = 1
-"""The version of the format. A peer with another one is refused."""
+"""The version of the format. A peer with another version is refused."""
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 _PREAMBLE: Final = f"symphony-frames {FORMAT}\n".encode()
 _VERSION: Final = re.compile(rb"symphony-frames (\d{1,9})\n")
@@ -60,10 +60,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workflow: the path of the workflow file, which need not exist there.
         text: its content, without the sections of the daemon and without the login of `workspace.repo`.
-        lease_ms: the worker ends its agent when it has heard nothing for so long.
-        env: variables that agents and hooks get too; their values are secret.
-        delivered: the commit that was delivered of the branch of the issue; a workspace without it is old.
-        skills: those of the library; `None` if the worker has the library itself, or there is none.
+        lease_ms: the worker ends its agent after this time without a frame.
+        env: further variables for agents and hooks; their values are secret.
+        delivered: the delivered commit of the issue's branch; a workspace without it is outdated.
+        skills: the skills of the library; `None` if the worker has the library itself, or there is none.
         instructions: the files of `agent.instructions.url`, by their paths beside the manifest.
         fallback: the file `agent.instructions.fallback`.
     """
@@ -79,7 +79,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(Frame, frozen=True, kw_only=True):
-    """Begin the run; `tools` are those of the tracker, `site` is for a worker in another process."""
+    """Begin the run; `tools` are the tracker's tools, `site` is for a worker in another process."""
 
     command: StartRun
     tools: tuple[domain.ToolSpec, ...] = ()
@@ -99,20 +99,19 @@ class Finish(Frame, frozen=True, kw_only=True):
 
 
 class Stop(Frame, frozen=True, kw_only=True):
-    """Stop the run wherever it is; `verify` has what it delivers verified."""
+    """Stop the run at any point; with `verify` the worker verifies its delivery."""
 
     verify: bool = False
 
 
 class Hurry(Frame, frozen=True, kw_only=True):
-    """Give what is left of the run little time."""
+    """Limit the time for the rest of the run."""
 
 
 class RequestAnswered(Frame, frozen=True, kw_only=True):
     """The answer to a request: a failure if it failed.
 
-    Else `result` for a tool call, what people wrote (`comments`), and what was made of skills that were
-    collected (`synced`).
+    Otherwise the `result` of a tool call, people's `comments`, or the result of a sync (`synced`).
     """
 
     request: Number
@@ -133,13 +132,13 @@ class Hello(Frame, frozen=True, kw_only=True):
 
 
 class Spawned(Frame, frozen=True, kw_only=True):
-    """The agent's process exists, and nothing was sent to it."""
+    """The agent's process exists, and nothing was sent to it yet."""
 
     process: Identity
 
 
 class Report(Frame, frozen=True, kw_only=True):
-    """The progress of the run, folded from the events of the agent."""
+    """The progress of the run, summed up from the events of the agent."""
 
     report: RunReport
 
@@ -191,7 +190,7 @@ class TurnFinished(Frame, frozen=True, kw_only=True):
 
 
 class ToolCallAsked(Frame, frozen=True, kw_only=True):
-    """The agent calls a tool of the tracker, in the session of this id."""
+    """The agent calls a tool of the tracker, in the session with this id."""
 
     request: Number
     name: str
@@ -200,14 +199,14 @@ class ToolCallAsked(Frame, frozen=True, kw_only=True):
 
 
 class ConversationOpened(Frame, frozen=True, kw_only=True):
-    """The agent's conversation exists; the answer says that a restart would know it."""
+    """The agent's conversation exists; the answer confirms that a restart would know it."""
 
     request: Number
     thread_id: str
 
 
 class CommentsAsked(Frame, frozen=True, kw_only=True):
-    """The prompt is about to be made: what have people written on the issue?"""
+    """Asks for people's comments on the issue, for the prompt."""
 
     request: Number
 
@@ -220,14 +219,14 @@ class SkillsLoaded(Frame, frozen=True, kw_only=True):
 
 
 class SkillsCollected(Frame, frozen=True, kw_only=True):
-    """What the agent made of the library's skills, where the library is on the daemon's machine only."""
+    """The agent's changes of the library's skills, if only the daemon's machine has the library."""
 
     request: Number
     collected: CollectedSkills
 
 
 class ArtifactFound(Frame, frozen=True, kw_only=True):
-    """A file that a check left, to be kept with the run; the answer says that it is."""
+    """A file that a check left, to store with the run; the answer confirms that."""
 
     request: Number
     name: str
@@ -235,7 +234,7 @@ class ArtifactFound(Frame, frozen=True, kw_only=True):
 
 
 class Withdraw(Frame, frozen=True, kw_only=True):
-    """Nobody waits for the answer to a request any more."""
+    """The worker no longer waits for the answer to a request."""
 
     request: Number
 
@@ -283,7 +282,7 @@ class FrameProblem(StrEnum):
 
 
 class FrameError(domain.SymphonyError):
-    """A byte stream holds no frames, or not the ones that were sent. Nothing of it can be used any more."""
+    """A byte stream contains no frames, or not the ones that were sent. It can no longer be used."""
 
     def __init__(self, problem: FrameProblem, message: str, *, hint: str | None = None) -> None:
         super().__init__(
@@ -321,7 +320,7 @@ class FrameEncoder:
 
 
 class FrameDecoder:
-    """Turns the bytes of one direction into frames. After an error it is of no use."""
+    """Turns the bytes of one direction into frames. After an error it cannot be used."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.msgpack.Decoder(tuple[int, AnyFrame], dec_hook=_decode_other)
@@ -330,7 +329,7 @@ class FrameDecoder:
         self._taken = 0
 
     def feed(self, data: bytes) -> None:
-        """Add what was read, in pieces of any size."""
+        """Add read bytes, in pieces of any size."""
         self._buffer += data
 
     def take(self) -> AnyFrame | None:

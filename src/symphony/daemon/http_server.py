@@ -1,11 +1,10 @@
-"""The HTTP server: a control socket always, and a TCP port if one is configured, or asked for later.
+"""The HTTP server: always a control socket, and a TCP port if one is configured or requested later.
 
-`control.json` in the state directory tells clients where they are: `{"socket", "host", "port", "pid",
-"workflow"}`. The path of a Unix socket has a short limit, so it may be elsewhere, and a port may be any free
-one.
-
-Each listener has an application and a server of its own on the daemon's event loop, with its own limits:
-clients of the port cannot lock the operator out of the control socket, and no client can stop the daemon.
+`control.json` in the state directory tells clients their addresses: `{"socket", "host", "port", "pid",
+"workflow"}`. The path of a Unix socket has a short limit, so the socket may be elsewhere, and the port may be
+any free one. Each listener has its own application and server on the daemon's event loop, with its own
+limits. So clients of the port cannot lock the operator out of the control socket, and no client can stop the
+daemon.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ _PROBE_S: Final = 2.0
 _TEMP_PREFIX: Final = "symphony-"
 _LOOPBACK: Final = "127.0.0.1"
 _OWN_NAME_LEADS_TO: Final = frozenset({_LOOPBACK, "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - not bound here
-"""Addresses that browsers reach by any name that ends with `.localhost`."""
+"""Addresses that browsers reach through any name that ends with `.localhost`."""
 _log = structlog.get_logger(__name__)
 
 
@@ -71,10 +70,11 @@ async def serve_http(
 ) -> AsyncIterator["Listeners"]:
     """Listen and answer while the body runs. The caller holds the instance lock.
 
-    Webhooks are accepted on the TCP port only. `changes` is closed at the end, which ends its streams.
+    Webhooks are accepted only on the TCP port. `changes` is closed at the end, which ends its streams.
 
     Raises:
-        SymphonyError: `http_server`: the port or the token cannot be used; or what the body raised.
+        SymphonyError: `http_server`: the port or the token cannot be used. Exceptions of the body are raised
+            too.
     """
     sign_in = BrowserSignIn()
     token = ""
@@ -153,7 +153,7 @@ class _Servers:
         return self.listeners.address(self.sign_in.host)
 
     def stop(self) -> None:
-        self.changes.close()  # a server waits for open answers, and a stream is one
+        self.changes.close()  # a server waits for open responses, and a stream is one
         for server in self.running:
             server.should_exit = True
 
@@ -182,13 +182,13 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
 
 
 async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Answer until `should_exit` is set, then let running answers end for a moment."""
+    """Serve until `should_exit` is set, then briefly let open responses end."""
     with anyio.CancelScope(shield=True):
         await server.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the daemon. There is no setting for that."""
+    """A server that leaves signals to the daemon; uvicorn has no setting for that."""
 
     @override
     @contextmanager
@@ -200,10 +200,9 @@ class _LimitedConnection(H11Protocol):
     """An HTTP connection with a total time limit per request and response, and a limit of connections.
 
     The time counts from the connection or the last response; a stream of events restarts it with each event
-    that the client takes. This must be a subclass: neither an application nor a setting can limit a client
-    that sends half a request head, which has not reached the application yet, or one that reads its response
-    slowly, which has left it. `limit_concurrency` refuses requests, but keeps connections open on which none
-    comes.
+    that the client reads. This must be a subclass. No application or setting can limit a client that sends an
+    incomplete request head, which does not reach the application, or a client that reads its response slowly.
+    `limit_concurrency` refuses requests, but keeps idle connections open.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -235,7 +234,7 @@ class _LimitedConnection(H11Protocol):
 
 
 class _ForwardHandler(logging.Handler):
-    """Forwards uvicorn's log. Mistakes of clients and aborted responses are worth debug lines only."""
+    """Forwards uvicorn's log. Mistakes of clients and aborted responses become debug lines."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -267,7 +266,7 @@ class Listeners:
     """The listening sockets of a daemon, and `control.json`, which describes them.
 
     Attributes:
-        state_dir: has `control.json`.
+        state_dir: the directory of `control.json`.
         workflow: the workflow file, if clients should know it.
         control: the control socket; `None` if no Unix socket can be made.
         control_path: its path.
@@ -288,7 +287,7 @@ class Listeners:
         return None if self.tcp is None else int(self.tcp.getsockname()[1])
 
     def address(self, own_name: str) -> str:
-        """The address of the TCP port for a browser on this machine: by `own_name` if that leads there."""
+        """The address of the TCP port for a browser on this machine; uses `own_name` if that leads there."""
         host = own_name if self.host in _OWN_NAME_LEADS_TO else self.host or ""
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -307,7 +306,7 @@ class Listeners:
             self.tcp.close()
 
     def describe(self) -> None:
-        """Write `control.json`. If that fails, clients cannot find the daemon, which works all the same."""
+        """Write `control.json`. If that fails, clients cannot find the daemon, but it works."""
         content = {
             "socket": None if self.control_path is None else str(self.control_path),
             "host": self.host,
@@ -331,10 +330,9 @@ def open_listeners(
     environment: Mapping[str, str],
     workflow: Path | None = None,
 ) -> Iterator[Listeners]:
-    """Bind the sockets and write `control.json`; removes all of it at the end.
+    """Bind the sockets and write `control.json`; remove all of them at the end.
 
-    `control.json` names the `workflow`, so that a client of another one does not take this daemon for its
-    own.
+    `control.json` names the `workflow`, so that a client of another workflow does not use this daemon.
 
     Raises:
         SymphonyError: `http_server`: the port is taken, or the address does not belong to this machine.
@@ -368,7 +366,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError, UnicodeError) as error:
         if listener is not None:
             listener.close()
-        if isinstance(error, UnicodeError):  # of a name that cannot be encoded for a look-up
+        if isinstance(error, UnicodeError):  # from a name that cannot be encoded for a lookup
             reason = "no machine can have this name"
         else:
             reason = getattr(error, "strerror", None) or str(error)
@@ -402,7 +400,7 @@ def _listen_control(
 ) -> tuple[socket.socket | None, Path | None]:
     """Bind in the first directory that works; the stack closes and removes the socket.
 
-    Without a control socket the daemon works, and logs that clients cannot reach it.
+    Without a control socket the daemon works, but logs that clients cannot reach it.
     """
     with suppress(OSError, ValueError, TypeError, KeyError):
         # A killed daemon may have left its socket in a temporary directory.
@@ -428,7 +426,7 @@ def _listen_control(
 
 
 def _bind_private(path: Path) -> socket.socket:
-    """A socket for its owner only; others never reach it, because its directory is private."""
+    """A socket for its owner only; other users cannot reach it, because its directory is private."""
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     path.unlink(missing_ok=True)
@@ -450,7 +448,7 @@ def _in_runtime_directory(state_dir: StateDirectory, environment: Mapping[str, s
         return None
     directory = Path(runtime) / "symphony"
     directory.mkdir(mode=0o700, exist_ok=True)
-    # Two state directories may have the same name: the digest tells them apart.
+    # Two state directories may have the same name; the digest distinguishes them.
     digest = sha256(os.fsencode(os.path.realpath(state_dir.path))).hexdigest()[:8]
     return directory / f"{state_dir.path.name[:40]}-{digest}.sock" if _is_private(directory) else None
 

@@ -1,9 +1,9 @@
-"""The instance lock: at most one daemon per state directory, and which one it is.
+"""The instance lock: ensures at most one daemon per state directory, and names it.
 
-The kernel keeps the lock on the open file and frees it however the daemon ends. A person who removes or
-replaces the file lets a second daemon in, so the holder calls `InstanceLock.renew` regularly. The content,
-one JSON object, is for people and for commands that look for the daemon: `{"pid", "boot_id", "started",
-"workflow"}`. A file with other content is left alone.
+The kernel keeps the lock on the open file and frees it however the daemon ends. If a person removes or
+replaces the file, a second daemon could start, so the holder calls `InstanceLock.renew` regularly. The
+content, one JSON object, is for people and for commands that look for the daemon: `{"pid", "boot_id",
+"started", "workflow"}`. A file with other content is left alone.
 """
 
 import errno
@@ -41,8 +41,8 @@ class LockHolder:
 
     Attributes:
         pid: its process id.
-        boot_id: of its `Identity`; `None` if the host could not tell, as `started`.
-        started: of its `Identity`.
+        boot_id: the boot id in its `Identity`; `None` if unknown.
+        started: the start time in its `Identity`; `None` if unknown.
         workflow: the real path of the workflow file it serves.
     """
 
@@ -66,7 +66,7 @@ def parse_lock_holder(content: bytes) -> LockHolder | None:
 def hold_lock(
     path: Path, holder: LockHolder, *, flock: Callable[[int, int], None] = fcntl.flock
 ) -> Iterator["InstanceLock"]:
-    """Hold the lock file for `holder`; at the end it names no daemon.
+    """Hold the lock file for `holder`; afterwards it names no daemon.
 
     Raises:
         StateDirectoryError: category `instance_locked`: another daemon holds it; or `state_directory`: the
@@ -83,7 +83,7 @@ class InstanceLock:
     """A held lock file.
 
     Attributes:
-        had_no_holder: the file named no daemon when it was locked.
+        had_no_holder: whether the file named no daemon when it was locked.
     """
 
     def __init__(self, path: Path, holder: LockHolder, flock: Callable[[int, int], None]) -> None:
@@ -93,7 +93,7 @@ class InstanceLock:
         self._handle, self.had_no_holder = self._lock()
 
     def renew(self) -> bool:
-        """Lock the present file if it is not the held one; whether that was needed.
+        """Lock the present file if it is not the held one; return whether that was needed.
 
         Raises:
             StateDirectoryError: as `hold_lock`.
@@ -145,7 +145,7 @@ class InstanceLock:
                 ) from error
             raise self._unusable(reason) from error
         before = parse_lock_holder(content)
-        # A crash may leave the start of the content, or zeros instead of it.
+        # A crash may leave only the start of the content, or zeros.
         text = content.strip(b"\0 \n")
         if text and before is None and not text.startswith(_CONTENT_START):
             raise self._unusable("something else than symphony wrote it")

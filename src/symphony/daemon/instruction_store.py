@@ -23,7 +23,7 @@ from symphony.http.exchange import origin_of
 from symphony.http.transport import ExchangeError, HttpxTransport, Send
 
 SHARED_S: Final = 30.0
-"""How long runs share the answer of a server, also a failure."""
+"""How long runs share the answer of a server, including a failure."""
 _KEPT_S: Final = 30 * 24 * 3_600
 _MAX_REDIRECTS: Final = 3
 _MAX_ETAG_CHARS: Final = 256
@@ -50,7 +50,7 @@ class StoredCopy(Struct, frozen=True):
 
 
 class _FetchError(Exception):
-    """A file was not received; the text completes "It cannot be read: "."""
+    """A file was not received; the text continues "It cannot be read: "."""
 
 
 def unavailable(place: str, reason: str) -> skills.Problem:
@@ -67,7 +67,7 @@ class InstructionStore:
         settings: `agent.instructions`, with a source.
         base_dir: the directory of the workflow file, where a relative `fallback` starts.
         copies: the directory of the last good copies; it need not exist.
-        carried: the files of a remote source, which need not be requested.
+        carried: the files of a remote source that need not be requested.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class InstructionStore:
         return StoredCopy(files)
 
     async def carry(self) -> Mapping[str, bytes] | None:
-        """The files of a remote source for a run on a host; `None` if they are not known."""
+        """The files of a remote source for a run on a host; `None` if they are unknown."""
         if self._settings.source != "remote":
             return None
         found: StoredCopy | skills.Problem | None = await self.fetch()
@@ -152,12 +152,12 @@ class InstructionStore:
     def load(
         self, found: Path | StoredCopy | skills.Problem, *, shared: bool, keep: bool = True
     ) -> skills.Selector:
-        """The instructions; with `keep`, what was read becomes the last good copy if it is good.
+        """The instructions; with `keep`, valid instructions become the last good copy.
 
         Args:
             found: the directory with the `path` of a local source, the files of a remote one, or why there is
                 neither. Embedded modules ignore it.
-            shared: whether all runs read the same files. Otherwise the last good copy is one of this
+            shared: whether all runs read the same files. Otherwise the last good copy belongs to this
                 directory, so that no branch can replace the instructions of another.
             keep: false for a preview.
         """
@@ -218,7 +218,7 @@ class InstructionStore:
             return None
 
     def _write_copy(self, file: Path, copy: StoredCopy) -> None:
-        """Replace a copy, and remove those that were not replaced for 30 days."""
+        """Replace a copy, and remove copies that were not replaced for 30 days."""
         try:
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomic(file, msgspec.json.encode(copy))

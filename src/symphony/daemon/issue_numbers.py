@@ -1,6 +1,6 @@
-"""The numbers that a Markdown board gave to issues, found by the traces that issues leave.
+"""Finds the used issue numbers of a Markdown board by the traces of issues.
 
-Reads only single sections of WORKFLOW.md, so the board works even if the prompt does not compile or a
+It reads only single sections of WORKFLOW.md, so the board works even if the prompt does not compile or a
 variable is not set.
 """
 
@@ -27,15 +27,16 @@ _KEY_DIGEST: Final = re.compile(r"-[0-9a-f]{8}\Z")
 
 
 def used_numbers(board: Path, workflow: Path | None, environment: Mapping[str, str]) -> IssueNumbers:
-    """Issues that left a trace, so that a new one does not get the number, and the branch, of a deleted one.
+    """The used numbers of a board, so that a new issue does not get the number and branch of a deleted one.
 
-    Traces are branches here and in remotes, records of workspaces, and the journal; a source that cannot be
-    read is skipped. The highest number is kept in the git directory around the board, which linked worktrees
-    share and which is never committed; in the folder of the board if there is no writable git directory.
+    Traces of issues are branches here and in remotes, records of workspaces, and the journal; an unreadable
+    source is skipped. The highest number is stored in the git directory around the board, which linked
+    worktrees share and which is never committed, or in the folder of the board if there is no writable git
+    directory.
 
     Args:
         board: the folder of the issue files.
-        workflow: the workflow file; None stands for the nearest one above the board.
+        workflow: the workflow file; `None` for the nearest one above the board.
         environment: variables that its `workspace` section may refer to.
     """
     git_dirs = (common_dir(folder) for folder in board.parents if os.path.lexists(folder / ".git"))
@@ -53,11 +54,11 @@ def used_numbers(board: Path, workflow: Path | None, environment: Mapping[str, s
 
 
 def read_section(file: Path, name: str) -> Mapping[str, object]:
-    """A section of the front matter as it is written; empty if it is missing or not a mapping.
+    """A section of the front matter as written; empty if it is missing or not a map.
 
     Raises:
         OSError: the file cannot be read.
-        FrontMatterError: nor can its front matter.
+        FrontMatterError: its front matter cannot be read.
     """
     with file.open("rb") as opened:
         parts = split(opened.read(_MAX_BYTES))
@@ -67,7 +68,7 @@ def read_section(file: Path, name: str) -> Mapping[str, object]:
 
 
 def _branch_names(git_dir: Path) -> Iterator[str]:
-    """The issues that have, or had, a branch here or in a remote."""
+    """The issues that have or had a branch here or in a remote."""
     for ref in (*all_refs(git_dir, "refs/heads/"), *all_refs(git_dir, "refs/remotes/")):
         _, found, name = ref.partition(f"/{BRANCH_PREFIX}")
         if found:

@@ -1,15 +1,13 @@
 """The outbox: carries out jobs, now or when the receiver is back.
 
-    owe -> journal -> [when it is due, a few at once] -> carry out -> forgotten
+    queue -> journal -> [when it is due, a few at once] -> carry out -> forgotten
                                   ^        |
                                   +--------+ it failed: later again, or given up
 
 A job is in the journal before it is tried, in the same transaction as the decision that caused it, so that no
-restart loses it. A daemon that is killed between the answer of a receiver and the note of it tries it again:
-kinds of jobs recognise what is already there, by a marker or by a fresh look.
-
-A receiver that fails is left alone for a while, and then one job asks whether it is back. Jobs of one issue
-come one after the other at each receiver.
+restart loses it. If the daemon is killed between the answer of a receiver and its record, the job is tried
+again: job kinds recognise finished work by a marker or by a fresh read. A failing receiver is left alone for
+a while, and then one job tests whether it is back. Jobs of one issue reach each receiver one after the other.
 """
 
 import logging
@@ -54,15 +52,15 @@ class Attempt:
 
     Attributes:
         context: the context in force.
-        jobs: what is tried.
-        is_late: it is not tried at once, so that the world may have changed since it was decided.
-        still_owed: whether nothing newer was decided meanwhile; to be asked after a wait.
+        jobs: the jobs to try.
+        is_late: whether the job was delayed, so that circumstances may have changed since the decision.
+        still_needed: whether nothing newer was decided meanwhile; call it after each wait.
     """
 
     context: RuntimeContext
     jobs: tuple[Job, ...]
     is_late: bool
-    still_owed: Callable[[], bool]
+    still_needed: Callable[[], bool]
 
     @property
     def job(self) -> Job:
@@ -71,7 +69,7 @@ class Attempt:
 
 
 class NotYetError(Exception):
-    """The receiver is to get nothing for `wait_s` seconds, which is no failure."""
+    """The receiver must get nothing for `wait_s` seconds; this is no failure."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"not for {wait_s:g} s")
@@ -82,24 +80,26 @@ class JobKind(Protocol):
     """Carries out the jobs of one kind.
 
     Attributes:
-        at_once: how many are tried at the same time at one receiver.
+        at_once: how many jobs are tried at the same time at one receiver.
         timeout_s: how long one try may take.
-        together: one try takes everything that waits for a receiver.
+        together: whether one try includes all jobs that wait for a receiver.
     """
 
     at_once: ClassVar[int] = 8
     timeout_s: ClassVar[float] = TIMEOUT_S
     together: ClassVar[bool] = False
 
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether the job still makes sense. Raises `CodecError` if its payload cannot be read."""
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the job is still needed. Raises `CodecError` if its payload cannot be read."""
         ...
 
     async def carry_out(self, attempt: Attempt) -> None:
-        """Do it, once even if it is tried twice. Raises if it did not succeed; it is then tried again.
+        """Carry out the attempt; two tries must have the effect of one.
+
+        Any exception means that it is tried again.
 
         Raises:
-            NotYetError: it is tried later, as if it had not been tried.
+            NotYetError: it is tried later, and this try does not count.
         """
         ...
 
@@ -109,12 +109,12 @@ _Entry = tuple[int, int, Job]
 
 @dataclass(slots=True)
 class _Receiver:
-    """The jobs of one receiver by their due time, and its last answers."""
+    """The jobs of one receiver by due time, and its last answers."""
 
     due: list[_Entry] = field(default_factory=list)
     at_work: int = 0
     issues_at_work: dict[str, list[_Entry]] = field(default_factory=dict)
-    """With what waits for the job that is tried."""
+    """The issues in progress, with the jobs that wait for each."""
     failures: int = 0
     failure: str | None = None
     paused_until_ms: int = 0
@@ -130,7 +130,7 @@ class JobRunner:
         max_jobs: how many are kept; the oldest is dropped.
 
     Attributes:
-        kinds: by name, what carries out a job; complete before `run`.
+        kinds: the job kinds by name; complete before `run`.
     """
 
     def __init__(
@@ -155,14 +155,14 @@ class JobRunner:
         for job in left:
             self._jobs[job.key] = job
             wait_ms, was_set_back = job.due_wall_ms - core.wall_ms(), job.created_wall_ms > core.wall_ms()
-            # After a longer wait than that the receiver said when to come again.
+            # A longer wait was requested by the receiver.
             if job.attempts == 0 or wait_ms <= LONGEST_LATE_RETRY_MS or was_set_back:
                 wait_ms = 0
                 self._untried.update({job.key} if _waits(job) else ())
             self._schedule(job, wait_ms)
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """See a step: from the first one on the state is that of the previous daemon."""
+        """Note a step: from the first one on, the state includes that of the previous daemon."""
         del commands
         recovered = isinstance(event, Recovered)
         if recovered:
@@ -170,11 +170,11 @@ class JobRunner:
         if recovered or before.blocked is not after.blocked or before.running is not after.running:
             self._forget_given_up()
 
-    # --- what is owed ------------------------------------------------------------------------------------
+    # --- queued jobs ------------------------------------------------------------------------------------
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Everything that is owed or was given up, the oldest first."""
+        """All jobs that wait or were given up, the oldest first."""
         return tuple(self._jobs.values())
 
     def waiting(self, receiver: str) -> list[Job]:
@@ -182,11 +182,11 @@ class JobRunner:
         return [job for job in self._jobs.values() if job.receiver == receiver and _waits(job)]
 
     def knows(self, key: str, payload: str) -> bool:
-        """Whether just this is owed under a key, or was given up."""
+        """Whether the job with this key has this payload, even if it was given up."""
         job = self._jobs.get(key)
         return job is not None and job.payload == payload
 
-    def owe(
+    def queue(
         self,
         *,
         kind: str,
@@ -197,9 +197,9 @@ class JobRunner:
         payload: str,
         wait_ms: int = 0,
     ) -> None:
-        """Owe something from now on; it replaces what was owed under the same key. Returns at once.
+        """Queue a job; it replaces an earlier one with the same key. Returns at once.
 
-        It is tried after `wait_ms`, or when the daemon ends.
+        The job is tried after `wait_ms`, or when the daemon ends.
         """
         now = self._core.wall_ms()
         known = self._jobs.get(f"{kind}:{key}")
@@ -217,19 +217,19 @@ class JobRunner:
         )
         job = newest(known, wanted)
         if job is not known:
-            self._jobs.pop(job.key, None)  # the newest stands last
+            self._jobs.pop(job.key, None)  # the newest comes last
             self._untried.add(job.key)
             self._keep(job, wait_ms)
         if len(self._jobs) > self._max_jobs:
-            self._drop(next(iter(self._jobs.values())), "too much is owed")
+            self._drop(next(iter(self._jobs.values())), "there are too many jobs")
 
     def is_waiting(self, key: str) -> bool:
-        """Whether something is owed under this key that is still tried."""
+        """Whether a job with this key waits to be tried."""
         job = self._jobs.get(key)
         return job is not None and _waits(job)
 
     def retry(self, key: str) -> bool:
-        """Try a job again at once, also one that was given up; whether there is one."""
+        """Try a job again at once, even if it was given up; return whether there is one."""
         job = self._jobs.get(key)
         if job is None:
             return False
@@ -240,12 +240,12 @@ class JobRunner:
         return True
 
     def retry_kind(self, kind: str) -> None:
-        """Try again at once everything of a kind that failed."""
+        """Try all failed jobs of a kind again at once."""
         for job in [job for job in self._jobs.values() if job.kind == kind and job.attempts]:
             self.retry(job.key)
 
     def drop(self, key: str, reason: str = "a person dropped it") -> bool:
-        """Forget a job without doing it; whether there was one."""
+        """Drop a job; return whether there was one."""
         job = self._jobs.get(key)
         if job is None:
             return False
@@ -274,14 +274,14 @@ class JobRunner:
         _log.warning("job_dropped", reason=reason, **_fields(job))
         self._forget(job)
 
-    def _is_owed(self, job: Job) -> bool:
-        """Whether it is still to be done; an unreadable one is dropped."""
+    def _is_needed(self, job: Job) -> bool:
+        """Whether the job is still needed; an unreadable one is dropped."""
         state, kind = self._core.state, self.kinds.get(job.kind)
         if self._jobs.get(job.key) is not job or state is None:
             return False
         try:
             if kind is not None:
-                return kind.is_owed(job, state, self._core.in_force)
+                return kind.is_needed(job, state, self._core.in_force)
             reason = "this version of symphony does not know its kind"
         except CodecError as error:
             reason = str(error)
@@ -291,11 +291,11 @@ class JobRunner:
     # --- carrying out ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry out what is due, until cancelled."""
+        """Carry out due jobs until cancelled."""
         await self._started.wait()
         async with anyio.create_task_group() as tasks:
             while True:
-                if self._changed.is_set():  # else `finish` may wait for it
+                if self._changed.is_set():  # otherwise `finish` may wait for it
                     self._changed = anyio.Event()
                 wait_s = min(
                     (self._start_due(tasks, each) for each in self._receivers.values()), default=60.0
@@ -304,19 +304,19 @@ class JobRunner:
                     await self._changed.wait()
 
     async def finish(self) -> None:
-        """Wait until each job was tried once whose receiver answers; the next daemon gets the rest."""
+        """Wait until each job with an answering receiver was tried once; the next daemon gets the rest."""
         self._finishing = True
         self._changed.set()
         while any(not self._receivers[self._jobs[key].receiver].failures for key in self._untried):
             await self._changed.wait()
 
     def _start_due(self, tasks: TaskGroup, receiver: _Receiver) -> float:
-        """Start what is due for a receiver; how long to wait for the next one in seconds."""
+        """Start due jobs of a receiver; return how many seconds to wait for the next one."""
         now_ms = self._core.now_ms()
         while receiver.due:
             due_ms, _, job = entry = receiver.due[0]
             if self._jobs.get(job.key) is not job:
-                heappop(receiver.due)  # something newer replaced it
+                heappop(receiver.due)  # a newer job replaced it
                 continue
             kind = self.kinds.get(job.kind)
             if receiver.at_work >= (1 if receiver.failures or kind is None else kind.at_once):
@@ -339,14 +339,14 @@ class JobRunner:
         if kind is not None and kind.together:
             wanted += [each for _, _, each in receiver.due if self._jobs.get(each.key) is each]
             receiver.due.clear()
-        owed = tuple(each for each in wanted if self._is_owed(each))
+        needed = tuple(each for each in wanted if self._is_needed(each))
         for each in wanted:
-            if each not in owed:
+            if each not in needed:
                 self._forget(each)
-        if owed:
+        if needed:
             receiver.at_work += 1
             receiver.issues_at_work[job.issue_id] = []
-            tasks.start_soon(self._try, receiver, job, owed)
+            tasks.start_soon(self._try, receiver, job, needed)
 
     async def _try(self, receiver: _Receiver, first: Job, jobs: tuple[Job, ...]) -> None:
         context, kind = self._core.in_force, self.kinds[jobs[0].kind]
@@ -355,7 +355,7 @@ class JobRunner:
             context=context,
             jobs=jobs,
             is_late=jobs[0].attempts > 0 or not 0 <= late_ms < LATE_MS,
-            still_owed=lambda: self._is_owed(jobs[0]),
+            still_needed=lambda: self._is_needed(jobs[0]),
         )
         try:
             await self._core.recorded()
@@ -395,7 +395,7 @@ class JobRunner:
         now, given_up = self._core.wall_ms(), False
         for job in jobs:
             if self._jobs.get(job.key) is not job:
-                continue  # something newer replaced it
+                continue  # a newer job replaced it
             known = known or failure.line == job.failure
             after = after_failure(job, failure, now_wall_ms=now)
             self._untried.discard(job.key)
@@ -425,12 +425,12 @@ class JobRunner:
         )
 
     def _forget_given_up(self) -> None:
-        """Forget what was given up and is not owed any more, is old, or is too much."""
+        """Forget jobs that were given up and are no longer needed, too old, or too many."""
         given_up = [job for job in self._jobs.values() if job.state is JobState.GIVEN_UP]
         oldest_ms = self._core.wall_ms() - KEPT_MS
         excess = len(given_up) - MAX_GIVEN_UP
         for number, job in enumerate(given_up):
-            if number < excess or job.created_wall_ms < oldest_ms or not self._is_owed(job):
+            if number < excess or job.created_wall_ms < oldest_ms or not self._is_needed(job):
                 self._forget(job)
 
 

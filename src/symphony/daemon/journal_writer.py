@@ -1,7 +1,7 @@
-"""The daemon's side of the journal: records each step, and gives back what the previous daemon recorded.
+"""The daemon's side of the journal: records each step, and reads the records of the previous daemon.
 
-Nothing here waits while the daemon decides, and nothing here can fail it. If the file cannot be used, the
-health of the journal says so, the log gets a warning, and the daemon goes on without.
+Nothing here waits while the daemon decides, and no error here stops the daemon. If the file cannot be used,
+the health of the journal says so, the log gets a warning, and the daemon goes on without a journal.
 """
 
 import os
@@ -58,7 +58,7 @@ def recovery_event(
 ) -> Recovered:
     """The first event of a scheduler that starts now; `now_ms` and `wall_ms` are the same moment.
 
-    `delivered` is what was delivered at this start for runs that were cut off, by issue id.
+    `delivered` has the deliveries of interrupted runs at this start, by issue id.
     """
     start = DaemonStart(
         now_ms=now_ms,
@@ -79,7 +79,7 @@ def listed_skills(journal: Path, run_id: str) -> tuple[str, ...]:
 
 
 def told_comments(journal: Path, issue_id: str) -> tuple[model.ToldComment, ...]:
-    """The comments of people that sessions of an issue were told. Blocking."""
+    """The comments of people that sessions of an issue got. Blocking."""
     try:
         with open_reader(journal) as reader:
             return reader.told_comments(issue_id)
@@ -104,7 +104,7 @@ async def open_journal_writer(
     Args:
         state_path: the state directory.
         owner: this daemon's process; `None` if the host cannot identify it.
-        mask: hides secrets in what is recorded of issues.
+        mask: masks secrets in the records of issues.
         now_ms: the monotonic clock.
         wall_ms: the wall clock.
         fault: called when records are put and when they are written.
@@ -137,7 +137,7 @@ async def open_journal_writer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer:
-    """An answer that was given while no daemon ran; `question` is the run that asked."""
+    """An answer that was given while no daemon ran; `question` is the id of the run that asked."""
 
     question: str
     asked: OperatorAsked
@@ -212,7 +212,7 @@ class JournalWriter(Observer):
         return tuple(found)
 
     def store_answer(self, answer: StoredAnswer) -> None:
-        """Leave an answer to the next daemon."""
+        """Store an answer for the next daemon."""
         self.setting_changed(f"{_ANSWER}{answer.asked.issue_id}", model.encode(answer))
 
     # --- recording ---------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class JournalWriter(Observer):
 
     @override
     async def conversation_opened(self, run_id: str, thread_id: str) -> None:
-        """The agent of a run opened a conversation; returns when that is written, or cannot be."""
+        """The agent of a run opened a conversation; return once that is written, or cannot be."""
         self.put(*self._recorder.thread_opened(run_id, thread_id))
         await self.flush()
 
@@ -261,7 +261,7 @@ class JournalWriter(Observer):
         self.put(replace(comment, at_wall_ms=self._wall_ms()))
 
     def event(self, issue: Issue, event: str, message: str, run_id: str | None = None) -> None:
-        """Something happened to an issue that is no step of the scheduler."""
+        """Record an event of an issue that is not a step of the scheduler."""
         self.put(
             model.EventRecord(
                 issue_id=issue.id,
@@ -274,7 +274,7 @@ class JournalWriter(Observer):
         )
 
     def setting_changed(self, name: str, value: str | None) -> None:
-        """Leave a value to the next daemon; `None` deletes it."""
+        """Store a value for the next daemon; `None` deletes it."""
         self.put(model.SettingRecord(name=name, value=value))
 
     @override
@@ -314,7 +314,7 @@ class JournalWriter(Observer):
         self.put(model.InstructionsRecord(run_id=run_id, phase=instructions.phase or "", modules=modules))
 
     def put(self, *records: model.Record) -> None:
-        """Record what is recorded nowhere else."""
+        """Record facts that no other method records."""
         if records:
             self._journal.put(*records)
             _log_notices(self._journal)
@@ -329,15 +329,15 @@ class JournalWriter(Observer):
         return self._journal.health
 
     async def run(self) -> None:
-        """Write what is put, until cancelled."""
+        """Write the put records until cancelled."""
         await self._journal.run()
 
     async def until_taken_away(self) -> model.UnusableError:
-        """Wait until a write finds that the file was removed or replaced; the error that ends the daemon."""
+        """Wait until a write finds the file removed or replaced; return the error that ends the daemon."""
         return await self._journal.until_taken_away()
 
     async def flush(self) -> None:
-        """Wait until everything put so far is written, or cannot be."""
+        """Wait until all records put so far are written, or cannot be."""
         with anyio.move_on_after(_FLUSH_TIMEOUT_S):
             await self._journal.flush()
 
@@ -346,17 +346,17 @@ class JournalWriter(Observer):
         return await self._journal.trim(policy)
 
     def include_pending(self, pending: Callable[[], Iterable[model.Record]]) -> None:
-        """Also write pending comments and notifications into a journal that is recreated."""
+        """Also write pending comments and notifications into a new journal."""
         self._pending = pending
 
     def _present(self) -> tuple[model.Record, ...] | None:
-        """The content of a journal that is recreated now; `None` before the first step."""
+        """The content for a new journal; `None` before the first step."""
         present = self._recorder.snapshot(now_ms=self._now_ms(), wall_ms=self._wall_ms())
         return None if present is None else (*present, *self._pending())
 
 
 def _fault_points(records: Iterable[model.Record]) -> Iterator[tuple[FaultPoint, FaultPoint]]:
-    """For each record with crash points: the one after it is put, and the one after it is written."""
+    """For each record with crash points: the point after it is put, and the point after it is written."""
     for record in records:
         match record:
             case model.RunRecord(ended_wall_ms=int()):

@@ -1,7 +1,7 @@
 """Counts what the daemon does, for `GET /metrics`.
 
-`Metrics` observes the service: each fact is counted once, in the step that decides it. Gauges are not counted
-but read from the state at each scrape. Counters and histograms start at zero with the daemon.
+`Metrics` observes the service and counts each fact once, in the step that decides it. Gauges are read from
+the state at each scrape. Counters and histograms start at zero with the daemon.
 """
 
 import platform
@@ -59,7 +59,7 @@ _OPERATIONS: Final = ("poll", "refresh", "answers")
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 _DEFAULT_MODEL: Final = "default"
 _MAX_CHECKS: Final = 100
-"""So many names of checks are counted; those of later changes of WORKFLOW.md count as `other`."""
+"""How many names of checks are counted; further names, after changes of WORKFLOW.md, count as `other`."""
 
 
 class Metrics(Observer):
@@ -68,7 +68,7 @@ class Metrics(Observer):
     Args:
         core: state and clocks.
         journal_health: whether records survive a restart; `None` if there is no journal.
-        pull_requests: those of issues.
+        pull_requests: the pull requests of issues.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Metrics(Observer):
         self._pull_requests = pull_requests
         self._counts = Counters()
         self._found_ms: dict[str, int] = {}  # when a poll found a candidate that has no claim
-        self._launching: dict[str, int] = {}  # the same moment, by the first run of the issue
+        self._launching: dict[str, int] = {}  # the same time, by the first run of the issue
         self._requests: dict[tuple[str, object], int] = {}  # when a read of the tracker began
         self._last_poll_ms: int | None = None
         self._checks: set[str] = set()
@@ -120,7 +120,7 @@ class Metrics(Observer):
             self._note_candidates(after, now_ms)
 
     def found_ms(self, issue_id: str) -> int | None:
-        """When a poll found the issue, which waits since then; `None` if it does not wait."""
+        """When a poll found the waiting issue; `None` if it does not wait."""
         return self._found_ms.get(issue_id)
 
     @override
@@ -142,7 +142,7 @@ class Metrics(Observer):
         self._counts.add(metrics.WEBHOOKS, result)
 
     def notified(self, kind: str, result: str, count: int) -> None:
-        """A target of that kind took notifications (`delivered`), or did not (`failed`)."""
+        """A target of this kind received notifications (`delivered`), or did not (`failed`)."""
         self._counts.add(metrics.NOTIFICATIONS, kind, result, by=count)
 
     def rehearsed(self, result: str) -> None:
@@ -257,7 +257,7 @@ class Metrics(Observer):
         )
 
     def _own_gauges(self) -> Iterator[Sample]:
-        """What is no part of the scheduler's state."""
+        """The gauges that are not part of the scheduler's state."""
         health = self._journal_health()
         if health is not None:
             yield Sample(metrics.JOURNAL_OK, (), health.state is HealthState.OK)
@@ -286,7 +286,7 @@ def _exposition(samples: list[Sample], state: State | None, now_ms: int, wall_ms
 
 
 def state_gauges(state: State, *, now_ms: int, wall_ms: int) -> Iterator[Sample]:
-    """The gauges of a state. `now_ms` and `wall_ms` are the same moment."""
+    """The gauges of a state. `now_ms` and `wall_ms` are the same time."""
     settings, runs = state.settings, state.running.values()
     ready = results_with_status(state, ResultStatus.READY)
     reviewed = {result.issue.id for result in ready}
@@ -317,8 +317,8 @@ def state_gauges(state: State, *, now_ms: int, wall_ms: int) -> Iterator[Sample]
     yield Sample(metrics.DAY_TOKENS, (), state.day_tokens)
     if state.day_cost.cost_usd is not None:
         yield Sample(metrics.DAY_COST, (), state.day_cost.cost_usd)
-    if settings.max_tokens_per_day:
-        yield Sample(metrics.BUDGET_USED, ("day",), state.day_tokens / settings.max_tokens_per_day)
+    if settings.budget.max_tokens_per_day:
+        yield Sample(metrics.BUDGET_USED, ("day",), state.day_tokens / settings.budget.max_tokens_per_day)
     for agent in settings.agents:
         limited = state.limited_agents.get(agent)
         until_ms = None if limited is None else limited.until_ms

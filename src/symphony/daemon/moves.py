@@ -1,7 +1,7 @@
 """Moves issues to other tracker states, for `tracker.on_start` and `tracker.on_block`, or for an operator.
 
-The scheduler decides which of the former to make. Such a move is made only if the issue still is in the state
-that the decision was based on. The tracker's own answer tells whether a move happened.
+The scheduler decides the former. Such a move is made only if the issue is still in the state on which the
+decision was based. The tracker's answer shows whether a move happened.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveJob:
-    """What one move has to do: `MoveIssue` for the journal. `seen` is the state that it was decided in."""
+    """One move: `MoveIssue` for the journal. `seen` is the state of the issue at the decision."""
 
     issue_id: str
     issue_identifier: str
@@ -39,20 +39,20 @@ class MoveJob:
 
 
 class Moves(JobKind):
-    """Makes the moves that the scheduler decides: the kind `move` of the outbox.
+    """Carries out the scheduler's moves: the job kind `move` of the outbox.
 
-    A move that is late is made only from a state that the daemon knows of: the one that it saw, or one that
-    it moves issues to at a start. In any other state a person put it there.
+    A late move is made only from a state that the daemon expects: the one that it saw, or one to which it
+    moves issues at a start. Any other state comes from a person.
 
     Args:
-        core: the mailbox: an issue that was moved back to an active state waits for a poll.
+        core: the mailbox: an issue that was moved back to an active state needs a poll.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether the reason of the move still holds."""
         if job.receiver != tracker_key(context):
             return False
@@ -70,7 +70,7 @@ class Moves(JobKind):
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
-        """Move an issue, unless the move does not fit any more.
+        """Move an issue, unless the move is outdated.
 
         Raises:
             TrackerError: it was not moved.
@@ -78,7 +78,7 @@ class Moves(JobKind):
         context, move = attempt.context, decode(attempt.job.payload, MoveJob)
         fields = {"issue_id": move.issue_id, "issue_identifier": move.issue_identifier, "state": move.state}
         found = await context.tracker.fetch_issues_by_ids([move.issue_id])
-        if not found or not attempt.still_owed() or not _fits(move, found[0].state, attempt):
+        if not found or not attempt.still_needed() or not _fits(move, found[0].state, attempt):
             _log.debug("move_skipped", **fields)
             return
         context.fault(FaultPoint.BEFORE_MOVE)
@@ -90,7 +90,7 @@ class Moves(JobKind):
 
 
 def _fits(move: MoveJob, before: str, attempt: Attempt) -> bool:
-    """Whether an issue in the state `before` is to be moved."""
+    """Whether an issue in the state `before` may be moved."""
     now = normalise_state(before)
     if now == normalise_state(move.state) or now not in move.only_from:
         return False
@@ -99,8 +99,8 @@ def _fits(move: MoveJob, before: str, attempt: Attempt) -> bool:
     return not attempt.is_late or now in {normalise_state(state) for state in known if state}
 
 
-def owe_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> None:
-    """Owe a move to the tracker; it replaces an earlier one of the issue that was not made."""
+def queue_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> None:
+    """Queue a move; it replaces an earlier pending one of the issue."""
     issue = command.issue
     move = MoveJob(
         issue_id=issue.id,
@@ -110,7 +110,7 @@ def owe_move(jobs: JobRunner, context: RuntimeContext, command: MoveIssue) -> No
         only_from=command.only_from,
         seen=issue.state,
     )
-    jobs.owe(
+    jobs.queue(
         kind="move",
         key=issue.id,
         receiver=tracker_key(context),
@@ -128,14 +128,14 @@ async def move_now(
     reason: str,
     may_move: Callable[[Issue], bool] = lambda _: True,
 ) -> str | None:
-    """Move an issue at once; the state before, `None` if the tracker does not have the issue.
+    """Move an issue at once; return its state before, or `None` if the tracker does not have the issue.
 
     Args:
         context: the context in force.
         issue: the issue.
-        state: where it goes.
+        state: the target state.
         reason: why, for the log.
-        may_move: whether it may be moved as the tracker has it now.
+        may_move: whether the tracker's present snapshot may be moved.
 
     Raises:
         SymphonyError: the tracker did not move it; secrets are masked.

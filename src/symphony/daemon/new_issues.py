@@ -1,7 +1,7 @@
 """Creates issues at the tracker: at once for a person, and as the kind `issue` of the outbox for a schedule.
 
-An issue is marked with the key of the job that wants it, and the tracker is asked for the mark before it is
-created: an attempt whose answer was lost, or whose daemon was killed, does not make a second one.
+An issue is marked with the key of its job, and the tracker is asked for the mark before the issue is created.
+So an attempt whose answer was lost, or whose daemon was killed, does not create a second issue.
 """
 
 import secrets
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedIssue:
-    """What a job of the kind `issue` has to create; `new` with secrets masked."""
+    """The issue that a job of the kind `issue` creates; secrets in `new` are masked."""
 
     schedule: str
     key: str
@@ -42,10 +42,10 @@ class WantedIssue:
 
 
 class IssueCreations(JobKind):
-    """Creates the issues that schedules want.
+    """Creates the issues of schedules.
 
     Args:
-        on_created: called with what was wanted, and the issue.
+        on_created: called with the wanted and the created issue.
     """
 
     timeout_s: ClassVar[float] = TIMEOUT_S
@@ -54,8 +54,8 @@ class IssueCreations(JobKind):
         self._on_created = on_created
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether its schedule and its tracker are still those of WORKFLOW.md."""
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether its schedule and its tracker are still in WORKFLOW.md."""
         name = decode(job.payload, WantedIssue).schedule
         names = {schedule.name for schedule in context.settings.schedules}
         return job.receiver == tracker_key(context) and name in names
@@ -65,7 +65,7 @@ class IssueCreations(JobKind):
         """Create the issue, unless it exists.
 
         Raises:
-            TrackerError: it may or may not be created.
+            TrackerError: it may or may not exist now.
         """
         wanted, since = decode(attempt.job.payload, WantedIssue), domain.moment(attempt.job.created_wall_ms)
         issue = await _create(attempt.context, wanted.new, key=wanted.key, since=since)
@@ -75,9 +75,9 @@ class IssueCreations(JobKind):
         self._on_created(wanted, issue)
 
 
-def owe_issue(jobs: JobRunner, context: RuntimeContext, wanted: WantedIssue) -> None:
-    """Owe the issue of a schedule; it replaces an earlier one of the schedule that was not created."""
-    jobs.owe(
+def queue_issue(jobs: JobRunner, context: RuntimeContext, wanted: WantedIssue) -> None:
+    """Queue the issue of a schedule; it replaces an earlier pending one of the schedule."""
+    jobs.queue(
         kind=KIND,
         key=wanted.schedule,
         receiver=tracker_key(context),
@@ -91,7 +91,7 @@ async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: dateti
     """Create an issue at once, and try again once if the answer is lost.
 
     Raises:
-        SymphonyError: it is not created, or that is not known; secrets are masked.
+        SymphonyError: it was not created, or may have been; secrets are masked.
     """
     new = masked_issue(context, new)
     key, failure = secrets.token_hex(16), None
@@ -120,10 +120,10 @@ async def create_now(context: RuntimeContext, new: IssueToCreate, *, now: dateti
 async def create_given(
     context: RuntimeContext, *, given: models.NewIssue, now: datetime
 ) -> models.CreatedIssue:
-    """Create the issue that a person asks for, and tell of it with secrets masked.
+    """Create the issue that a person requested; return it with secrets masked.
 
     Raises:
-        SymphonyError: as `create_now`; there is no state to begin in.
+        SymphonyError: as `create_now`, or there is no first state.
     """
     labels = (*given.labels, *([] if given.skill is None else [f"{domain.SKILL_LABEL_PREFIX}{given.skill}"]))
     state = first_state(context, given.state)
@@ -134,7 +134,7 @@ async def create_given(
 
 
 def first_state(context: RuntimeContext, wanted: str | None) -> str:
-    """The state that a new issue begins in. Raises `SymphonyError` if there is none."""
+    """The first state of a new issue. Raises `SymphonyError` if there is none."""
     state = wanted or next(iter(context.active_states), None)
     if state is None:
         raise domain.SymphonyError(

@@ -1,4 +1,4 @@
-"""Makes the snapshots of the service that `api.answers` reads, and carries out what people ask for.
+"""Makes the service's snapshots for `api.answers`, and carries out people's actions.
 
 States are immutable, so nothing waits and nothing locks.
 """
@@ -39,7 +39,7 @@ from symphony.api.models import wall_text
 from symphony.api.observer import Observer
 from symphony.api.task import TrackerAnswer, task_document
 from symphony.api.typed import TypedTexts
-from symphony.daemon.comments import PeopleCommentReader, owe_persons_comment, unsent_comments
+from symphony.daemon.comments import PeopleCommentReader, queue_persons_comment, unsent_comments
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.core import ActionRequest, Core
 from symphony.daemon.forge.pull_requests import PullRequests
@@ -105,7 +105,7 @@ _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576
 WORKING_TIMEOUT_S: Final = 2.0
 _MAX_WORKING_CHARS: Final = 200 * 1_024
-_MAX_WORKING_BYTES: Final = 2 * _MAX_WORKING_CHARS  # more than is shown: a secret that is cut is masked first
+_MAX_WORKING_BYTES: Final = 2 * _MAX_WORKING_CHARS  # masked before it is cut
 _WORK_FRESH_MS: Final = 3_000
 _WORK_TOO_SLOW_MS: Final = 60_000
 _MAX_WORK: Final = 100
@@ -113,7 +113,7 @@ _MAX_RATED_RUNS: Final = 50
 _APPLIED: Final = (
     "what it proposes takes effect at once, unless a person must read it first (agent.library.sync: apply)"
 )
-_MAX_OF_VISITORS: Final = 20  # per issue: what visitors write is kept for ever, too
+_MAX_OF_VISITORS: Final = 20  # per issue, because feedback of visitors is also stored permanently
 _REFRESH_REASON: Final = "operator"
 _MAX_CACHED_TEXTS: Final = 50_000
 _MAX_CACHED_CHARS: Final = 300
@@ -124,7 +124,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """The parts of the daemon that answers come from; `None` until the daemon has them."""
+    """The parts of the daemon that answers need; `None` until the daemon has them."""
 
     journal: JournalWriter | None = None
     jobs: JobRunner | None = None
@@ -142,10 +142,10 @@ class Limits:
     """Limits in seconds.
 
     Attributes:
-        snapshot_s: of a snapshot.
-        preview_s: of a preview.
-        working_s: of the wait for what a workspace has changed so far.
-        action_s: of the wait for the scheduler to take an action.
+        snapshot_s: for a snapshot.
+        preview_s: for a preview.
+        working_s: for reading the changes in a workspace.
+        action_s: for the scheduler to take an action.
     """
 
     snapshot_s: float = SNAPSHOT_TIMEOUT_S
@@ -157,17 +157,17 @@ class Limits:
 class ServiceOperator(Observer):
     """Implements `api.interface.Operator` for one service; an observer of it.
 
-    Documents are made in a thread, one at a time, and only few prompts are previewed together: neither a
-    large board nor many clients slow the loop.
+    Documents are made in a thread, one at a time, and only a few prompts are previewed together, so that
+    neither a large board nor many clients slow the loop.
 
     Args:
         core: state, context, mailbox and clocks.
-        history: what happened.
+        history: past events.
         metrics: the metrics for a scrape.
-        diagnose: checks this machine, in bounded time; raises nothing.
-        parts: where other answers come from.
+        diagnose: checks this machine, in bounded time; never raises.
+        parts: parts of the daemon for other answers.
         journal: the file with past runs, which may be missing.
-        people_comments: reads what people write.
+        people_comments: reads people's comments.
         limits: how long a question may take.
     """
 
@@ -205,7 +205,7 @@ class ServiceOperator(Observer):
 
     @override
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
-        del before, after, commands  # only whether a refresh was taken from the mailbox
+        del before, after, commands  # only for whether a refresh was taken from the mailbox
         if isinstance(event, WakeAsked) and event.reason == _REFRESH_REASON:
             self._refresh_posted = False
 
@@ -217,7 +217,7 @@ class ServiceOperator(Observer):
     # --- questions ---------------------------------------------------------------------------------------
 
     def _snapshot(self) -> answers.Snapshot:
-        """What is now; it never changes.
+        """A snapshot of the present state.
 
         Raises:
             UnavailableError: the daemon is starting.
@@ -238,7 +238,7 @@ class ServiceOperator(Observer):
             creates_in=_creates_in(context),
             journal_health=self._health(),
             pull_requests=self._pull_requests(),
-            owed=self._jobs(),
+            jobs=self._jobs(),
             targets=self._targets(),
             trace_id=self._trace_id,
             rehearsal=None if self._parts.rehearsals is None else self._parts.rehearsals.latest,
@@ -316,7 +316,7 @@ class ServiceOperator(Observer):
             identifier=identifier,
             known=known,
             answer=await self._read(identifier, issue_id),
-            unsent=unsent_comments(snapshot.owed, issue_id),
+            unsent=unsent_comments(snapshot.jobs, issue_id),
             can_comment=isinstance(context.tracker, CommentCapability),
             now=snapshot.now,
         )
@@ -324,7 +324,7 @@ class ServiceOperator(Observer):
         return public
 
     async def _read(self, identifier: str, issue_id: str | None) -> TrackerAnswer:
-        """What the tracker says of an issue, which is asked for by its identifier if the id is not known."""
+        """The tracker's answer about an issue, by identifier if the id is unknown."""
         state, context = self._ready()
         return await self._tasks.read(
             context,
@@ -334,9 +334,9 @@ class ServiceOperator(Observer):
         )
 
     async def _find(self, identifier: str) -> Issue | None:
-        """The issue that the tracker has under an identifier that the daemon does not know.
+        """The tracker's issue with an identifier that the daemon does not know.
 
-        One at a time: people may make up any number of identifiers.
+        One at a time, because people may make up any number of identifiers.
 
         Raises:
             UnavailableError: the tracker does not answer.
@@ -355,7 +355,7 @@ class ServiceOperator(Observer):
         return await to_thread.run_sync(answers.transcript, self._snapshot(), identifier, part)
 
     async def skills(self) -> models.SkillsOverview:
-        """See `api.interface.Operator`. Where files or the journal cannot be read in time, less is shown."""
+        """See `api.interface.Operator`. Parts are missing if files or the journal cannot be read in time."""
         _, context = self._ready()
         found = await _workflow_skills(context)
         return await to_thread.run_sync(answers.skills, self._snapshot(), found)
@@ -381,7 +381,7 @@ class ServiceOperator(Observer):
         return await to_thread.run_sync(ask)
 
     async def _present_diagnosis(self, context: RuntimeContext) -> models.Diagnosis:
-        """The findings of the last minute: a page that many people watch does not check more often."""
+        """The findings of the last minute, so that many watched pages do not cause more checks."""
         async with self._diagnosing:
             if self._diagnosis is None or self._core.now_ms() - self._diagnosis[0] >= _DIAGNOSIS_MS:
                 checks = await self._diagnose(context)
@@ -440,7 +440,7 @@ class ServiceOperator(Observer):
         return WorkingDiff(text=shown, cut=len(text) > _MAX_WORKING_CHARS)
 
     async def working_files(self, identifier: str) -> tuple[FileChange, ...] | None:
-        """See `api.interface.Operator`. A workspace that takes too long is left alone for a while."""
+        """See `api.interface.Operator`. A slow workspace is not read again for a while."""
         _, context = self._ready()
         files: tuple[FileChange, ...] | None = None
         with anyio.move_on_after(self._limits.working_s):
@@ -510,7 +510,7 @@ class ServiceOperator(Observer):
         return state, context
 
     def _cached_mask(self, redaction: Redaction) -> Callable[[str], str]:
-        """Masks texts, with a cache: a board has the same few thousand titles in every snapshot."""
+        """Masks texts, with a cache, because a board has the same few thousand titles in every snapshot."""
         if self._masking is None or self._masking[0] is not redaction:
             cached = lru_cache(maxsize=_MAX_CACHED_TEXTS)(redaction.text)
             self._masking = (
@@ -548,13 +548,13 @@ class ServiceOperator(Observer):
         jobs = self._parts.jobs
         chosen = [job for job in self._jobs() if key in {job.key, job.issue_identifier}]
         if jobs is None or not chosen:
-            raise UnknownError("job_not_found", "nothing like that is owed", hint="symphony outbox list")
+            raise UnknownError("job_not_found", "there is no such job", hint="symphony outbox list")
         for job in chosen:
             (jobs.retry if verb == "retry" else jobs.drop)(job.key)
         if verb == "retry":
             names = {job.key for job in chosen}
             chosen = [job for job in self._jobs() if job.key in names]
-        return answers.outbox(replace(snapshot, owed=tuple(chosen)))
+        return answers.outbox(replace(snapshot, jobs=tuple(chosen)))
 
     def _health(self) -> JournalStatus | None:
         """Whether records survive a restart; `None` if there is no journal."""
@@ -568,7 +568,7 @@ class ServiceOperator(Observer):
         return None if self._parts.traces is None else self._parts.traces.trace_id(run_id)
 
     def _moves(self, context: RuntimeContext) -> tuple[str, ...]:
-        """The states to which issues can be moved; none if the tracker moves none."""
+        """The states to which issues can be moved; none if the tracker cannot move issues."""
         if not isinstance(context.tracker, MovingCapability):
             return ()
         tracker, state = context.settings.tracker, self._core.state
@@ -585,7 +585,7 @@ class ServiceOperator(Observer):
         )
 
     def _pull_requests(self) -> Mapping[str, PullRequestRecord]:
-        """Those of issues, by the issue's id."""
+        """Pull requests by issue id."""
         return {} if self._parts.pull_requests is None else self._parts.pull_requests.shown()
 
     def _jobs(self) -> tuple[Job, ...]:
@@ -593,7 +593,7 @@ class ServiceOperator(Observer):
         return () if jobs is None else jobs.jobs
 
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
-        """See `api.interface.Operator`. An action that is in the mailbox for long counts as taken."""
+        """See `api.interface.Operator`. An action that stays in the mailbox for long counts as taken."""
         state, context = self._core.state, self._core.context
         if state is None or context is None or state.drain is Drain.EXITED:
             message = "the daemon has ended" if state and context else "the daemon is starting"
@@ -628,14 +628,13 @@ class ServiceOperator(Observer):
             requested_at=requested_at,
         )
 
-    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> bool:
+    async def draft(self, identifier: str, reviewer: str, edit: DraftEdit) -> str | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
         issue = answers.find_issue(state, identifier)
         if issue is None:
-            return False
-        await self._review_answers().edit(context, issue.id, issue.identifier, reviewer, edit)
-        return True
+            return None
+        return await self._review_answers().edit(context, issue.id, issue.identifier, reviewer, edit)
 
     async def decide(
         self, identifier: str, reviewer: str, given: models.ReviewGiven, *, with_draft: bool = False
@@ -691,7 +690,7 @@ class ServiceOperator(Observer):
         return public
 
     def _poll_soon(self) -> None:
-        with suppress(UnavailableError):  # a daemon that ends does not poll
+        with suppress(UnavailableError):  # an ending daemon does not poll
             self.refresh()
 
     async def feedback(
@@ -739,7 +738,7 @@ class ServiceOperator(Observer):
         return document
 
     async def _comment(self, context: RuntimeContext, identifier: str, text: str) -> models.Verb | None:
-        """Owe a person's comment to the tracker; it is in the journal on return."""
+        """Queue a person's comment for the tracker; on return it is in the journal."""
         identifier, issue_id = await to_thread.run_sync(_named, self._snapshot(), identifier)
         if issue_id is None and (found := await self._find(identifier)) is not None:
             issue_id = found.id
@@ -750,7 +749,7 @@ class ServiceOperator(Observer):
         if self._parts.jobs is None or not isinstance(context.tracker, CommentCapability):
             message = f"a tracker of kind {context.settings.tracker.kind} takes no comments"
             raise ConflictError("no_comments", message, hint="write in the tracker itself")
-        owe_persons_comment(self._parts.jobs, context, issue_id, identifier, text.strip())
+        queue_persons_comment(self._parts.jobs, context, issue_id, identifier, text.strip())
         await self._core.recorded()
         blocked = None if self._core.state is None else self._core.state.blocked.get(issue_id)
         asks = blocked is not None and blocked.question is not None
@@ -766,7 +765,7 @@ class ServiceOperator(Observer):
     async def _move(
         self, context: RuntimeContext, issue: Issue, state: str, requested_at: str
     ) -> models.Verb:
-        """Move an issue in the tracker, which knows best in which state the issue is."""
+        """Move an issue at the tracker, by the tracker's present state of the issue."""
         if not state.strip():
             states = ", ".join(answers.offered_states(self._moves(context), issue.state))
             raise ConflictError("empty_state", "no state is named", hint=f"name one: {states}")
@@ -789,7 +788,7 @@ class ServiceOperator(Observer):
 
 
 def _learning_off(rating: Rating, setting: str) -> str | None:
-    """Why nothing is learned from a rating; `None` if it is learned from."""
+    """Why nothing is learned from a rating; `None` if learning follows."""
     if rating.author == "visitor":
         return "only people with write access teach"
     if not rating.learn:
@@ -800,7 +799,7 @@ def _learning_off(rating: Rating, setting: str) -> str | None:
 
 
 def _named(of: answers.Snapshot, identifier: str) -> tuple[str, str | None]:
-    """The present identifier of an issue, and its id; `None` if neither daemon nor journal knows it."""
+    """The present identifier of an issue, and its id; `None` if both daemon and journal do not know it."""
     identifier, records = answers.past(of, identifier)
     issue = answers.find_issue(of.state, identifier)
     if issue is not None:
@@ -809,7 +808,7 @@ def _named(of: answers.Snapshot, identifier: str) -> tuple[str, str | None]:
 
 
 def _creates_in(context: RuntimeContext) -> tuple[str, ...]:
-    """The states that new issues can begin in; none if the tracker creates none."""
+    """The states in which new issues can begin; none if the tracker cannot create issues."""
     if creation_problem(context.tracker, context.settings.tracker.kind) is not None:
         return ()
     return tuple(context.active_states)

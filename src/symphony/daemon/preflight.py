@@ -1,4 +1,4 @@
-"""The check of agents before the first dispatch, so that no issue meets a missing or broken one.
+"""Checks agents before the first dispatch, so that no issue gets a missing or broken agent.
 
 A failure names the agent and its line in the workflow file. A reload checks the changed agents only.
 """

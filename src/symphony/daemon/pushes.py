@@ -1,4 +1,4 @@
-"""Brings delivered branches where they should be: the kind `push` of the outbox."""
+"""Pushes delivered branches to their repositories: the job kind `push` of the outbox."""
 
 import math
 from dataclasses import dataclass
@@ -20,38 +20,38 @@ _RECEIVER: Final = "origin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushJob:
-    """What one push has to do: `PushBranch` for the journal."""
+    """One push: `PushBranch` for the journal."""
 
     branch: str
     head: str
 
 
 class Pushes(JobKind):
-    """Pushes branches, and brings them to a local repository.
+    """Pushes branches to `origin` and to a local repository.
 
     Args:
         core: state and mailbox.
     """
 
     at_once: ClassVar[int] = 4
-    timeout_s: ClassVar[float] = math.inf  # git ends a push that makes no headway for 60 s
+    timeout_s: ClassVar[float] = math.inf  # git ends a push after 60 s without headway
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether the branch is not where it should be, and nothing newer was delivered."""
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether a repository still lacks the branch, and nothing newer was delivered."""
         delivered = _delivered(state, job.issue_id)
         head = decode(job.payload, PushJob).head
-        return delivered is not None and delivered.is_owed and delivered.head == head
+        return delivered is not None and delivered.is_pending and delivered.head == head
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
-        """Bring a branch where it should be, and tell the scheduler.
+        """Push a branch, and report the outcome to the scheduler.
 
         Raises:
-            SymphonyError: it is not there yet.
+            SymphonyError: a repository still lacks it.
         """
         context, push, issue_id = attempt.context, decode(attempt.job.payload, PushJob), attempt.job.issue_id
         state = self._core.state
@@ -78,9 +78,9 @@ def _delivered(state: State, issue_id: str) -> DeliveredBranch | None:
     return None if result is None else result.delivered
 
 
-def owe_push(jobs: JobRunner, command: PushBranch) -> None:
-    """Owe a push; it replaces an earlier one of the issue."""
-    jobs.owe(
+def queue_push(jobs: JobRunner, command: PushBranch) -> None:
+    """Queue a push; it replaces an earlier one of the issue."""
+    jobs.queue(
         kind="push",
         key=command.issue.id,
         receiver=_RECEIVER,

@@ -1,4 +1,4 @@
-"""Cleans up after a killed daemon: its processes, before anything is dispatched, and workspaces.
+"""Cleans up after a killed daemon: its processes, before any dispatch, and its workspaces.
 
 Processes are found by the marks in their environment and by their recorded identity, never by name.
 """
@@ -76,12 +76,12 @@ async def refuse_second_daemon(state_dir: StateDirectory, host: Host, lock: Inst
 
 
 async def reap_predecessor(host: Host, scan: OrphanScan, *, agents: Sequence[Identity] = ()) -> int:
-    """End every process that a previous daemon left; returns how many were found.
+    """End every process that a previous daemon left; return how many were found.
 
-    These are the processes with the mark of this state directory, and the `agents` recorded in the journal.
+    These are the processes with the mark of this state directory, and the `agents` in the journal.
 
     Raises:
-        StateDirectoryError: category `predecessor_alive`: some could not be ended. The start is given up,
+        StateDirectoryError: category `predecessor_alive`: some could not be ended. The start is abandoned,
             because their issues must not get a second session.
     """
 
@@ -120,7 +120,7 @@ async def reap_predecessor(host: Host, scan: OrphanScan, *, agents: Sequence[Ide
 async def deliver_interrupted(
     context: RuntimeContext, issue_ids: Collection[str]
 ) -> dict[str, DeliveredBranch]:
-    """Deliver the commits of runs that were cut off, by issue id; what fails waits for the next delivery."""
+    """Deliver the commits of interrupted runs, by issue id; failed ones wait for the next delivery."""
     found: dict[str, DeliveredBranch] = {}
     with anyio.move_on_after(_DELIVERY_S), suppress(SymphonyError):
         for record in await context.workspaces.records():

@@ -1,11 +1,11 @@
-"""Rehearses the merges of what is ready, when a branch becomes ready or the base moves.
+"""Rehearses the merges of ready branches when a branch becomes ready or the base moves.
 
     the set of ready branches changes, or a look at the base finds it elsewhere -> one rehearsal -> documents
     `rehearse.verify` -> the commands on what merges -> the same document with their result
 
-It runs beside the loop, one at a time, for a limited time. Its result is in memory only: after a restart the
-first set of ready branches gives a new one. A result of the commands is for one base and one set of commits:
-if these change meanwhile, it is not shown, and the commands run again on what is there then.
+It runs beside the loop, one at a time, for a limited time. Its result is only in memory: after a restart the
+first set of ready branches gives a new one. A result of the commands applies to one base and one set of
+commits. If these change meanwhile, the result is not shown, and the commands run again on the new ones.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +35,7 @@ from symphony.scheduler import (
 )
 
 LOOK_S: Final = 60.0
-"""How often the base is looked at while a branch is ready."""
+"""How often the base is checked while a branch is ready."""
 TIMEOUT_S: Final = 30.0
 _FRESH_S: Final = 2.0
 _log = structlog.get_logger(__name__)
@@ -85,8 +85,8 @@ class Rehearsals:
     Args:
         core: state and context.
         on_result: called with `ok` or `failed` after each rehearsal.
-        on_changed: called when the result is another one.
-        look_s: how often to look at the base.
+        on_changed: called when the result changed.
+        look_s: how often to check the base.
         timeout_s: the limit of one rehearsal.
         verify: adds the result of `verify.commands` to a rehearsal.
     """
@@ -117,17 +117,17 @@ class Rehearsals:
         self.latest: models.Rehearsal | None = None
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Wake up when another set of branches is ready."""
+        """Wake up when the set of ready branches changes."""
         del event, commands
         if after.results is not before.results and _ready(after) != self._rehearsed:
             self._woken.set()
 
     def reconfigure(self, _context: RuntimeContext) -> None:
-        """Look at the base of new settings now, and run commands that they have."""
+        """Check the base of new settings now, and run their commands."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Rehearse and verify whenever it is due, until cancelled."""
+        """Rehearse and verify when due, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._verify_when_due)
             await self._rehearse_when_due()
@@ -188,7 +188,7 @@ class Rehearsals:
             self._on_changed()
 
     async def _rehearse_if_changed(self) -> None:
-        """Rehearse if another set of branches is ready than at the last time, or the base is elsewhere."""
+        """Rehearse if the set of ready branches or the base has changed."""
         state, context = self._core.state, self._core.context
         if state is None or context is None or context.settings.workspace.repo is None:
             return
@@ -216,7 +216,7 @@ class Rehearsals:
             await self._may_verify.wait()
 
     async def _verify(self) -> None:
-        """Run the commands on what merges, if that is wanted and was not done."""
+        """Run the commands on the merged branches, if that is wanted and was not done yet."""
         found, context = self.latest, self._core.context
         if found is None or context is None or not context.settings.rehearse.verify:
             return
@@ -244,13 +244,13 @@ class Rehearsals:
             self._on_changed()
 
     def _inputs(self, found: models.Rehearsal) -> _Inputs:
-        """What the result of the commands depends on."""
+        """The inputs of the result of the commands."""
         context = self._core.context
         heads = tuple((one.issue_id, one.head) for one in found.branches)
         return (found.base_commit, found.tree, heads, None if context is None else context.settings.verify)
 
     def _failed(self, ready: _Ready, reason: str) -> None:
-        """Keep no result: it would be of other branches, or of another base."""
+        """Drop the result, because it belongs to other branches or to another base."""
         said = self._said
         self._on_result("failed")
         self._keep(ready, None)
@@ -260,7 +260,7 @@ class Rehearsals:
 
 
 def _ready(state: State) -> _Ready:
-    """What a result depends on, beside the base: issues, branches and their commits, in order."""
+    """The inputs of a result besides the base: issues, branches and their commits, in order."""
     return tuple(
         (one.issue.id, one.delivered.branch, one.delivered.head)
         for one in ready_to_merge(state)

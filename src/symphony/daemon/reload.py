@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refused:
-    """A valid workflow file that could not be taken over, why, and when that was tried last."""
+    """A valid workflow file that could not be applied, why, and when that was last tried."""
 
     workflow: Workflow
     failure: Failure
@@ -29,11 +29,10 @@ class _Refused:
 
 
 class Reloader:
-    """Keeps the runtime context in step with the workflow file.
+    """Keeps the runtime context in line with the workflow file.
 
-    A valid change goes to `Core.reconfigure`; runs that started before keep their context to their end. After
-    an invalid change the last context stays in force, and the scheduler starts nothing new until the file is
-    valid.
+    A valid change goes to `Core.reconfigure`; runs that started earlier keep their context. After an invalid
+    change the last context stays in force, and the scheduler starts nothing new until the file is valid.
     """
 
     def __init__(

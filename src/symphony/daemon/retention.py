@@ -1,7 +1,7 @@
-"""Bounds what ended runs leave, by age and size; for the daemon and for `symphony clean`.
+"""Limits the data of ended runs by age and size, for the daemon and for `symphony clean`.
 
-Finding is separate from removing, so that a person can see first what would go. Housekeeping never fails the
-work: a file that cannot be removed stays.
+Finding is separate from removing, so that a person can first see what would be removed. A file that cannot be
+removed stays and causes no failure.
 """
 
 import os
@@ -50,13 +50,13 @@ class RetentionLimits:
 
     @property
     def too_old(self) -> str:
-        """The reason for what is removed because of its age."""
+        """The reason for removals because of age."""
         return f"it is older than {self.max_age_s / _DAY_S:g} d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surplus:
-    """A file that may go, and why; `size` in bytes."""
+    """A file to remove, and why; `size` in bytes."""
 
     path: Path
     kind: str
@@ -66,7 +66,7 @@ class Surplus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """What must be kept now.
+    """The data that must be kept now.
 
     Attributes:
         settings: the section `retention` in force.
@@ -82,10 +82,10 @@ class InUse:
 def surplus_files(
     state_dir: StateDirectory, limits: RetentionLimits, *, live: Collection[str], now_s: float | None = None
 ) -> tuple[Surplus, ...]:
-    """What runs left and damaged journals that may go, the oldest first; nothing of `live` runs.
+    """Files of ended runs and damaged journals to remove, the oldest first; no files of `live` runs.
 
-    A log, a transcript or a file of a check may go if it is too old, if it is empty, or if newer ones fill
-    `max_log_bytes`. A damaged journal was kept for a person to look at and goes by age only.
+    A log, a transcript or a file of a check is removed if it is too old, if it is empty, or if newer ones
+    fill `max_log_bytes`. A damaged journal is kept for a person to examine and removed only because of age.
     """
     oldest_s = (time.time() if now_s is None else now_s) - limits.max_age_s
     logs: list[Surplus] = []
@@ -133,14 +133,14 @@ def surplus_threads(
 
 
 def remove_surplus(found: Sequence[Surplus]) -> tuple[Surplus, ...]:
-    """Remove the files; returns those that could not be removed."""
+    """Remove the files; return those that could not be removed."""
     stuck = []
     for one in found:
         try:
             one.path.unlink(missing_ok=True)
         except OSError:
             stuck.append(one)
-        if one.path.parent.parent.name == _ARTIFACTS:  # the directory of a run goes with its last file
+        if one.path.parent.parent.name == _ARTIFACTS:  # the directory of a run is removed with its last file
             with suppress(OSError):
                 one.path.parent.rmdir()
     return tuple(stuck)
@@ -173,7 +173,7 @@ async def _remove_all(
     if count:
         _log.info("threads_trimmed", files=count, bytes=size)
     files = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=before.runs))
-    runs = in_use().runs  # logs of those that began meanwhile are still empty
+    runs = in_use().runs  # logs of runs that began meanwhile are still empty
     new = {path for run_id in runs for path in (state_dir.stderr_log(run_id), state_dir.transcript(run_id))}
     count, size = await _remove([one for one in files if one.path not in new])
     trimmed = await trim(limits.journal)
@@ -182,7 +182,7 @@ async def _remove_all(
 
 
 async def _remove(found: Sequence[Surplus]) -> tuple[int, int]:
-    """Remove the files; number and bytes of those removed."""
+    """Remove the files; return number and bytes of the removed ones."""
     stuck = await to_thread.run_sync(remove_surplus, found)
     sizes = [one.size for one in found if one not in stuck]
     return len(sizes), sum(sizes)

@@ -15,7 +15,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.reviews import Draft, Given, Result, Reviews, viewed_key
 from symphony.domain import SymphonyError, one_line, plain_text
 from symphony.observability.redaction import masked
-from symphony.scheduler import ApprovalWay, LineComment, ReviewDecision, ReviewRefusal, judge_review
+from symphony.scheduler import ApprovalWay, LineComment, Refusal, ReviewDecision, judge_review
 from symphony.workspaces import BranchChange, ComparedFile
 
 _STATUS: Final = {
@@ -26,7 +26,7 @@ _STATUS: Final = {
     "R": "renamed",
     "T": "retyped",
 }
-_MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
+_MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown, because secrets are masked before the cut
 _MAX_CONTENT_BYTES: Final = 4_194_304
 _MAX_QUOTE_CHARS: Final = 500
 _LONGEST_S: Final = 30.0
@@ -97,6 +97,7 @@ class ReviewAnswers:
         reviewer: str | None,
     ) -> models.Review:
         result, decided = issue.result, self._reviews.decided(issue.issue_id, change.head)
+        left = None if reviewer is None else self._reviews.left(issue.issue_id, reviewer)
         viewed = frozenset(draft.viewed)
         mask = context.redaction.text
         command = self._reviews.command(issue.issue_id)
@@ -134,7 +135,12 @@ class ReviewAnswers:
             send_back=self._choice(issue.issue_id, change.head, ReviewDecision.SEND_BACK),
             approve=self._choice(issue.issue_id, change.head, ReviewDecision.APPROVE),
             message=draft.message,
-            comments=tuple(_remark(one) for one in draft.comments),
+            comments=draft.comments,
+            left=None
+            if left is None
+            else models.ReviewLeft(
+                at=wall_text(left.at_wall_ms), message=left.message, comments=len(left.comments)
+            ),
             others=tuple(
                 wall_text(one.at_wall_ms) for one in self._reviews.others(issue.issue_id, reviewer or "")
             ),
@@ -150,18 +156,16 @@ class ReviewAnswers:
         return public
 
     def _choice(self, issue_id: str, head: str, decision: ReviewDecision) -> models.Choice:
-        """Whether a decision would be taken, as far as can be said without asking git."""
-        # That something is said, and that the person knows what did not pass, comes with the decision.
+        """Whether a decision is possible now, as far as that is known without asking git."""
+        # The comment, and the acceptance of failed checks, come with the decision.
         given = Given(decision=decision, head=head, message="", accepts_unverified=True)
         facts = self._reviews.facts(issue_id, given, merged=True)
         if decision is ReviewDecision.SEND_BACK and facts.has_comments:
             facts = replace(facts, comment="something")
-        refusal: ReviewRefusal | None = judge_review(facts, decision)
+        refusal: Refusal | None = judge_review(facts, decision)
         if refusal is None:
             return models.Choice(allowed=True)
-        return models.Choice(
-            allowed=False, code=refusal.code.value, message=refusal.message, hint=refusal.hint
-        )
+        return models.Choice(allowed=False, code=refusal.code, message=refusal.message, hint=refusal.hint)
 
     async def patches(
         self, context: RuntimeContext, review: models.Review, files: Sequence[int], *, lines: int
@@ -194,15 +198,17 @@ class ReviewAnswers:
 
     async def edit(
         self, context: RuntimeContext, issue_id: str, identifier: str, reviewer: str, edit: DraftEdit
-    ) -> None:
+    ) -> str:
         """See `api.interface.Operator.draft`."""
+        if edit.takes:
+            self._reviews.take(issue_id, reviewer)
         draft = self._reviews.draft(issue_id, reviewer)
         if edit.message is not None:
             draft = replace(draft, message=_text(edit.message))
         if edit.add is not None:
             comment = await self._comment(context, identifier, edit.add, edit.head)
-            place = (comment.path, comment.line, comment.old)
-            others = [one for one in draft.comments if (one.path, one.line, one.old) != place]
+            place = (comment.file, comment.line, comment.old)
+            others = [one for one in draft.comments if (one.file, one.line, one.old) != place]
             draft = replace(
                 self._reviews.draft(issue_id, reviewer), comments=(*others, comment), message=draft.message
             )
@@ -213,7 +219,7 @@ class ReviewAnswers:
             key = await self._viewed_key(context, identifier, edit.path)
             viewed = tuple(one for one in draft.viewed if one != key)
             draft = replace(draft, viewed=(*viewed, key) if edit.viewed else viewed)
-        self._reviews.change(issue_id, reviewer, draft)
+        return self._reviews.change(issue_id, reviewer, draft).text
 
     async def _viewed_key(self, context: RuntimeContext, identifier: str, path: str) -> str:
         change = await self._change(context, identifier)
@@ -223,10 +229,10 @@ class ReviewAnswers:
     async def _comment(
         self, context: RuntimeContext, identifier: str, given: models.ReviewLine, head: str
     ) -> LineComment:
-        """A comment with the line that it is about.
+        """A comment with its line.
 
         Raises:
-            ConflictError: there is no such line in what was shown.
+            ConflictError: the shown change has no such line.
         """
         change = await self._change(context, identifier)
         file = _find(change, given.file)
@@ -236,6 +242,8 @@ class ReviewAnswers:
         content = b""
         if set(which := file.old if given.old else file.new) != {"0"} and not file.is_link:
             content = await context.workspaces.content(identifier, which, max_bytes=_MAX_CONTENT_BYTES)
+        if b"\0" in content:
+            raise ConflictError("no_such_line", f"{one_line(given.file)} is binary: it has no lines")
         lines = content.decode("utf-8", "replace").split("\n")
         if lines[-1:] == [""]:
             lines.pop()
@@ -245,7 +253,7 @@ class ReviewAnswers:
                 "no_such_line", message, hint="look at the change again: the branch may have moved"
             )
         return LineComment(
-            path=file.path,
+            file=file.path,
             line=given.line,
             old=given.old,
             quote=context.redaction.text(lines[given.line - 1].rstrip("\r")[:_MAX_QUOTE_CHARS]),
@@ -327,7 +335,7 @@ def _text(given: str) -> str:
 
 
 def _deliveries(runs: Sequence[models.PastRun]) -> tuple[models.ReviewDelivery, ...]:
-    """What the runs delivered, the newest first; a commit belongs to the run that delivered it first."""
+    """The deliveries of runs, newest first; a commit belongs to the run that delivered it first."""
     found = {
         run.head: models.ReviewDelivery(head=run.head, run_id=run.run_id, at=run.ended_at)
         for run in runs
@@ -353,15 +361,4 @@ def _file(file: ComparedFile, viewed: frozenset[str]) -> models.ReviewFile:
         deletions=file.deletions,
         is_link=file.is_link,
         viewed=bool(viewed) and viewed_key(file.path, file.new) in viewed,
-    )
-
-
-def _remark(comment: LineComment) -> models.ReviewRemark:
-    return models.ReviewRemark(
-        file=comment.path,
-        line=comment.line,
-        old=comment.old,
-        quote=comment.quote,
-        text=comment.text,
-        head=comment.head,
     )

@@ -2,10 +2,10 @@
 
     shown -> drafted, comment by comment -> decided -> journal -> merge -> comment -> move -> forgotten
 
-Drafts are in the journal as they are typed, one per person and issue. A decision is one job: it is recorded
-before anything is done, and each of its steps recognises what is there already, the merge by the base branch,
-the comment by its marker, the move by the state of the issue. So a daemon that is killed between two of them
-goes on with the next one.
+Drafts are stored in the journal as they are typed, one per person and issue. A decision is one job. It is
+recorded before anything is done, and each of its steps recognises finished work: the merge by the base
+branch, the comment by its marker, the move by the state of the issue. So after a kill between two steps, the
+next daemon goes on with the second one.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ from symphony.scheduler import (
     Command,
     Event,
     LineComment,
+    Refusal,
     ResultStatus,
     ReviewDecision,
     ReviewFacts,
-    ReviewRefusal,
     State,
     WakeAsked,
     approval_way,
@@ -48,7 +48,7 @@ from symphony.workspaces import Merged, MergeRefusedError, local_repository
 
 KIND: Final = "review"
 SETTING: Final = "review:"
-"""How the names of the journal's values with reviews begin; the id of the issue follows."""
+"""The prefix of the journal's settings with reviews; the id of the issue follows."""
 MAX_COMMENTS: Final = 200
 MAX_DRAFT_CHARS: Final = 200_000
 _MAX_REVIEWS: Final = 500
@@ -64,11 +64,11 @@ class Draft:
     """The draft of one person's review.
 
     Attributes:
-        seen: the head that was shown last, and `before` the one before it.
-        viewed: keys of files that were read, as `viewed_key` makes them.
+        seen: the head that was shown last; `before` is the previous one.
+        viewed: keys of files that were read, made by `viewed_key`.
         message: the overall text.
-        comments: in the order of writing.
-        at_wall_ms: when it was changed last.
+        comments: the comments in the order of writing.
+        at_wall_ms: when it was last changed.
     """
 
     seen: str | None = None
@@ -80,13 +80,19 @@ class Draft:
 
     @property
     def says(self) -> bool:
-        """Whether something is written in it."""
+        """Whether it has any text."""
         return bool(self.message.strip() or self.comments)
+
+    @property
+    def text(self) -> str:
+        """All that is written in it."""
+        remarks = (f"{one.place}\n{one.text}" for one in self.comments)
+        return "\n\n".join(filter(None, (self.message, *remarks)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A decision on a head; `key` tells it from other ones on the same head."""
+    """A decision on a head; `key` distinguishes it from others on the same head."""
 
     decision: ReviewDecision
     head: str
@@ -97,23 +103,24 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRecord:
-    """The drafts of an issue by person, and the decision that is carried out."""
+    """The drafts of an issue by person, the current decision, and the one before it."""
 
     drafts: Mapping[str, Draft] = field(default_factory=dict)
     decided: Decided | None = None
+    last: Decided | None = None
     decisions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewJob:
-    """What a decision has to do; what is empty or `None` is not done.
+    """The steps of a decision; empty and `None` fields are no steps.
 
     Attributes:
-        issue: as it was when it was decided, without the description.
-        merges: whether its head is to be merged.
-        is_merged: whether the base has it already.
+        issue: its snapshot at the decision, without the description.
+        merges: whether to merge its head.
+        is_merged: whether the base already has it.
         comment: the text of the comment.
-        moves_to: the state that the issue goes to.
+        moves_to: the target state of the issue.
     """
 
     issue: Issue
@@ -127,7 +134,7 @@ class ReviewJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A decision as a person gives it; `head` is what that person saw."""
+    """A person's decision; `head` is the commit that the person saw."""
 
     decision: ReviewDecision
     head: str | None
@@ -147,7 +154,7 @@ class Result:
 
 
 def _sign_in(reviewer: str) -> str:
-    """The sign-in that the name of a browser was made in."""
+    """The sign-in in which the name of a browser was made."""
     return reviewer.partition("-")[0]
 
 
@@ -156,11 +163,11 @@ class Reviews(JobKind):
 
     Args:
         core: state, context, mailbox, clocks and observers.
-        jobs: takes the decisions.
-        pull_requests: those of the results.
+        jobs: queues the decisions.
+        pull_requests: the pull requests of the results.
         recovered: values of the previous daemon.
-        record: leaves a value to the next daemon; `None` deletes it.
-        on_merged: called with the issue whose work was merged; may be repeated.
+        record: stores a value for the next daemon; `None` deletes it.
+        on_merged: called with the issue whose work was merged, maybe repeatedly.
     """
 
     at_once: ClassVar[int] = 4
@@ -193,7 +200,7 @@ class Reviews(JobKind):
                     self._record(name, None)
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Work that is reviewed no more may be decided on again when it comes back."""
+        """Forget decisions on work that left the review, so that it can be decided on again later."""
         del event, commands
         if after.results is before.results:
             return
@@ -202,7 +209,7 @@ class Reviews(JobKind):
             was_ready = earlier is not None and earlier.status is ResultStatus.READY
             is_ready = result is not None and result.status is ResultStatus.READY
             if review.decided is not None and was_ready and not is_ready:
-                self._keep(issue_id, replace(review, decided=None))
+                self._keep(issue_id, replace(review, decided=None, last=review.decided))
 
     def records(self) -> tuple[SettingRecord, ...]:
         """All reviews, for a journal that is recreated."""
@@ -214,45 +221,61 @@ class Reviews(JobKind):
     # --- drafts ------------------------------------------------------------------------------------------
 
     def draft(self, issue_id: str, reviewer: str) -> Draft:
-        """What a person has drafted; an empty draft without one."""
+        """The draft of a person; empty if there is none."""
         return self._reviews.get(issue_id, ReviewRecord()).drafts.get(reviewer, Draft())
 
     def others(self, issue_id: str, reviewer: str) -> tuple[Draft, ...]:
-        """Drafts of other people who have begun to say something, the newest first."""
-        drafts = self._reviews.get(issue_id, ReviewRecord()).drafts.items()
-        found = [draft for name, draft in drafts if name != reviewer and draft.says]
+        """Drafts with text by other people, the newest first."""
+        drafts, left = self._reviews.get(issue_id, ReviewRecord()).drafts, self._left(issue_id, reviewer)
+        found = [one for name, one in drafts.items() if name != reviewer and name not in left and one.says]
         return tuple(sorted(found, key=lambda draft: -draft.at_wall_ms))
 
+    def left(self, issue_id: str, reviewer: str) -> Draft | None:
+        """The newest draft of a browser that cannot come back, as its sign-in is gone: see `API_PREFIX`.
+
+        Only a person knows whose it is, so a browser goes on with it when that person says so: `take`.
+        """
+        return max(self._left(issue_id, reviewer).values(), key=lambda one: one.at_wall_ms, default=None)
+
+    def _left(self, issue_id: str, reviewer: str) -> Mapping[str, Draft]:
+        return {
+            name: draft
+            for name, draft in self._reviews.get(issue_id, ReviewRecord()).drafts.items()
+            if draft.says and not name.startswith(API_PREFIX) and _sign_in(name) != _sign_in(reviewer)
+            if not reviewer.startswith(API_PREFIX)
+        }
+
+    def take(self, issue_id: str, reviewer: str) -> None:
+        """Go on with what is `left`, and with what was drafted meanwhile. Raises `ConflictError`."""
+        taken = self.left(issue_id, reviewer)
+        if taken is None:
+            return
+        own = self.draft(issue_id, reviewer)
+        message = "\n\n".join(filter(None, (taken.message, own.message)))
+        self.change(
+            issue_id, reviewer, replace(own, message=message, comments=(*taken.comments, *own.comments))
+        )
+        review = self._reviews[issue_id]
+        kept = {name: one for name, one in review.drafts.items() if one is not taken}
+        self._keep(issue_id, replace(review, drafts=kept))
+
     def decided(self, issue_id: str, head: str | None) -> Decided | None:
-        """The decision on this head that is carried out, or was and waits to be seen."""
+        """The decision on this head that is being carried out, or whose result is not visible yet."""
         decided = self._reviews.get(issue_id, ReviewRecord()).decided
         return decided if decided is not None and decided.head == head else None
 
     def shown(self, issue_id: str, reviewer: str, head: str) -> Draft:
-        """Note that a person was shown this head; the draft with the head before it.
-
-        A browser without a draft goes on with that of a browser that cannot come back: see `API_PREFIX`.
-        """
-        review = self._reviews.get(issue_id, ReviewRecord())
-        left = [
-            name
-            for name, draft in review.drafts.items()
-            if draft.says and not name.startswith(API_PREFIX) and _sign_in(name) != _sign_in(reviewer)
-        ]
-        if left and reviewer not in review.drafts and not reviewer.startswith(API_PREFIX):
-            newest = max(left, key=lambda name: review.drafts[name].at_wall_ms)
-            drafts = {reviewer if name == newest else name: one for name, one in review.drafts.items()}
-            self._keep(issue_id, replace(review, drafts=drafts))
+        """Note that a person was shown this head; return the draft with the previous head."""
         draft = self.draft(issue_id, reviewer)
         if draft.seen == head:
             return draft
         return self.change(issue_id, reviewer, replace(draft, seen=head, before=draft.seen))
 
     def change(self, issue_id: str, reviewer: str, draft: Draft) -> Draft:
-        """Keep a draft.
+        """Store a draft.
 
         Raises:
-            ConflictError: it is too long; the one before is kept.
+            ConflictError: it is too long; the previous one is kept.
         """
         size = len(draft.message) + sum(len(one.text) + len(one.quote) for one in draft.comments)
         if size > MAX_DRAFT_CHARS or len(draft.comments) > MAX_COMMENTS:
@@ -288,7 +311,7 @@ class Reviews(JobKind):
         )
 
     def state_after(self, decision: ReviewDecision) -> str | None:
-        """The state that a decision moves to; `None` if the tracker cannot move issues."""
+        """The target state of a decision; `None` if the tracker cannot move issues."""
         context = self._core.in_force
         if not isinstance(context.tracker, MovingCapability):
             return None
@@ -304,10 +327,14 @@ class Reviews(JobKind):
         result = None if state is None else state.results.get(issue_id)
         delivered = None if result is None else result.delivered
         decided = self.decided(issue_id, None if delivered is None else delivered.head)
+        last = self._reviews.get(issue_id, ReviewRecord()).last
+        blocked = None if state is None else state.blocked.get(issue_id)
         return ReviewFacts(
             result=result,
             shown=given.head,
             decided=None if decided is None else decided.decision,
+            last=last.decision if last is not None and last.head == given.head else None,
+            block=None if blocked is None else blocked.failure,
             comment=review_comment(
                 given.head or "",
                 given.message,
@@ -335,23 +362,23 @@ class Reviews(JobKind):
         return f"git -C {shlex.quote(str(local))} merge {shlex.quote(branch)}"
 
     async def decide(self, issue_id: str, reviewer: str, given: Given) -> Result:
-        """Record a decision, and wait a while until it is carried out.
+        """Record a decision, and wait a while for its execution.
 
         Raises:
-            ConflictError: it is refused, and nothing is done.
-            SymphonyError: git failed; nothing is done.
+            ConflictError: it is refused and nothing is done.
+            SymphonyError: git failed and nothing is done.
         """
         approves, way = given.decision is ReviewDecision.APPROVE, self.way(issue_id)
-        facts = replace(self.facts(issue_id, given, merged=True), hindrance=None)  # these are looked up now
+        facts = replace(self.facts(issue_id, given, merged=True), hindrance=None)  # these are checked now
         _check(judge_review(facts, given.decision))
         merged: Merged | None = None
         if approves and way in {ApprovalWay.MERGE, ApprovalWay.BY_HAND}:
             merged = await self._check_merge(issue_id, given, way)
         elif approves:
-            with anyio.move_on_after(_LOOK_S):  # else by what the forge said last
+            with anyio.move_on_after(_LOOK_S):  # otherwise by the forge's last answer
                 await self._pull_requests.look_now()
             way = self.way(issue_id)
-        # That took a while: another person may have decided meanwhile.
+        # Another person may have decided meanwhile.
         facts = self.facts(issue_id, given, merged=merged is not None)
         _check(judge_review(facts, given.decision))
         assert facts.result is not None  # noqa: S101 - judged
@@ -410,7 +437,7 @@ class Reviews(JobKind):
         context, issue = self._core.in_force, job.issue
         payload, key = encode(_masked(job, context)), job.decided.key
         self._waiting[key] = done = anyio.Event()
-        self._jobs.owe(
+        self._jobs.queue(
             kind=KIND,
             key=issue.id,
             receiver=tracker_key(context),
@@ -431,7 +458,7 @@ class Reviews(JobKind):
     # --- the job -----------------------------------------------------------------------------------------
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         """Whether its tracker is still in use."""
         decode(job.payload, ReviewJob)
         return job.receiver == tracker_key(context)
@@ -440,10 +467,10 @@ class Reviews(JobKind):
     async def carry_out(self, attempt: Attempt) -> None:
         """Merge, comment and move, each unless it is done already.
 
-        A merge that a person has to decide about ends the decision: nothing is said and nothing is moved.
+        If a person has to decide about the merge, the decision ends without a comment and a move.
 
         Raises:
-            SymphonyError: a step failed; all of them are tried again.
+            SymphonyError: a step failed; all steps are tried again.
         """
         context, job = attempt.context, decode(attempt.job.payload, ReviewJob)
         decided, issue = job.decided, job.issue
@@ -483,7 +510,7 @@ class Reviews(JobKind):
                 issue,
                 job.moves_to,
                 reason="review",
-                may_move=lambda now: normalise_state(now.state) == seen,  # else a person moved it elsewhere
+                may_move=lambda now: normalise_state(now.state) == seen,  # else a person moved it
             )
             context.fault(FaultPoint.AFTER_MOVE)
             self._core.post(WakeAsked(reason="issue_moved"))
@@ -509,7 +536,7 @@ class Reviews(JobKind):
         return merged
 
     def _over(self, job: ReviewJob, ended: Merged | MergeRefusedError | None) -> None:
-        """Forget the draft of a decision that is carried out, and tell who waits for it."""
+        """Forget the draft of a decision that was carried out, and notify the waiting caller."""
         issue_id, decided = job.issue.id, job.decided
         review = self._reviews.get(issue_id, ReviewRecord())
         drafts = dict(review.drafts)
@@ -524,13 +551,13 @@ class Reviews(JobKind):
 
 
 def viewed_key(path: str, content: str) -> str:
-    """Tells a file with this content from other ones; `content` is an object id."""
+    """Identifies a file with this content; `content` is an object id."""
     return _digest(path, content)[:16]
 
 
-def _check(refusal: ReviewRefusal | None) -> None:
+def _check(refusal: Refusal | None) -> None:
     if refusal is not None:
-        raise ConflictError(refusal.code.value, refusal.message, hint=refusal.hint)
+        raise ConflictError(refusal.code, refusal.message, hint=refusal.hint)
 
 
 def _masked(job: ReviewJob, context: RuntimeContext) -> ReviewJob:

@@ -1,10 +1,10 @@
 """Files the issues of `schedules` when they are due (docs/how-to/recurring-issues.md).
 
-    looks at the clock -> asks for the former issue -> records and owes the next one -> the outbox creates it
+    checks the clock -> asks for the former issue -> records and queues the next one -> the outbox creates it
 
-What is due is decided in `scheduler.schedules`. That a due time is over and that its issue is owed go into
-the journal in one transaction: after a crash both are known or neither. A daemon that is paused or drains
-files nothing; afterwards what passed makes one issue. So does what passed while no daemon ran.
+`scheduler.schedules` decides what is due. The handled due time and the job of its issue go into the journal
+in one transaction, so after a crash both are known or neither. A paused or draining daemon files nothing;
+afterwards all missed due times make one issue. The same is true for due times while no daemon ran.
 """
 
 import os
@@ -27,7 +27,7 @@ from symphony.daemon.context import RuntimeContext, tracker_key
 from symphony.daemon.core import Core
 from symphony.daemon.jobs import JobRunner
 from symphony.daemon.journal_writer import open_journal_writer
-from symphony.daemon.new_issues import KIND, WantedIssue, create_now, first_state, masked_issue, owe_issue
+from symphony.daemon.new_issues import KIND, WantedIssue, create_now, first_state, masked_issue, queue_issue
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain import Issue, SymphonyError, moment, next_due_ms, normalise_state, one_line
 from symphony.journal.model import CodecError, SettingRecord, UnusableError, decode, encode
@@ -51,7 +51,7 @@ from symphony.scheduler import (
 from symphony.trackers.base import IssueToCreate
 
 LONGEST_WAIT_S: Final = 15.0
-"""The clock may be set, the settings may change, a pause may end: it is looked at so often."""
+"""How often to check schedules at least: the clock may be set, a pause may end."""
 TIMEOUT_S: Final = 60.0
 REFRESH_S: Final = 5.0
 _FRESH_MS: Final = 10_000
@@ -64,10 +64,10 @@ class ScheduleRunner:
 
     Args:
         core: state, context, mailbox and clocks.
-        jobs: takes the issues that are wanted.
+        jobs: queues the issues.
         recovered: the settings that the previous daemon left in the journal.
         record: puts a setting into the journal; `None` deletes it.
-        longest_wait_s: how often to look at least.
+        longest_wait_s: how often to check at least.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class ScheduleRunner:
         self._woken = anyio.Event()
 
     def reconfigure(self, _context: RuntimeContext) -> None:
-        """Look at the schedules of new settings now."""
+        """Check the schedules of new settings now."""
         self._woken.set()
 
     async def run(self) -> None:
-        """File what is due, until cancelled."""
+        """File due issues until cancelled."""
         while True:
             self._woken = anyio.Event()
             try:
@@ -103,7 +103,7 @@ class ScheduleRunner:
                 await self._woken.wait()
 
     async def look(self) -> None:
-        """File what is due now."""
+        """File the issues that are due now."""
         state, context = self._core.state, self._core.in_force
         if state is None or state.paused or state.drain is not Drain.NO:
             return
@@ -115,7 +115,7 @@ class ScheduleRunner:
             await self._look_at(each, context)
 
     def _wait_s(self) -> float:
-        """Until the next time at which something is due, or until the world may have changed."""
+        """The time until something is due, at most `longest_wait_s`."""
         now_ms, waits_s = self._core.wall_ms(), [self._longest_wait_s]
         for each in self._core.in_force.settings.schedules:
             record = self._records.get(each.name)
@@ -147,16 +147,16 @@ class ScheduleRunner:
             self._failed(name, record, error, context)
             return
         if self._core.in_force is not context:
-            return  # decided by settings that are no longer in force: the next look decides anew
+            return  # decided by settings that are no longer in force: the next check decides anew
         text = f"{tracker_key(context)} {name} {due_ms}"
         key = sha256(f"symphony-schedule {text}".encode()).hexdigest()[:32]
-        # Nothing awaits between these two: they are one transaction of the journal.
+        # No await between these two: they are one transaction of the journal.
         self._keep(name, decision.record)
-        owe_issue(self._jobs, context, WantedIssue(schedule=name, key=key, new=new))
+        queue_issue(self._jobs, context, WantedIssue(schedule=name, key=key, new=new))
 
     def _former_without_asking(self, name: str, record: ScheduleRecord) -> Former:
         if self._jobs.is_waiting(f"{KIND}:{name}"):
-            return Former.OPEN  # it is about to be created
+            return Former.OPEN  # it is being created
         return Former.OVER if record.issue is None else Former.UNKNOWN
 
     def _keep(self, name: str, record: ScheduleRecord) -> None:
@@ -164,7 +164,7 @@ class ScheduleRunner:
         self._record(_SETTING + name, encode(record))
 
     def _failed(self, name: str, record: ScheduleRecord, error: Exception, context: RuntimeContext) -> None:
-        """Try again at the next look; a reason that is known is not told again."""
+        """Try again at the next check; a known reason is not logged again."""
         reason = error.failure.line if isinstance(error, SymphonyError) else str(error) or "no answer in time"
         reason = context.redaction.text(one_line(reason, 500))
         if reason != record.failure:
@@ -178,7 +178,7 @@ class ScheduleRunner:
         self._core.post(WakeAsked(reason="issue_filed"))
 
     async def file_now(self, settings: ScheduleSettings) -> Issue:
-        """File an issue of a schedule now, also while the former one is open; due times stay as they are.
+        """File an issue of a schedule now, even while the former one is open; due times do not change.
 
         Raises:
             SymphonyError: the tracker did not create it.
@@ -201,7 +201,7 @@ class ScheduleRunner:
         )
 
     async def refresh(self) -> None:
-        """Ask the tracker for the states of the issues that were filed last; without an answer they stay."""
+        """Update the states of the last filed issues from the tracker; without an answer they stay."""
         context, now_ms = self._core.in_force, self._core.wall_ms()
         if not 0 <= now_ms - self._refreshed_ms < _FRESH_MS:
             self._refreshed_ms = now_ms
@@ -211,17 +211,17 @@ class ScheduleRunner:
                 self._keep(name, replace(self._records[name], issue=record.issue))
 
     def documents(self) -> tuple[models.Schedule, ...]:
-        """The schedules as the API shows them."""
-        owed = {job.key.removeprefix(f"{KIND}:"): job for job in self._jobs.jobs if job.kind == KIND}
+        """The schedules as documents of the API."""
+        jobs = {job.key.removeprefix(f"{KIND}:"): job for job in self._jobs.jobs if job.kind == KIND}
         failing = {
-            name: replace(record, failure=owed[name].failure) if name in owed else record
+            name: replace(record, failure=jobs[name].failure) if name in jobs else record
             for name, record in self._records.items()
         }
         return schedule_documents(self._core.in_force, failing, now_ms=self._core.wall_ms())
 
 
 def read_records(settings: Mapping[str, str]) -> dict[str, ScheduleRecord]:
-    """What the journal remembers of schedules, by name; an unreadable one is new."""
+    """The schedule records in the journal, by name; unreadable ones are left out."""
     found = dict[str, ScheduleRecord]()
     for name, text in settings.items():
         if name.startswith(_SETTING):
@@ -305,7 +305,7 @@ async def _ask(
 async def _refreshed(
     context: RuntimeContext, records: Mapping[str, ScheduleRecord]
 ) -> dict[str, ScheduleRecord]:
-    """The records with the present states of their issues; as they are if the tracker does not tell soon."""
+    """The records with the present states of their issues; unchanged if the tracker does not answer soon."""
     issues = {record.issue.id for record in records.values() if record.issue is not None}
     try:
         with anyio.fail_after(REFRESH_S):
@@ -326,7 +326,7 @@ async def _refreshed(
 
 
 async def schedules_without_daemon(context: RuntimeContext, journal: Path) -> tuple[models.Schedule, ...]:
-    """The schedules of a workflow by the journal of the last daemon, with secrets masked."""
+    """The schedules of a workflow, from the journal of the last daemon, with secrets masked."""
 
     def read() -> Mapping[str, str]:
         try:
@@ -347,7 +347,7 @@ def file_without_daemon(
     """File an issue of a schedule while no daemon serves; `None` if there is no such schedule. Blocking.
 
     Raises:
-        SymphonyError: a daemon starts just now, or the tracker did not create it.
+        SymphonyError: a daemon is just starting, or the tracker did not create it.
         ValueError: title or body cannot be rendered.
     """
     settings = next((each for each in context.settings.schedules if each.name == name), None)
@@ -387,7 +387,7 @@ async def _file_here(
 def schedule_documents(
     context: RuntimeContext, records: Mapping[str, ScheduleRecord], *, now_ms: int
 ) -> tuple[models.Schedule, ...]:
-    """The schedules of a workflow with what is remembered of them, as the API shows them."""
+    """The schedules of a workflow with their records, as documents of the API."""
     shown = []
     for settings in context.settings.schedules:
         record = present_schedule(records.get(settings.name), now_ms)

@@ -1,10 +1,8 @@
-"""Reports to the service manager, by the protocol of sd_notify(3): datagrams of `NAME=value` lines.
+"""Reports to the service manager, with the protocol of sd_notify(3): datagrams of `NAME=value` lines.
 
-The loop that decides feeds the watchdog after each turn. `keep_alive` only makes the loop turn now and then,
-through the mailbox, so a hanging loop does not feed the watchdog.
-
-Nothing here raises, waits or ends the daemon. What could not be sent is sent again after the next turn; a
-socket that does not work is logged once.
+The deciding loop feeds the watchdog after each turn. `keep_alive` only makes the loop turn now and then,
+through the mailbox, so a hanging loop does not feed the watchdog. Nothing here raises, waits or ends the
+daemon. Unsent lines are sent again after the next turn; a broken socket is logged once.
 """
 
 import os
@@ -34,7 +32,7 @@ class Notifier:
     """Reports the state of the daemon to the service manager.
 
     Attributes:
-        watchdog_ms: the manager ends a daemon that is silent for so long; `None` without a watchdog.
+        watchdog_ms: the manager ends a daemon after this silence; `None` without a watchdog.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class Notifier:
             self._send({})
 
     def reloaded(self) -> None:
-        """The reload ended, with or without success."""
+        """The reload ended, successfully or not."""
         if self._ready and not self._stopping:
             self._queue({"READY": "1"})
             self._send({})

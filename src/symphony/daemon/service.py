@@ -74,7 +74,7 @@ from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.daemon.watchers import TrackerWatch, on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
-from symphony.domain import FaultHook, FaultPoint, SymphonyError, no_fault
+from symphony.domain import FaultHook, FaultPoint, SymphonyError, moment, no_fault
 from symphony.journal.model import PullRequestRecord
 from symphony.library.store import Library, library_path
 from symphony.processes.base import Host
@@ -106,12 +106,12 @@ _log = structlog.get_logger(__name__)
 class Service:
     """Serves one workflow file.
 
-    Half of the arguments are the world around it, which tests replace: clocks, scheduler, crashes, systemd.
+    Tests replace half of the arguments: clocks, scheduler, crashes, systemd.
 
     Args:
         store: the workflow file.
         state_dir: journal, lock, logs and control socket.
-        host: where processes run.
+        host: the host of processes.
         environment: variables of the daemon.
         once: exit when nothing is left to do.
         observers: see every step.
@@ -212,7 +212,7 @@ class Service:
             return
 
     async def _handled(self) -> None:
-        """Return when every event that was posted before is handled, also by what works beside the loop."""
+        """Return when every earlier event is handled, also by parts beside the loop."""
         mark = anyio.Event()
         self.post(mark)
         await mark.wait()
@@ -220,7 +220,7 @@ class Service:
             await self._parts.pull_requests.finish()
 
     def request_shutdown(self, *, now: bool = False) -> None:
-        """Drain and exit; with `now`, stop running agents as well. A start that is under way is abandoned."""
+        """Drain and exit; with `now`, stop running agents as well. A start in progress is abandoned."""
         self._notifier.stopping()
         self.post(StopAsked() if now else DrainAsked())
         if now and self._effects is not None:
@@ -310,7 +310,7 @@ class Service:
         return check_documents(findings, context.redaction)
 
     def _compose(self, context: RuntimeContext, journal: JournalWriter) -> tuple[JobRunner, list[_Loop]]:
-        """Make the parts that live while the daemon serves; the outbox, and the loops of all parts."""
+        """Make the parts that live while the daemon serves; return the outbox, and the loops of all parts."""
         core, parts = self._core, self._parts
         core.recorded = journal.flush
         settings, record = journal.previous.settings, journal.setting_changed
@@ -380,7 +380,7 @@ class Service:
         self.post(WakeAsked(reason="comment_posted"))  # it may be an answer
 
     async def _serve(self, context: RuntimeContext, journal: JournalWriter, lock: InstanceLock) -> None:
-        """Run the parts until the scheduler exits, and end what is left."""
+        """Run the parts until the scheduler exits, and end the rest."""
         core = self._core
         self._reloader = reloader = Reloader(core, store=self._store, build=self._build_context)
         jobs, loops = self._compose(context, journal)
@@ -410,6 +410,7 @@ class Service:
                 skill_comments=SkillComments(
                     jobs,
                     journal.previous.skills_comments,
+                    started_at=moment(core.wall_ms()),
                     record=journal.skill_comment_changed,
                     recorded=journal.flush,
                 ),
@@ -489,7 +490,7 @@ class Service:
     # --- beside the loop ---------------------------------------------------------------------------------
 
     async def _recheck(self, reloader: Reloader) -> None:
-        """Check every second what no notification tells reliably: the workflow file and the date."""
+        """Check the workflow file and the date every second, because notifications are not reliable."""
         while True:
             await anyio.sleep(_RECHECK_S)
             await reloader.check()
@@ -497,13 +498,13 @@ class Service:
             if self.state is not None and self.state.day not in {None, today}:
                 self.post(DayBegan(day=today))
             if self._once:
-                self.post(None)  # it also ends by the time that passes
+                self.post(None)  # the passing of time also ends it
 
     async def _poll_now(self) -> None:
         self.post(WakeAsked(reason="tracker_changed"))
 
     def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
-        """The tools of a run, with the one that answers reviews if its agent gets reviews."""
+        """The tools of a run, including the tool for review answers if its agent gets reviews."""
         pulls = self._parts.pull_requests
         if pulls is None or not pulls.tells_reviews:
             return tools
@@ -522,7 +523,7 @@ class Service:
         self.request_shutdown(now=True)
 
     def _in_use(self) -> InUse:
-        """What retention must keep, and its settings."""
+        """The data that retention must keep, and its settings."""
         state = self.state
         runs = {run.run_id for run in state.running.values()} if state else set()
         if self._parts.learner is not None and self._parts.learner.run_id is not None:

@@ -1,7 +1,7 @@
 """Signals: SIGTERM drains, a second SIGTERM or SIGINT stops at once, SIGHUP reloads.
 
-They are handled from before the start to the end of the service, without a gap in which one would end the
-process half-way. Handlers of asyncio or anyio leave such a gap: removing one restores the default action.
+They are handled from before the start to the end of the service, without a gap in which a signal would kill
+the process. Handlers of asyncio or anyio leave such a gap, because removing one restores the default action.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ from symphony.journal.transcripts import TRANSCRIPTS, transcript_path
 from symphony.processes.base import Identity
 
 SYSTEM_STATE_HOMES: Final = (Path("/var/lib/symphony"), Path("/var/lib/private/symphony"))
-"""Where a service manager makes the state directories of services."""
+"""The directories in which a service manager makes the state directories of services."""
 KNOWN_FOLDER: Final = "known"
 JOURNAL_FILE: Final = "journal.db"
 TOKEN_VARIABLE: Final = "SYMPHONY_OPERATOR_TOKEN"  # noqa: S105 - a name, not a secret
@@ -52,7 +52,7 @@ def journal_path(workflow_path: Path, environment: Mapping[str, str]) -> Path:
 
 
 def library_key(state_dir: Path) -> str:
-    """What a library calls the daemon of a state directory: several may share one, and have one name."""
+    """The name of a state directory's daemon in a library, because several daemons may share a library."""
     digest = hashlib.sha256(os.fsencode(os.path.abspath(state_dir))).hexdigest()[:12]  # noqa: PTH100 - it resolves dots
     return f"{state_dir.name}-{digest}"
 
@@ -67,8 +67,8 @@ def instance_of(state_dir: Path) -> str:
     """The mark that the daemons of a state directory put on their child processes.
 
     It depends on the path only, so that children are found even if the content of the directory is gone. It
-    contains the root of the file system: two containers may share a process table, and each have a directory
-    of this path.
+    includes the root of the file system, because two containers may share a process table and both have this
+    path.
     """
     root = Path("/").stat()
     text = f"{root.st_dev}:{root.st_ino}:".encode() + os.fsencode(os.path.realpath(state_dir))
@@ -99,7 +99,7 @@ class StateDirectory:
         try:
             for part in (self.path, self.logs, self.transcripts):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name in _LATER_DIRECTORIES:  # made when they are needed, which is too late to complain
+            for name in _LATER_DIRECTORIES:  # these are made when needed, which is too late for a complaint
                 if os.path.lexists(self.path / name):
                     (self.path / name).mkdir(exist_ok=True)
             probe = self.path / ".writable"
@@ -159,7 +159,7 @@ class StateDirectory:
 
 
 def register_state_dir(state_dir: Path, environment: Mapping[str, str]) -> None:
-    """Make a state directory known, unless it is found anyway; failures are ignored."""
+    """Register a state directory, unless it is found anyway; failures are ignored."""
     home, real = state_home(environment), Path(os.path.realpath(state_dir))
     if real.parent in {Path(os.path.realpath(home)), *SYSTEM_STATE_HOMES}:
         return
@@ -189,7 +189,7 @@ def _remove_stale_files(folder: Path) -> None:
             path = parse_known_state_dir(file.read_bytes()) if file.is_file() else None
             try:
                 if path is not None:
-                    path.stat()  # `exists` is false, from Python 3.14 on, where it cannot be looked at too
+                    path.stat()  # from Python 3.14 on, `exists` is also false if access is denied
             except (FileNotFoundError, NotADirectoryError):
                 file.unlink(missing_ok=True)
 

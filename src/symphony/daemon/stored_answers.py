@@ -9,6 +9,7 @@ import anyio
 
 from symphony import scheduler
 from symphony.api.models import Verb, utc_text
+from symphony.config import BudgetSettings
 from symphony.daemon.clock import monotonic_ms, wall_ms
 from symphony.daemon.journal_writer import StoredAnswer, open_journal_writer
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory, instance_of
@@ -17,7 +18,9 @@ from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
 
 _EFFECT: Final = "the next daemon gives the answer to the agent"
-_NO_STATES: Final = scheduler.SchedulerSettings(active_states=frozenset(), terminal_states=frozenset())
+_NO_STATES: Final = scheduler.SchedulerSettings(
+    active_states=frozenset(), terminal_states=frozenset(), budget=BudgetSettings().limits
+)
 
 
 def store_answer(
@@ -27,12 +30,12 @@ def store_answer(
     action: scheduler.OperatorAction,
     text: str | None,
 ) -> Verb | None:
-    """Keep an answer for the next daemon; `None` if the journal knows no question of the issue. Blocking.
+    """Store an answer for the next daemon; `None` if the journal has no question of the issue. Blocking.
 
     The caller knows that no daemon serves the workflow.
 
     Raises:
-        SymphonyError: a daemon starts just now, the question has an answer already, or it takes none of that
+        SymphonyError: a daemon is just starting, the question already has an answer, or it does not take this
             kind.
     """
     if not (state_dir.path / JOURNAL_FILE).is_file():
@@ -76,7 +79,7 @@ async def _store(
 
 
 def _named(asking: list[scheduler.Blocked], identifier: str) -> scheduler.Blocked | None:
-    """The issue of that identifier: exactly, or uniquely but for upper and lower case."""
+    """The issue with this identifier, by exact case, or uniquely ignoring case."""
     exact = [each for each in asking if each.issue.identifier == identifier]
     alike = [each for each in asking if each.issue.identifier.casefold() == identifier.casefold()]
     found = exact or alike

@@ -1,7 +1,7 @@
 """Reads issues from the tracker when people open their pages.
 
-A page that is open asks again and again; the tracker is asked at most once in a while for each issue, and
-not at all while its circuit is open. A tracker that does not answer costs a page some seconds, once.
+An open page asks repeatedly. The tracker is asked only now and then for each issue, and not at all while its
+circuit is open. A tracker that does not answer delays a page by some seconds, once.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _MAX_KEPT: Final = 64
 
 @dataclass(slots=True)
 class _Kept:
-    """The last answer about an issue: when it came, of which tracker, and after how many changes."""
+    """The last answer about an issue, with its time, its tracker, and the number of changes before it."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     answer: TrackerAnswer | None = None
@@ -51,11 +51,11 @@ class TaskReader:
         self._states_at_ms = 0
 
     def states(self, context: RuntimeContext) -> tuple[str, ...]:
-        """The states of the tracker as it last named them; none if they are not known, or any is legal."""
+        """The states that the tracker last reported; none if they are unknown, or if any is legal."""
         return self._states if self._states_of is context.tracker else ()
 
     def changed(self, issue_id: str) -> None:
-        """The daemon changed the issue at the tracker: earlier answers, also one under way, are outdated."""
+        """The daemon changed the issue at the tracker: earlier answers and reads are outdated."""
         for (name, _), kept in self._kept.items():
             found = None if kept.answer is None else kept.answer.issue
             if name == issue_id or (found is not None and found.id == issue_id):
@@ -64,13 +64,13 @@ class TaskReader:
     async def read(
         self, context: RuntimeContext, issue: str, *, by_identifier: bool = False, paused: bool
     ) -> TrackerAnswer:
-        """What the tracker says of an issue; never raises, and says what is missing.
+        """The tracker's answer about an issue; never raises, and names missing parts.
 
         Args:
             context: the context in force.
             issue: the id of the issue, or its identifier.
-            by_identifier: it is the identifier.
-            paused: the tracker is not asked.
+            by_identifier: whether `issue` is the identifier.
+            paused: whether the tracker must not be asked.
         """
         kept = self._kept.setdefault((issue, by_identifier), _Kept())
         async with kept.lock:
@@ -116,5 +116,8 @@ class TaskReader:
         is_known = self._states_of is tracker and now_ms - self._states_at_ms < _STATES_MS
         if is_known or not isinstance(tracker, AccountCapability):
             return
-        self._states_of, self._states_at_ms = tracker, now_ms  # also if it fails: the page does not need it
+        self._states_of, self._states_at_ms = (
+            tracker,
+            now_ms,
+        )  # even if it fails
         self._states = unique((await tracker.account_info()).states)

@@ -1,4 +1,4 @@
-"""Watches what other programs may change under a running daemon: files, the instance lock, processes."""
+"""Watches what other programs may change: files, the instance lock, processes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -53,9 +53,9 @@ class TrackerWatch:
 
 
 async def watch_lock(state_dir: StateDirectory, lock: InstanceLock) -> StateDirectoryError:
-    """Lock the lock file again whenever it is replaced; returns the error when another daemon has it.
+    """Lock the lock file again whenever it is replaced; return the error if another daemon has it.
 
-    A second daemon that only starts finds this one and exits, so it gets a few seconds to do so.
+    A starting second daemon finds this one and exits, so it gets a few seconds to do so.
     """
 
     def renew() -> bool:
@@ -106,7 +106,7 @@ async def watch_library(file: Path, changed: Callable[[], None], interval_s: flo
 
 
 def _signature(file: Path) -> tuple[int, int] | None:
-    """Differs after a write; `None` if there is nothing in the file, such as in the log of a reader."""
+    """A value that differs after a write; `None` for an empty file, such as the log of a reader."""
     try:
         stat = file.stat()
     except OSError:

@@ -1,12 +1,11 @@
 """Accepts webhooks of the tracker (`POST /webhooks/<kind>`) and of the forge (`POST /webhooks/forge`).
 
 Off unless `tracker.webhook_secret` or `forge.webhook_secret` is set. A relevant delivery of the tracker makes
-the daemon poll it, one of the forge makes it look at its pull requests. The content is not used: both are
-asked anyway.
+the daemon poll the tracker; one of the forge makes it observe its pull requests. The content is not used.
 
-- A delivery that was seen before is recognised by its id and its body, so a replayed one does nothing.
-- Deliveries are gathered for a moment, and there is a pause between looks, so a flood costs few of them.
-- A look that a webhook causes obeys the circuit breaker and the rate limits like any other.
+- A repeated delivery is recognised by its id and its body, so a replay has no effect. - Deliveries are
+  gathered briefly, and there is a pause between polls, so a flood causes few polls. - A poll because of a
+  webhook obeys the circuit breaker and the rate limits like any other.
 """
 
 import re
@@ -29,7 +28,7 @@ from symphony.trackers.registry import tracker_kind
 from symphony.trackers.webhooks import WebhookDelivery, WebhookRejectedError, WebhookScheme
 
 FORGE: Final = "forge"
-"""The sender that the forge is, whatever its kind: the tracker may be of the same kind."""
+"""The name of the forge as a sender, because the tracker may have the same kind."""
 
 GATHER_S: Final = 0.5
 PAUSE_S: Final = 4.5
@@ -51,9 +50,9 @@ class Webhooks(Observer):
     """Implements `api.interface.WebhookReceiver`.
 
     Args:
-        core: takes a `WakeAsked` when the daemon should poll the tracker; environment and wall clock.
-        look: called when the daemon should look at its pull requests.
-        on_result: called with how each delivery was judged.
+        core: gets a `WakeAsked` when the daemon should poll the tracker; environment and wall clock.
+        look: called when the daemon should observe its pull requests.
+        on_result: called with the result of each delivery.
         sleep: waits between polls.
     """
 
@@ -133,11 +132,11 @@ class Webhooks(Observer):
         self.ignore_comment(comment_id)
 
     def ignore_comment(self, comment_id: str) -> None:
-        """The daemon wrote this comment: deliveries about it are not relevant."""
+        """Note that the daemon wrote this comment, so that deliveries about it are not relevant."""
         self._own_comments[comment_id.rpartition("/")[2]] = None
 
     async def run(self) -> None:
-        """Make the daemon look after relevant deliveries, until cancelled."""
+        """Make the daemon poll after relevant deliveries, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._tracker.run)
             tasks.start_soon(self._forge.run)
@@ -158,7 +157,10 @@ class Webhooks(Observer):
         return delivery.is_news(self._own_comments.__contains__)
 
     def _denied(self, error: WebhookRejectedError) -> WebhookDeniedError:
-        """The error for the client. Logged at most once a minute per reason: anyone can send requests."""
+        """The error for the client.
+
+        Logged at most once a minute per reason, because anyone can send requests.
+        """
         self._on_result("refused")
         now_ms = self._core.wall_ms()
         if now_ms - self._logged_ms.get(error.code, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
@@ -168,9 +170,9 @@ class Webhooks(Observer):
 
 
 class _Gatherer:
-    """Turns the deliveries of a moment into one look, and keeps a pause between looks.
+    """Turns the deliveries of a short time into one poll, with a pause between polls.
 
-    Deliveries are judged again before the look: the id of a comment that the daemon wrote may have become
+    Deliveries are judged again before the poll, because the id of a comment by the daemon may have become
     known meanwhile.
     """
 

@@ -70,7 +70,6 @@ from symphony.domain.run import AgentChoice as AgentChoice
 from symphony.domain.run import Phase as Phase
 from symphony.domain.run import RunFacts as RunFacts
 from symphony.domain.run import SkillChanges as SkillChanges
-from symphony.domain.run import Spent as Spent
 from symphony.domain.secrecy import secret_parts as secret_parts
 from symphony.domain.text import MAX_COUNT as MAX_COUNT
 from symphony.domain.text import add_counts as add_counts
@@ -82,9 +81,11 @@ from symphony.domain.tools import ToolSpec as ToolSpec
 from symphony.domain.usage import NO_COST as NO_COST
 from symphony.domain.usage import NO_TOKENS as NO_TOKENS
 from symphony.domain.usage import NO_USAGE as NO_USAGE
+from symphony.domain.usage import BudgetLimits as BudgetLimits
 from symphony.domain.usage import Cost as Cost
 from symphony.domain.usage import Count as Count
 from symphony.domain.usage import Price as Price
+from symphony.domain.usage import Spent as Spent
 from symphony.domain.usage import Tokens as Tokens
 from symphony.domain.usage import Usage as Usage
 from symphony.domain.usage import cost_of as cost_of

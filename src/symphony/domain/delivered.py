@@ -87,6 +87,6 @@ class DeliveredBranch(Delivered, frozen=True, kw_only=True):
         return tuple(each for each in (self.branch_failure, self.push_failure) if each is not None)
 
     @property
-    def is_owed(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether a repository still lacks the branch."""
         return self.to_push or bool(self.failures)

@@ -30,13 +30,6 @@ class Phase(Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="Why the issue is in it, for people: `the label 'tests'`.")]
 
 
-class Spent(Struct, frozen=True, kw_only=True):
-    """What an issue has used of its budget since its first start, or since it was last unblocked."""
-
-    tokens: Count = 0
-    turns: Count = 0
-
-
 class SkillChanges(Struct, frozen=True, kw_only=True):
     """How the agent of a run changed the skills of the library, by name."""
 

@@ -1,7 +1,8 @@
 """What agents use: tokens by kind, their cost, and the prices of models."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct, structs
@@ -97,37 +98,57 @@ class Usage(Cost, frozen=True, kw_only=True):
 NO_USAGE: Final = Usage()
 
 
+class Spent(Struct, frozen=True, kw_only=True):
+    """What an issue has used of its budget since its first start, or since it was last unblocked."""
+
+    tokens: Count = 0
+    turns: Count = 0
+
+
+class BudgetLimits(Struct, frozen=True, kw_only=True):
+    """What issues may use (`agent.budget`); `None` for no limit."""
+
+    max_tokens_per_day: Annotated[Count | None, Meta(description="agent.budget.max_tokens_per_day")]
+    max_tokens_per_issue: Annotated[Count | None, Meta(description="agent.budget.max_tokens_per_issue")]
+    max_turns_per_issue: Annotated[Count | None, Meta(description="agent.budget.max_turns_per_issue")]
+    max_turns_without_progress: Annotated[
+        Count | None, Meta(description="agent.budget.max_turns_without_progress")
+    ]
+    max_attempts_without_progress: Annotated[
+        Count, Meta(description="agent.budget.max_attempts_without_progress")
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """The price of a model in US dollars per million tokens.
 
     Attributes:
-        model: its exact name, or the beginning of names with `*` after it.
-        since: the first day on which it holds (`YYYY-MM-DD`, UTC); empty for always.
+        since: the first day on which it holds (`YYYY-MM-DD`, UTC); `None` for always.
         cache_read: `None` for that of `input`, likewise `cache_write`.
     """
 
-    model: str
     input: float
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
-    since: str = ""
-
-    def fits(self, model: str) -> bool:
-        """Whether it is a price of this model."""
-        if self.model.endswith("*"):
-            return model.startswith(self.model[:-1])
-        return model == self.model
+    since: str | None = None
 
 
-def find_price(prices: Sequence[Price], model: str | None, day: str) -> Price | None:
+def find_price(prices: Mapping[str, Sequence[Price]], model: str | None, day: str) -> Price | None:
     """The price of a model on a day (`YYYY-MM-DD`, UTC), or `None`.
 
-    An exact name wins over a prefix, and a longer prefix over a shorter one; then the latest day wins.
+    The prices stand under an exact name, or under the beginning of names with `*` after it. An exact name
+    wins over a prefix, and a longer prefix over a shorter one; then the latest day wins.
     """
-    found = [price for price in prices if model and price.fits(model) and price.since <= day]
-    return max(found, key=lambda price: (price.model == model, len(price.model), price.since), default=None)
+    found = [
+        ((name == model, len(name), price.since or ""), price)
+        for name, dated in prices.items()
+        for price in dated
+        if model and (name == model or (name.endswith("*") and model.startswith(name[:-1])))
+        if price.since is None or price.since <= day
+    ]
+    return max(found, key=itemgetter(0))[1] if found else None
 
 
 def cost_of(tokens: Tokens, price: Price | None) -> Cost:

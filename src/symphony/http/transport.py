@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -101,14 +102,13 @@ class HttpxTransport:
         try:
             proxy = proxy_for(base, os.environ)
             way = _make_way(proxy)
-            if self._tls is None:
-                self._tls = await to_thread.run_sync(_make_tls)
+            tls = await self._tls_for(base)
         except EnvironmentVariableError as error:
             yield _failing(str(error))
             return
         async with httpx.AsyncClient(
             timeout=httpx.Timeout(self._read_s, connect=self._connect_s),
-            verify=self._tls,
+            verify=tls,
             follow_redirects=False,
             trust_env=False,
             proxy=way,
@@ -141,6 +141,14 @@ class HttpxTransport:
                     raise ExchangeError(_with_way(_describe(error), proxy)) from error
 
             yield send
+
+    async def _tls_for(self, base: str) -> ssl.SSLContext:
+        """Certificates are read, which takes long, when they are needed first."""
+        if urlsplit(base).scheme == "http":
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self._tls is None:
+            self._tls = await to_thread.run_sync(_make_tls)
+        return self._tls
 
     async def _body(self, answer: Any) -> bytes | None:
         """The decompressed body; `None` as soon as compressed or decompressed bytes exceed the limit."""

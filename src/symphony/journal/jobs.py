@@ -2,9 +2,9 @@
 
 This module decides which of two jobs counts, when a job is due, and when it is given up.
 
-    owed -> waiting -> done, and forgotten
+    new -> waiting -> done, and forgotten
                |  ^
-               v  | a person asks for it, or something newer is owed under the same key
+               v  | a person asks for it, or a newer job has the same key
             given up
 
 Times are wall-clock times in ms since 1970. Everything here is pure.

@@ -8,7 +8,11 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from symphony.domain import Count
 
 _VERSIONS: Final = """
 WITH ended AS MATERIALIZED (
@@ -40,13 +44,29 @@ GROUP BY 1, 2, 3, 4
 """
 
 
+def _is(description: str) -> Meta:
+    return Meta(description=description)
+
+
+class OutcomeCounts(Struct, frozen=True):
+    """The outcomes of the ended runs that listed a skill; all later counts are among `runs`."""
+
+    runs: Annotated[Count, _is("Ended runs that listed it.")]
+    opened: Annotated[Count, _is("Runs that read or activated it; a lower bound.")]
+    delivered: Annotated[Count, _is("Runs that added work to their branch.")]
+    verified: Annotated[Count, _is("Runs whose work passed verify.commands.")]
+    verify_failed: Annotated[Count, _is("Runs whose work failed them; all others were not verified.")]
+    ready: Annotated[Count, _is("Runs with work that is ready for review, or done.")]
+    merged: Annotated[Count, _is("Runs with merged work.")]
+    blocked: Annotated[Count, _is("Runs after which the issue waited for a person.")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionOutcomes:
     """The runs of one agent and model that listed one version of a skill.
 
     Attributes:
         library_version: its number in the library; `None` for a skill of the repository or the user.
-        runs: ended runs that listed it; `opened` to `blocked` are counts among these.
         attempts: the value of each run, like `turns` and `tokens`.
         stars: the stars of each rated run.
     """
@@ -56,14 +76,7 @@ class VersionOutcomes:
     library_version: int | None
     agent: str | None
     model: str | None
-    runs: int
-    opened: int
-    delivered: int
-    verified: int
-    verify_failed: int
-    ready: int
-    merged: int
-    blocked: int
+    counts: OutcomeCounts
     attempts: list[int]
     turns: list[int]
     tokens: list[int]
@@ -82,7 +95,6 @@ def version_outcomes(
     found = []
     for row in connection.execute(_VERSIONS, (since_wall_ms,)).fetchall():
         name, sha256, agent, model, *counts, attempts, turns, tokens, last_used_wall_ms, run_id = row
-        runs, opened, delivered, verified, verify_failed, ready, merged, blocked = counts
         (library_version,) = connection.execute(_LIBRARY_VERSION, (name, run_id)).fetchone()
         found.append(
             VersionOutcomes(
@@ -91,14 +103,7 @@ def version_outcomes(
                 library_version=library_version,
                 agent=agent,
                 model=model,
-                runs=runs,
-                opened=opened,
-                delivered=delivered,
-                verified=verified,
-                verify_failed=verify_failed,
-                ready=ready,
-                merged=merged,
-                blocked=blocked,
+                counts=OutcomeCounts(*counts),
                 attempts=json.loads(attempts),
                 turns=json.loads(turns),
                 tokens=json.loads(tokens),

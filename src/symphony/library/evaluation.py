@@ -6,12 +6,18 @@ from session to session, so a difference in cost below `MARGIN` counts as none.
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from symphony.domain import Count
 
 MARGIN: Final = 1.25
 """The smallest ratio of the costs of two sessions that counts as a difference."""
+
+
+def _is(description: str) -> Meta:
+    return Meta(description=description)
 
 
 class Verdict(StrEnum):
@@ -23,44 +29,37 @@ class Verdict(StrEnum):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """One session on a past issue.
+    """One session on a past issue."""
 
-    Attributes:
-        passed: whether it was good.
-        seconds: the time of the agent, without the check.
-        tokens: 0 if the agent does not report them.
-        problem: why it was not good; `None` if it was.
-    """
-
-    passed: bool
-    seconds: float
-    turns: int
-    tokens: int
-    problem: str | None = None
+    passed: Annotated[bool, _is("It changed something, came to its end, and the check passed.")]
+    seconds: Annotated[float, _is("Of the agent, without the check.")]
+    turns: Count
+    tokens: Annotated[Count, _is("0 if the agent does not report them.")]
+    problem: Annotated[str | None, _is("Why it did not pass.")]
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """One past issue: the session without the change and the one with it, both from `base_commit`."""
+    """One past issue, on which agents worked again without and with the change."""
 
     issue_identifier: str
-    base_commit: str
+    base_commit: Annotated[str, _is("Where both sessions began.")]
     agent: str
     without: Trial
     changed: Trial
 
-    @property
-    def verdict(self) -> Verdict:
-        """The effect of the change: the check decides first, then tokens, or turns if there are no tokens."""
-        if self.without.passed is not self.changed.passed:
-            return Verdict.BETTER if self.changed.passed else Verdict.WORSE
-        if not self.changed.passed:
-            return Verdict.SAME
-        before, after = self.without.tokens, self.changed.tokens
-        if not before or not after:
-            before, after = self.without.turns, self.changed.turns
-        if after * MARGIN <= before:
-            return Verdict.BETTER
-        return Verdict.WORSE if before * MARGIN <= after else Verdict.SAME
+
+def verdict(one: Comparison) -> Verdict:
+    """The effect of the change: the check decides first, then tokens, or turns if there are no tokens."""
+    if one.without.passed is not one.changed.passed:
+        return Verdict.BETTER if one.changed.passed else Verdict.WORSE
+    if not one.changed.passed:
+        return Verdict.SAME
+    before, after = one.without.tokens, one.changed.tokens
+    if not before or not after:
+        before, after = one.without.turns, one.changed.turns
+    if after * MARGIN <= before:
+        return Verdict.BETTER
+    return Verdict.WORSE if before * MARGIN <= after else Verdict.SAME
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
@@ -79,17 +78,17 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     @property
     def recommended(self) -> bool:
         """Whether no issue got worse and at least one got better."""
-        verdicts = {one.verdict for one in self.comparisons}
+        verdicts = set(map(verdict, self.comparisons))
         return Verdict.BETTER in verdicts and Verdict.WORSE not in verdicts
 
 
 class Sums(Struct, frozen=True, kw_only=True):
-    """The sums of several sessions; `passed` counts the good ones."""
+    """The sums of several sessions."""
 
-    passed: int
+    passed: Annotated[Count, _is("How many of them did.")]
     seconds: float
-    turns: int
-    tokens: int
+    turns: Count
+    tokens: Count
 
 
 def sums(trials: Iterable[Trial]) -> Sums:

@@ -10,9 +10,9 @@ a person: see `needs_no_person`.
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from symphony.characters import has_hidden, has_ignorable
 from symphony.library.model import LibraryError, SkillText
@@ -48,26 +48,32 @@ _PIPE = re.compile(
 )
 
 
-class GateFinding(Struct, frozen=True, kw_only=True):
-    """A finding in a change; `line` is the line in the future SKILL.md."""
+class Finding(Struct, frozen=True, kw_only=True):
+    """A finding about a SKILL.md that a person should know before storing it."""
 
+    severity: Annotated[
+        str,
+        Meta(description="error: it cannot be stored; danger: read it carefully; warning or info."),
+    ]
     code: str
-    line: int | None
+    line: Annotated[int | None, Meta(description="The line in the future SKILL.md.")]
     message: str
-    hint: str
+    hint: str | None
 
 
-def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
+def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[Finding, ...]:
     """New and possibly harmful parts of `after`; `mask` masks known secrets."""
     old = frozenset(() if before is None else before.file().decode().split("\n"))
     known = {address for line in old for address in _ADDRESS.findall(line)}
     new = [
         (number, line) for number, line in enumerate(after.file().decode().split("\n"), 1) if line not in old
     ]
-    found: dict[str, list[GateFinding]] = {}
+    found: dict[str, list[Finding]] = {}
 
     def add(code: str, line: int | None, message: str, hint: str) -> None:
-        found.setdefault(code, []).append(GateFinding(code=code, line=line, message=message, hint=hint))
+        found.setdefault(code, []).append(
+            Finding(severity="danger", code=code, line=line, message=message, hint=hint)
+        )
 
     begun = ""  # the end of a command line that continues in the next line
     for number, line in new:
@@ -130,7 +136,7 @@ def _changed_keys(before: SkillText | None, after: SkillText) -> frozenset[str]:
     )
 
 
-def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
+def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[Finding, ...]:
     """The findings that a person who accepts this text should read carefully.
 
     Raises:

@@ -42,6 +42,7 @@ _SUPERVISOR_DIED = signal.SIGCONT  # it reaches even a stopped subreaper
 _CANNOT_START = 127
 _OPTIONS = ("-I", "-S")
 _PIECE_BYTES = 65_536
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
@@ -79,7 +80,7 @@ def request(argv: list[bytes], env: list[bytes]) -> bytes:
 
 def _prctl(option: int, value: int) -> None:
     """`prctl(2)`, which Python does not offer. Raises `OSError`."""
-    if ctypes.CDLL(None, use_errno=True).prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3) != 0:
+    if _LIBC.prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

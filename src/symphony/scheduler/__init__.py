@@ -38,9 +38,9 @@ from symphony.scheduler.messages import CLUSTER as CLUSTER
 from symphony.scheduler.messages import NOT_IN_HISTORY as NOT_IN_HISTORY
 from symphony.scheduler.messages import AgentInfo as AgentInfo
 from symphony.scheduler.messages import AgentReported as AgentReported
+from symphony.scheduler.messages import AgentRule as AgentRule
 from symphony.scheduler.messages import AnswersRead as AnswersRead
 from symphony.scheduler.messages import AnswersReadFailed as AnswersReadFailed
-from symphony.scheduler.messages import AssignmentRule as AssignmentRule
 from symphony.scheduler.messages import BranchDelivered as BranchDelivered
 from symphony.scheduler.messages import ClaimKind as ClaimKind
 from symphony.scheduler.messages import CleanWorkspace as CleanWorkspace
@@ -56,6 +56,7 @@ from symphony.scheduler.messages import FinishReason as FinishReason
 from symphony.scheduler.messages import FinishRun as FinishRun
 from symphony.scheduler.messages import IssueComment as IssueComment
 from symphony.scheduler.messages import IssueResult as IssueResult
+from symphony.scheduler.messages import IssueRule as IssueRule
 from symphony.scheduler.messages import MoveIssue as MoveIssue
 from symphony.scheduler.messages import MoveReason as MoveReason
 from symphony.scheduler.messages import Notify as Notify
@@ -77,6 +78,7 @@ from symphony.scheduler.messages import Recovered as Recovered
 from symphony.scheduler.messages import Refreshed as Refreshed
 from symphony.scheduler.messages import RefreshFailed as RefreshFailed
 from symphony.scheduler.messages import RefreshIssues as RefreshIssues
+from symphony.scheduler.messages import Refusal as Refusal
 from symphony.scheduler.messages import RemoteWorkspace as RemoteWorkspace
 from symphony.scheduler.messages import ResultStatus as ResultStatus
 from symphony.scheduler.messages import Resume as Resume
@@ -106,7 +108,6 @@ from symphony.scheduler.messages import log_text as log_text
 from symphony.scheduler.once import Left as Left
 from symphony.scheduler.once import left_over as left_over
 from symphony.scheduler.once import run_once_finished as run_once_finished
-from symphony.scheduler.operator import Refusal as Refusal
 from symphony.scheduler.operator import already_done as already_done
 from symphony.scheduler.operator import not_active_text as not_active_text
 from symphony.scheduler.operator import refusal as refusal
@@ -150,7 +151,6 @@ from symphony.scheduler.review import ApprovalWay as ApprovalWay
 from symphony.scheduler.review import LineComment as LineComment
 from symphony.scheduler.review import ReviewDecision as ReviewDecision
 from symphony.scheduler.review import ReviewFacts as ReviewFacts
-from symphony.scheduler.review import ReviewRefusal as ReviewRefusal
 from symphony.scheduler.review import approval_way as approval_way
 from symphony.scheduler.review import hindrance_of as hindrance_of
 from symphony.scheduler.review import judge_review as judge_review

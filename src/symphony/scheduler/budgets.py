@@ -44,7 +44,7 @@ def count_usage(step: Step, run: Running, report: RunReport) -> None:
     for counts in (spent, silent):
         if len(counts) > MAX_ISSUES:
             del counts[next(iter(counts))]
-    day_before, limit = step.state.day_tokens, step.state.settings.max_tokens_per_day
+    day_before, limit = step.state.day_tokens, step.state.settings.budget.max_tokens_per_day
     day_after = add_counts(day_before, tokens)
     step.update(spent=spent, silent_turns=silent, day_tokens=day_after)
     if limit is not None and day_before < limit <= day_after:
@@ -71,7 +71,7 @@ def reports_tokens(run: Running, report: RunReport) -> bool:
 
 def tell_silence(step: Step, run: Running) -> None:
     """Warn once if the token limit of an issue has no effect because its agent reports no tokens."""
-    is_limited, is_told = step.state.settings.max_tokens_per_issue is not None, step.state.silence_told
+    is_limited, is_told = step.state.settings.budget.max_tokens_per_issue is not None, step.state.silence_told
     if is_limited and run.issue.id not in is_told and _silent_turns(step.state, run.issue):
         step.update(silence_told=step.remember(is_told, run.issue.id))
         step.notify(
@@ -102,7 +102,7 @@ def reset_usage(step: Step, issue_id: str) -> None:
 
 def token_budget_failure(state: State, issue: Issue) -> Failure | None:
     """Why an issue may use no more tokens, or `None`."""
-    limit, used = state.settings.max_tokens_per_issue, state.spent.get(issue.id, _UNUSED).tokens
+    limit, used = state.settings.budget.max_tokens_per_issue, state.spent.get(issue.id, _UNUSED).tokens
     return None if limit is None or used < limit else _issue_failure(issue, "token", used, limit)
 
 
@@ -110,11 +110,11 @@ def issue_budget_failure(state: State, issue: Issue) -> Failure | None:
     """Why the budget of an issue is used up, or `None`."""
     if failure := token_budget_failure(state, issue):
         return failure
-    limit, used = state.settings.max_turns_per_issue, state.spent.get(issue.id, _UNUSED).turns
+    limit, used = state.settings.budget.max_turns_per_issue, state.spent.get(issue.id, _UNUSED).turns
     if limit is not None and used >= limit:
         return _issue_failure(issue, "turn", used, limit)
     silent = _silent_turns(state, issue)
-    if state.settings.max_tokens_per_issue is None or silent < MAX_SILENT_TURNS:
+    if state.settings.budget.max_tokens_per_issue is None or silent < MAX_SILENT_TURNS:
         return None
     message = (
         f"its agent reported no tokens in {silent:,} turns, and at most {MAX_SILENT_TURNS:,} such turns are "
@@ -125,7 +125,7 @@ def issue_budget_failure(state: State, issue: Issue) -> Failure | None:
 
 def day_budget_failure(state: State, issue: Issue) -> Failure | None:
     """Why the budget of the day stops an issue, or `None`."""
-    limit = state.settings.max_tokens_per_day
+    limit = state.settings.budget.max_tokens_per_day
     if limit is None or state.day_tokens < limit or issue.id in state.budget_waivers:
         return None
     message = f"the token budget of today is used up: {state.day_tokens:,} of {limit:,} tokens"

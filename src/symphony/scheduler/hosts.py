@@ -188,7 +188,7 @@ def end_rests(step: Step) -> None:
 
 def has_short_rest(state: State) -> bool:
     """Whether `run --once` waits for a resting host that did not fail too often."""
-    most = FAILURES_BEFORE_REST + state.settings.max_attempts_without_progress
+    most = FAILURES_BEFORE_REST + state.settings.budget.max_attempts_without_progress
     return any(
         trouble.until_ms is not None and trouble.failures < most
         for host, trouble in state.troubled_hosts.items()

@@ -14,6 +14,7 @@ from symphony.domain import (
     NO_FACTS,
     NO_TOKENS,
     NO_USAGE,
+    BudgetLimits,
     Cost,
     DeliveredBranch,
     Failure,
@@ -72,8 +73,11 @@ class IssueRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentRule(IssueRule):
-    """One of `agent.rules`: gives matching issues to the agent `use`."""
+class AgentRule(IssueRule):
+    """One of `agent.rules`: gives matching issues to the agent `use`.
+
+    Without `fallback`, `agent.fallback` applies.
+    """
 
     use: str
     fallback: str | None = None
@@ -90,16 +94,16 @@ class PhaseRule(IssueRule):
 class SchedulerSettings:
     """The part of the workflow's settings that decisions depend on; a reload brings a new one.
 
-    State names are normalised, except `on_start` and similar ones, which are sent to the tracker. Budgets
-    count tokens and turns; `None` means unlimited. `agent` is the default agent, and `stall_timeout_ms`
-    applies to agents that are not in `agents`. `phase` is the default phase. Without `hosts` runs are carried
-    out on this machine. `cluster` is the host that chooses a machine for each run and counts the slots.
-    Without `verify_rounds` finished work is not verified. Otherwise the agent gets failures back
-    `verify_rounds` times before a person is asked.
+    State names are normalised, except `on_start` and similar ones, which are sent to the tracker. `agent` is
+    the default agent, and `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the
+    default phase. Without `hosts` runs are carried out on this machine. `cluster` is the host that chooses a
+    machine for each run and counts the slots. Without `verify_rounds` finished work is not verified.
+    Otherwise the agent gets failures back `verify_rounds` times before a person is asked.
     """
 
     active_states: frozenset[str]
     terminal_states: frozenset[str]
+    budget: BudgetLimits
     required_labels: tuple[str, ...] = ()
     poll_interval_ms: int = 30_000
     max_concurrent_agents: int = 10
@@ -107,12 +111,7 @@ class SchedulerSettings:
     max_turns: int = 20
     max_retry_backoff_ms: int = 300_000
     stall_timeout_ms: int = 300_000
-    max_attempts_without_progress: int = 3
-    max_turns_without_progress: int | None = 2
     drain_timeout_ms: int = 30_000
-    max_tokens_per_issue: int | None = None
-    max_tokens_per_day: int | None = None
-    max_turns_per_issue: int | None = None
     on_start: str | None = None
     on_block: str | None = None
     on_return: str | None = None
@@ -120,7 +119,7 @@ class SchedulerSettings:
     comment_on_delivery: bool = True
     agent: str = "codex"
     fallback: str | None = None
-    rules: tuple[AssignmentRule, ...] = ()
+    rules: tuple[AgentRule, ...] = ()
     agents: Mapping[str, AgentInfo] = field(default_factory=dict)
     phase: str | None = None
     phase_rules: tuple[PhaseRule, ...] = ()
@@ -450,6 +449,15 @@ class Timer:
 
     kind: TimerKind
     id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why an action of a person is not possible; `code` is stable, `message` and `hint` are for people."""
+
+    code: str
+    message: str
+    hint: str | None = None
 
 
 # --- events ----------------------------------------------------------------------------------------------

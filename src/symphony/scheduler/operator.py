@@ -17,7 +17,7 @@ nothing.
 """
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, assert_never
 
 from symphony.domain import Category, Issue
@@ -35,6 +35,7 @@ from symphony.scheduler import (
 from symphony.scheduler.messages import (
     OperatorAction,
     OperatorAsked,
+    Refusal,
     ResultStatus,
     Resume,
     ResumeReason,
@@ -62,15 +63,6 @@ _INTERRUPTIONS: Final = frozenset({Category.BUDGET_ISSUE, Category.BUDGET_DAY, C
 """Blocks that the conversation did not cause, so it continues."""
 
 # --- is it possible --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why an action is not possible; `code` is stable, `message` and `hint` are for people."""
-
-    code: str
-    message: str
-    hint: str | None = None
 
 
 def already_done(state: State, action: OperatorAction) -> bool:

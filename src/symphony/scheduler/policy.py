@@ -353,7 +353,7 @@ def counts_as_no_progress(failure: Failure | None) -> bool:
 
 def gives_up(retry: Retry, settings: SchedulerSettings) -> bool:
     """Whether `run --once` stops waiting for this retry."""
-    return retry.non_retryable or retry.failures >= settings.max_attempts_without_progress
+    return retry.non_retryable or retry.failures >= settings.budget.max_attempts_without_progress
 
 
 def attempt_numbers(entry: Running | Retry, settings: SchedulerSettings) -> tuple[int, int]:
@@ -363,7 +363,7 @@ def attempt_numbers(entry: Running | Retry, settings: SchedulerSettings) -> tupl
     for the first run, 1 after every clean end, and a retry without a slot raises it.
     """
     number = entry.runs if isinstance(entry, Running) else entry.runs + 1
-    left = settings.max_attempts_without_progress - entry.attempts_without_progress
+    left = settings.budget.max_attempts_without_progress - entry.attempts_without_progress
     return number, number - 1 + max(left, 1)
 
 

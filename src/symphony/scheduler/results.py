@@ -70,7 +70,7 @@ def unpushed_results(state: State) -> tuple[IssueResult, ...]:
     return tuple(
         result
         for result in results_with_status(state, *ResultStatus)
-        if result.delivered is not None and result.delivered.is_owed
+        if result.delivered is not None and result.delivered.is_pending
     )
 
 
@@ -138,7 +138,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         if is_new or not delivered.pushed:
             _log_push(step, issue, delivered)
     store(step, result)
-    if result.pushing_since_ms is None and result.delivered is not None and result.delivered.is_owed:
+    if result.pushing_since_ms is None and result.delivered is not None and result.delivered.is_pending:
         _push(step, result, result.delivered)
     failure = outcome.failure
     if failure is not None and failure.category is Category.DELIVERY_FAILED:
@@ -228,7 +228,7 @@ def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
         store(step, result)
         if result.status is ResultStatus.READY:
             _announce(step, result)
-        if result.delivered is not None and result.delivered.is_owed:
+        if result.delivered is not None and result.delivered.is_pending:
             _push(step, result, result.delivered)
 
 
@@ -238,7 +238,7 @@ def _is_obsolete(result: IssueResult) -> bool:
         return False
     if result.delivered is None:
         return True
-    return result.status is ResultStatus.GONE and not result.delivered.is_owed
+    return result.status is ResultStatus.GONE and not result.delivered.is_pending
 
 
 def store(step: Step, result: IssueResult) -> None:

@@ -5,13 +5,16 @@ nobody decides about unseen work. The checks run in this order: is there work to
 already, was this commit shown, and then what the decision itself needs.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
-from symphony.domain import DeliveredBranch, fence, one_line, plain_text
-from symphony.scheduler.messages import IssueResult, ResultStatus
+from msgspec import Meta, Struct
+
+from symphony.domain import DeliveredBranch, Failure, fence, one_line, plain_text
+from symphony.scheduler.messages import IssueResult, Refusal, ResultStatus
 from symphony.scheduler.verdict import WaitCode
 from symphony.scheduler.verification import is_verified
 
@@ -65,15 +68,6 @@ class ReviewCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewRefusal:
-    """Why a decision is refused: a stable code, a message and what to do instead."""
-
-    code: ReviewCode
-    message: str
-    hint: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewFacts:
     """What a decision depends on.
 
@@ -81,6 +75,8 @@ class ReviewFacts:
         result: the result of the issue; `None` if it has none.
         shown: the commit that the person saw; `None` if none was shown.
         decided: another decision on this work that is being carried out; `None` if there is none.
+        last: the decision on the shown commit that was carried out before; `None` without one.
+        block: why the issue is blocked; `None` if it is not.
         comment: the comment to write; empty if the person wrote nothing.
         has_comments: whether the tracker has comments.
         verifies: whether the settings have verification commands.
@@ -94,6 +90,8 @@ class ReviewFacts:
     result: IssueResult | None
     shown: str | None
     decided: ReviewDecision | None = None
+    last: ReviewDecision | None = None
+    block: Failure | None = None
     comment: str = ""
     has_comments: bool = True
     verifies: bool = False
@@ -125,37 +123,55 @@ def hindrance_of(code: str, message: str, *, is_open: bool, lands: bool) -> str 
     return None if is_open and code in _SETTLES else message
 
 
-def judge_review(facts: ReviewFacts, decision: ReviewDecision) -> ReviewRefusal | None:
+def judge_review(facts: ReviewFacts, decision: ReviewDecision) -> Refusal | None:
     """Why a decision is refused; `None` if it may be carried out."""
     result, delivered = facts.result, None if facts.result is None else facts.result.delivered
     if result is None or delivered is None or result.status is not ResultStatus.READY:
-        return ReviewRefusal(
-            code=ReviewCode.NOT_READY,
-            message="no finished work of this issue waits for a review",
-            hint="`symphony explain` shows the state of the issue",
-        )
-    refusal = _judge_shown(facts, delivered) or _judge_comment(facts)
+        return _not_ready(facts)
+    refusal = _judge_shown(facts, result, delivered) or _judge_comment(facts)
     if refusal is not None:
         return refusal
     return (_judge_approval if decision is ReviewDecision.APPROVE else _judge_send_back)(facts, result)
 
 
-def _judge_shown(facts: ReviewFacts, delivered: DeliveredBranch) -> ReviewRefusal | None:
+def _not_ready(facts: ReviewFacts) -> Refusal:
+    """What has happened to work that waits for no review, and what a person can do."""
+    result, hint = facts.result, "`symphony explain` shows the state of the issue"
+    if facts.block is not None:
+        message, hint = facts.block.message, facts.block.hint or hint
+    elif result is None or result.delivered is None:
+        message = "no run of this issue has delivered work"
+    elif result.status is ResultStatus.GONE:
+        message = f"the tracker does not have the issue any more; {result.delivered.branch} stays"
+    elif result.status is ResultStatus.ENDED:
+        message = f"the issue is in {one_line(result.issue.state)}, so its work needs no review"
+        hint = "move it to an active state to have it worked on again"
+    else:
+        message = f"the issue is in {one_line(result.issue.state)}, so an agent works on it, or will"
+    if facts.last is not None:
+        message = f"{_decided(facts.last)}; {message}"
+    return Refusal(code=ReviewCode.NOT_READY, message=message, hint=hint)
+
+
+def _decided(decision: ReviewDecision) -> str:
+    return f"this work was {'approved' if decision is ReviewDecision.APPROVE else 'sent back'} already"
+
+
+def _judge_shown(facts: ReviewFacts, result: IssueResult, delivered: DeliveredBranch) -> Refusal | None:
     if facts.decided is not None:
-        done = "approved" if facts.decided is ReviewDecision.APPROVE else "sent back"
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.DECIDED,
-            message=f"this work was {done} already",
+            message=_decided(facts.decided),
             hint="`symphony outbox list` shows the steps that are not done yet",
         )
     if facts.shown is None:
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.NOT_SHOWN,
             message=f"{delivered.branch} at {delivered.head[:_SHORT]} was not shown yet",
-            hint="look at it first: symphony review ISSUE, or name the commit with --head",
+            hint=f"look at it first: symphony review {shlex.quote(result.issue.identifier)}",
         )
     if facts.shown != delivered.head:
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.HEAD_MOVED,
             message=f"{delivered.branch} is at {delivered.head[:_SHORT]} now, and {facts.shown[:_SHORT]}"
             " was shown",
@@ -164,58 +180,58 @@ def _judge_shown(facts: ReviewFacts, delivered: DeliveredBranch) -> ReviewRefusa
     return None
 
 
-def _judge_comment(facts: ReviewFacts) -> ReviewRefusal | None:
+def _judge_comment(facts: ReviewFacts) -> Refusal | None:
     if len(facts.comment) > MAX_REVIEW_CHARS:
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.TOO_LONG,
             message=f"the comment would have {len(facts.comment):,} characters; {MAX_REVIEW_CHARS:,} fit",
         )
     if facts.comment and not facts.has_comments:
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.NO_COMMENTS,
             message="the tracker has no comments, so the agent cannot get any",
         )
     return None
 
 
-def _judge_send_back(facts: ReviewFacts, _: IssueResult) -> ReviewRefusal | None:
+def _judge_send_back(facts: ReviewFacts, _: IssueResult) -> Refusal | None:
     if facts.comment:
         return None
-    return ReviewRefusal(
+    return Refusal(
         code=ReviewCode.NOTHING_SAID,
         message="there is no comment that says what to change",
         hint="comment on a line, or write what to change",
     )
 
 
-def _judge_approval(facts: ReviewFacts, result: IssueResult) -> ReviewRefusal | None:
+def _judge_approval(facts: ReviewFacts, result: IssueResult) -> Refusal | None:
     assert result.delivered is not None  # noqa: S101 - see `judge_review`
     by_forge = facts.way in {ApprovalWay.LAND, ApprovalWay.OPEN}
     if facts.verifies and not is_verified(result, result.delivered.head):
         if by_forge:
-            return ReviewRefusal(
+            return Refusal(
                 code=ReviewCode.UNVERIFIED,
                 message="this commit did not pass its verification, which pull requests need",
                 hint="send it back",
             )
         if not facts.accepts_unverified:
-            return ReviewRefusal(
+            return Refusal(
                 code=ReviewCode.UNVERIFIED,
                 message="this commit did not pass its verification",
                 hint="send it back, or approve it as unverified (--unverified)",
             )
     if by_forge and not result.delivered.pushed:
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.NOT_PUSHED,
             message=f"{result.delivered.branch} is not pushed to origin, as a pull request needs",
             hint="see workspace.push, and `symphony outbox list`",
         )
     if by_forge and facts.hindrance is not None:
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.NOT_LANDED, message=facts.hindrance, hint="`symphony pr ISSUE` has more"
         )
     if facts.way is ApprovalWay.BY_HAND and not facts.merged:
-        return ReviewRefusal(
+        return Refusal(
             code=ReviewCode.NOT_MERGED,
             message="the base branch does not have this commit yet",
             hint=f"merge it, and approve it then: {facts.command}; or set review.merge: true",
@@ -226,30 +242,20 @@ def _judge_approval(facts: ReviewFacts, result: IssueResult) -> ReviewRefusal | 
 # --- what the agent is told ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineComment:
-    """A remark on a line.
+class LineComment(Struct, frozen=True, kw_only=True):
+    """A person's comment on a line of a change."""
 
-    Attributes:
-        path: the path of the file as it is shown.
-        line: the line number, from 1.
-        old: whether the line belongs to the file before the change.
-        quote: the line itself; untrusted text.
-        text: what the person says.
-        head: the commit that the line was shown of.
-    """
-
-    path: str
-    line: int
-    old: bool
-    quote: str
+    file: Annotated[str, Meta(description="As it is shown.")]
+    line: Annotated[int, Meta(ge=1)]
+    old: Annotated[bool, Meta(description="A line of the file as it was before the change.")]
+    quote: Annotated[str, Meta(description="The line; untrusted text.")]
     text: str
-    head: str
+    head: Annotated[str, Meta(description="The commit that the line was shown of.")]
 
     @property
     def place(self) -> str:
         """`FILE:LINE`, for people."""
-        return f"{self.path}:{self.line}{' (before the change)' if self.old else ''}"
+        return f"{self.file}:{self.line}{' (before the change)' if self.old else ''}"
 
 
 def review_comment(

@@ -227,7 +227,7 @@ def on_running_refreshed(step: Step, run: Running, issue: Issue | None) -> None:
 def _continue(step: Step, run: Running) -> None:
     run = replace(run, in_grace_period=False)
     step.clear_timer(Timer(TimerKind.GRACE, run.run_id))
-    max_idle_turns = step.state.settings.max_turns_without_progress
+    max_idle_turns = step.state.settings.budget.max_turns_without_progress
     if not run.awaiting_refresh:
         step.replace_entry(run)
     elif budgets.budget_failure(step.state, run.issue):
@@ -466,7 +466,7 @@ def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Fa
             delay_ms = limited_until_ms - step.now_ms
         elif agents.is_limited(step.state, run.agent.name):  # the fallback takes over, else another host
             delay_ms = policy.CONTINUATION_DELAY_MS
-    elif without_progress >= settings.max_attempts_without_progress:
+    elif without_progress >= settings.budget.max_attempts_without_progress:
         blocks.block(step, run.issue, no_progress(run.issue, without_progress, failure), held=run)
         return
     else:
@@ -616,7 +616,7 @@ def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
         return
     elif issue is None or not policy.may_work(issue, retry.resume, settings):
         blocks.release(step, retry.issue, path=path)
-    elif retry.attempts_without_progress >= settings.max_attempts_without_progress:
+    elif retry.attempts_without_progress >= settings.budget.max_attempts_without_progress:
         blocks.block(step, issue, no_progress(issue, retry.attempts_without_progress), held=retry)
     elif not verification.is_by_hand(retry) and (used := budgets.budget_failure(step.state, issue)):
         blocks.block(step, issue, used, held=retry)

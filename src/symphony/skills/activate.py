@@ -340,7 +340,7 @@ def _files(content: SkillContent) -> list[str]:
 # --- Skills of one session ---
 
 MAX_FOUND: Final = 20
-_NOTHING: Final = "No skill fits these words. Try other ones, or go on without a skill."
+_NOTHING: Final = "No skill matches these words. Try other words, or continue without a skill."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

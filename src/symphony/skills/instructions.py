@@ -25,6 +25,7 @@ from symphony.skills.manifest import (
     MANIFEST_FILE,
     InstructionCode,
     Manifest,
+    ManifestEntry,
     has_phase,
     instruction_problem,
 )
@@ -150,24 +151,16 @@ def _source_error(error: Exception) -> SourceError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
-    """One module of instructions.
+class Module(ManifestEntry):
+    """One module of instructions, with its entry in the manifest.
 
     Attributes:
-        file: its path beside the manifest.
-        phases: as written; empty for all.
         text: without invisible characters and surrounding blank lines; untrusted.
         sha256: the digest of the file, in hex.
-        line: the line of its entry in the manifest.
     """
 
-    name: str
-    file: str
-    priority: int
-    phases: tuple[str, ...]
     text: str = field(repr=False)
     sha256: str
-    line: int = 1
 
 
 class InstructionOrigin(StrEnum):

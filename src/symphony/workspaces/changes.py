@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from symphony.characters import visible
+from symphony.characters import visible_name
 from symphony.workspaces.git import Git, GitError
 
 MAX_FILES: Final = 5_000
@@ -195,8 +195,8 @@ def parse_listing(output: bytes) -> Iterator[ComparedFile]:
         field = next(fields, b"")
         yield ComparedFile(
             status=head[4][:1],
-            path=_shown(new),
-            old_path=None if old == new else _shown(old),
+            path=visible_name(new),
+            old_path=None if old == new else visible_name(old),
             old=head[2],
             new=head[3],
             modes=(head[0], head[1]),
@@ -204,11 +204,6 @@ def parse_listing(output: bytes) -> Iterator[ComparedFile]:
             deletions=_count(removed),
             names=(old, new),
         )
-
-
-def _shown(name: bytes) -> str:
-    text = visible(name.decode("utf-8", "backslashreplace"))
-    return text.replace("\n", r"\n").replace("\t", r"\t")
 
 
 def _count(lines: bytes) -> int | None:

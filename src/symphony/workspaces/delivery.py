@@ -214,25 +214,27 @@ class Publisher:
     async def _deliver(
         self, source: DeliverySource, seen: RefSnapshot, checked_out: str, delivery: model.Delivery
     ) -> model.Delivery:
-        ref = f"refs/heads/{source.branch}"
-        async with open_shadow(
-            self._git,
-            self._mirror.layout.staging,
-            source.path,
-            checked_out,
-            git_hashes=source.git_hashes,
-            objects=self._mirror.objects,
-        ) as shadow:
-            head, warning = await self._choose_head(shadow, source.branch, seen, checked_out)
-            delivery = _with_warning(replace(delivery, head=head), warning)
-            in_mirror = await to_thread.run_sync(git.read_ref, self._mirror.path, ref)
-            if in_mirror is None and head == source.base_commit:
-                return delivery  # without a commit there is no branch
-            if in_mirror != head:
-                await shadow.point_at(head)
-                await self._git.isolated(
-                    "-C", self._mirror.path, *_FETCH, shadow.git_dir, f"+{shadow.tip}:{ref}"
-                )
+        ref, head, warning = f"refs/heads/{source.branch}", checked_out, None
+        in_mirror = await to_thread.run_sync(git.read_ref, self._mirror.path, ref)
+        known = in_mirror or source.base_commit
+        if not seen.tips.get(ref) == head == known:
+            async with open_shadow(
+                self._git,
+                self._mirror.layout.staging,
+                source.path,
+                head,
+                git_hashes=source.git_hashes,
+                objects=self._mirror.objects,
+            ) as shadow:
+                head, warning = await self._choose_head(shadow, source.branch, seen, head)
+                if head != known:
+                    await shadow.point_at(head)
+                    await self._git.isolated(
+                        "-C", self._mirror.path, *_FETCH, shadow.git_dir, f"+{shadow.tip}:{ref}"
+                    )
+        delivery = _with_warning(replace(delivery, head=head), warning)
+        if in_mirror is None and head == source.base_commit:
+            return delivery  # without a commit there is no branch
         return await self.publish(delivery, source.branch, head, source.base_commit)
 
     async def publish(

@@ -432,9 +432,10 @@ class WorkspaceManager:
         try:
             async with self._shadow(path, seen, clone) as shadow:
                 tree, changed = await shadow.tree_mark()
+                mark = replace(mark, tree=tree, clean=not changed)
                 if seen.head and workspace.base_commit and seen.head != workspace.base_commit:
                     changed = [*changed, *await shadow.changed_since(workspace.base_commit, seen.head)]
-                return replace(mark, tree=tree, changed=_shown_paths(changed))
+                return replace(mark, changed=_shown_paths(changed))
         except (git.GitError, OSError) as error:
             _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         return replace(mark, tree=await to_thread.run_sync(_fingerprint, path))
@@ -490,12 +491,13 @@ class WorkspaceManager:
         )
 
     async def deliver(
-        self, workspace: Workspace | WorkspaceRecord, *, git_said: str | None = None
+        self, workspace: Workspace | WorkspaceRecord, *, git_said: str | None = None, clean: bool = False
     ) -> Delivery:
         """Deliver the committed work to the mirror and a local repository; `push` copies it to `origin`.
 
         Never raises for problems of the work; the result has them. `git_said` is why the last commit of the
-        agent failed; it is recorded with the remaining work.
+        agent failed; it is recorded with the remaining work. With `clean`, all files are committed or
+        ignored, as a `ProgressMark` of just now says.
         """
         layout = Layout(workspace.path.parent)
 
@@ -505,7 +507,7 @@ class WorkspaceManager:
         seen, record = await to_thread.run_sync(look)
         delivery = await self._deliver(layout, record, workspace.path, seen)
         try:
-            left = await self._find_work(layout, record, workspace.path)
+            left = await self._find_work(layout, record, workspace.path, clean=clean)
         except OSError as error:
             left = Work(
                 reason=f"it cannot be looked through: {error}",
@@ -1045,14 +1047,16 @@ class WorkspaceManager:
                 return Work(reason=warning, look=shlex.join(["git", "-C", str(path), "lfs", "ls-files"]))
         return await self._find_work(layout, record, path)
 
-    async def _find_work(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
+    async def _find_work(
+        self, layout: Layout, record: StoredRecord | None, path: Path, *, clean: bool = False
+    ) -> Work | None:
         mirror = None
         if record is not None and record.repo is not None:
             mirror = self._mirror(layout, record.repo)
         keep_dirty = self._settings.keep_dirty
         check = WorkCheck(git=self._git, layout=layout, mirror=mirror, keep_dirty=keep_dirty)
         hashes, tags = (None, None) if record is None else (record.git_hashes, record.tags)
-        return await check.find(path, hashes, tags)
+        return await check.find(path, hashes, tags, clean=clean)
 
     def _mirror(self, layout: Layout, repository: str) -> Mirror:
         path = layout.mirror(repository)

@@ -31,6 +31,7 @@ class MergeRefusal(StrEnum):
     NO_REPOSITORY = "no_repository"
     NO_BASE = "no_base"
     HEAD_MOVED = "head_moved"
+    BRANCH_MOVED = "branch_moved"
     CONFLICT = "conflict"
     UNRELATED = "unrelated"
     DIRTY = "dirty"
@@ -89,6 +90,7 @@ async def check_merge(
         await _take_over(mirror, local, branch, head)
         if await _is_ancestor(mirror.git, local, head, base.commit):
             return Merged(base=base.name, commit=base.commit, before=True)
+        await _check_branch(mirror.git, local, branch, head)
         (found,) = (await rehearse(mirror, staging, {branch: branch}, base_branch)).branches
         _check_fate(found, base.name)
         await _check_clean(mirror.git, base)
@@ -113,6 +115,7 @@ async def merge(
             base = await _base(git, local, name)
             if await _is_ancestor(git, local, head, base.commit):
                 return Merged(base=base.name, commit=base.commit, before=True)
+            await _check_branch(git, local, branch, head)
             await _check_clean(git, base)
             commit = await _commit(git, local, base, head, message)
             try:
@@ -169,6 +172,18 @@ async def _take_over(mirror: Mirror, local: Path, branch: str, head: str) -> Non
 async def _is_ancestor(git: Git, local: Path, ancestor: str, commit: str) -> bool:
     count = await git.trusted("-C", local, "rev-list", "--count", "--max-count=1", ancestor, "--not", commit)
     return count.strip() == b"0"
+
+
+async def _check_branch(git: Git, local: Path, branch: str, head: str) -> None:
+    """Nothing is merged while the branch has commits of a person that no review shows."""
+    shown = await git.trusted("-C", local, "for-each-ref", "--format=%(objectname)", f"refs/heads/{branch}")
+    commit = shown.decode().strip()
+    if commit and not await _is_ancestor(git, local, commit, head):
+        raise MergeRefusedError.of_code(
+            MergeRefusal.BRANCH_MOVED,
+            f"{branch} in {local} is at {commit[:12]}, which no run delivered; {head[:12]} is reviewed",
+            hint=f"merge it by hand, or set the branch to {head[:12]} and approve again",
+        )
 
 
 def _check_fate(found: BranchRehearsal, base: str) -> None:

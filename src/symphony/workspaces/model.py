@@ -92,12 +92,14 @@ class ProgressMark:
     """State of a workspace. Two equal marks mean: no new commit and no changed file in between.
 
     `changed` are the uncommitted paths and those that differ from the commit at which the branch began;
-    invisible characters in them are escaped. It is empty if there are more than `MAX_CHANGED`.
+    invisible characters in them are escaped. It is empty if there are more than `MAX_CHANGED`. With `clean`,
+    all files are committed or ignored.
     """
 
     head: str | None
     tree: str
     changed: tuple[str, ...] = field(default=(), compare=False)
+    clean: bool = field(default=False, compare=False)
 
 
 MAX_CHANGED: Final = 200

@@ -155,7 +155,7 @@ class Shadow:
         return await self._git.isolated(f"--git-dir={self.git_dir}", *arguments, stdin=stdin)
 
     async def point_at(self, commit: str) -> None:
-        """Set the branch of the shadow to another commit."""
+        """Make the branch `tip` at a commit, for a fetch from the shadow."""
         await to_thread.run_sync((self.git_dir / _TIP).write_text, f"{commit}\n")
 
     async def status(self, *, options: Iterable[str] = (), excludes: bytes = b"") -> list[bytes]:
@@ -347,8 +347,6 @@ def _build(
     write_git_dir(git_dir, repository_config(tip), head=head, borrowed=stores)
     (git_dir / "info").mkdir()
     objects = git_dir / "objects"
-    if tip is not None:
-        (git_dir / _TIP).write_text(f"{tip}\n")
     for number, store in enumerate(lent):
         (git_dir / f"store-{number}").mkdir()
         _link_objects(store, git_dir / f"store-{number}")

@@ -189,7 +189,12 @@ class WorkCheck:
     keep_dirty: bool
 
     async def find(
-        self, path: Path, git_hashes: Mapping[str, str] | None, made_with: Mapping[str, str] | None
+        self,
+        path: Path,
+        git_hashes: Mapping[str, str] | None,
+        made_with: Mapping[str, str] | None,
+        *,
+        clean: bool = False,
     ) -> Work | None:
         """The work in a workspace; `None` if nothing would be lost.
 
@@ -197,6 +202,7 @@ class WorkCheck:
             path: the workspace.
             git_hashes: the hashes of its `.git` at its creation.
             made_with: its tags at its creation; they do not count as work.
+            clean: all files of its own checkout are known to be committed or ignored.
         """
         looked = await to_thread.run_sync(self._survey, path)
         if isinstance(looked, str):
@@ -208,7 +214,13 @@ class WorkCheck:
             name = "" if is_main else f"{_relative(top, _shown(repository))}: "
             look_here = ["git", "-C", str(_shown(repository))]
             examined = _Examined(
-                self, top, repository, known, git_hashes if is_main else None, made_with if is_main else None
+                self,
+                top,
+                repository,
+                known,
+                git_hashes if is_main else None,
+                made_with if is_main else None,
+                clean=clean and is_main,
             )
             try:
                 for reason, command in await examined.work():
@@ -322,7 +334,10 @@ class _Examined:
         known: Mapping[str, str],
         git_hashes: Mapping[str, str] | None,
         made_with: Mapping[str, str] | None,
+        *,
+        clean: bool,
     ) -> None:
+        self._clean = clean
         self._check = check
         self._top = top
         self._repository = repository
@@ -346,16 +361,15 @@ class _Examined:
         where = ["git", "-C", str(tree)] if checkout.is_linked and tree is not None else []
         place = f" in the worktree {_relative(self._top, tree)}" if where and tree is not None else ""
         found = list[tuple[str, list[str]]]()
-        for name, text in _IN_PROGRESS.items():
-            if not await to_thread.run_sync(is_missing, git_dir / name):
-                found.append((f"{text} in progress{place}", [*where, "status"]))
-                break
-        if tree is None:
+        operation, head = await to_thread.run_sync(self._state_of, git_dir)
+        if operation is not None:
+            found.append((f"{operation} in progress{place}", [*where, "status"]))
+        if tree is None or (self._clean and not checkout.is_linked):
             return found
-        head = await to_thread.run_sync(_head, git_dir, self._repository.common)
         async with self._shadow(tree, head, git_dir) as shadow:
-            entries = list[bytes]()
-            for config in await self._check.configs(self._repository.common):
+            # What needs no settings to be clean has nothing to lose, and most checkouts are.
+            entries = await shadow.status()
+            for config in await self._check.configs(self._repository.common) if entries else ():
                 entries = await shadow.status(options=config.options, excludes=config.excludes)
                 if not entries:
                     break
@@ -367,6 +381,11 @@ class _Examined:
         if entries:
             found.append((f"{len(entries)} uncommitted or untracked file(s){place}", [*where, "status"]))
         return found
+
+    def _state_of(self, git_dir: Path) -> tuple[str | None, str | None]:
+        """The operation in progress in a checkout, and its commit; blocking."""
+        begun = (text for name, text in _IN_PROGRESS.items() if not is_missing(git_dir / name))
+        return next(begun, None), _head(git_dir, self._repository.common)
 
     def _shadow(self, tree: Path, head: str | None, git_dir: Path) -> AbstractAsyncContextManager[Shadow]:
         mirror = self._check.mirror
@@ -385,11 +404,10 @@ class _Examined:
     # --- committed ---
 
     async def _committed(self) -> list[tuple[str, list[str]]]:
-        common = self._repository.common
-        if await to_thread.run_sync(is_directory, common / "reftable"):
+        read = await to_thread.run_sync(self._refs)
+        if read is None:
             return [("its refs are in the format reftable, which is not read", ["log", "--all", "--oneline"])]
-        refs, heads, packed = await to_thread.run_sync(self._refs)
-        remote = await to_thread.run_sync(self._remote_tips, refs)
+        refs, heads, packed, remote = read
         safe = remote.union(self._known.values())
         found = list[tuple[str, list[str]]]()
         if "refs/stash" in refs:
@@ -419,9 +437,15 @@ class _Examined:
         mirrored = {commit for name, commit in self._known.items() if not name.startswith(_LOCAL)}
         return found + await self._undelivered(commits, remote | mirrored)
 
-    def _refs(self) -> tuple[dict[str, str], dict[str, str], frozenset[str]]:
-        """The refs, also those of worktrees; the heads by names for people; the names of packed refs."""
+    def _refs(self) -> tuple[dict[str, str], dict[str, str], frozenset[str], set[str]] | None:
+        """What the repository has; `None` if its refs are not files. Blocking.
+
+        That is its refs, also those of worktrees; the heads by names for people; the names of packed
+        refs; and what a remote has.
+        """
         common = self._repository.common
+        if is_directory(common / "reftable"):
+            return None
         packed = packed_refs(common)
         refs, heads = all_refs(common, "refs/", packed), dict[str, str]()
         for checkout in self._repository.checkouts:
@@ -429,7 +453,7 @@ class _Examined:
                 refs |= all_refs(checkout.git_dir, "refs/", {})
             if (head := _head(checkout.git_dir, common)) is not None:
                 heads[f"the worktree {checkout.git_dir.name}" if checkout.is_linked else "HEAD"] = head
-        return refs, heads, frozenset(packed)
+        return refs, heads, frozenset(packed), self._remote_tips(refs)
 
     def _remote_tips(self, refs: Mapping[str, str]) -> set[str]:
         """The remote-tracking commits of the repository, except those of a remote in the workspace itself."""

@@ -82,7 +82,7 @@ def test_every_daemon_of_the_user_is_listed_wherever_its_state_is(host: Host, as
         assert (row["status"], row["pid"]) == ("running", first.process.pid)
         assert row["state_dir"] == str(app.state_dir)
         assert row["workflow"] == str((app.repo / "WORKFLOW.md").resolve())
-        assert row["counts"] == {"running": 0, "retrying": 0, "blocked": 1, "waiting": 0}
+        assert row["counts"] == {"running": 0, "retrying": 0, "blocked": 1, "waiting": 0, "ready": 0}
         assert row["version"] == "0.1.0"
         assert row["started_at"] is not None
         assert (row["message"], row["hint"]) == (None, None)

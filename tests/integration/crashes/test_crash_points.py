@@ -117,13 +117,7 @@ _BESIDE_THE_RUN = _OWED | {FaultPoint.CLAIM_WRITTEN, FaultPoint.RETRY_WRITTEN}
 
 
 # A point before the work, in it, at its end and after it; in the simulator the daemon dies at every one.
-_SHARE = (
-    FaultPoint.CLAIM_WRITTEN,
-    FaultPoint.AFTER_NOTIFICATION,
-    FaultPoint.BEFORE_TOOL,
-    FaultPoint.TURN_ENDED,
-    FaultPoint.AFTER_COMMENT,
-)
+_SHARE = (FaultPoint.CLAIM_WRITTEN, FaultPoint.AFTER_NOTIFICATION, FaultPoint.TURN_ENDED)
 
 
 @pytest.mark.parametrize(

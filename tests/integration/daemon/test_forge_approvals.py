@@ -1,4 +1,7 @@
-"""An approval with a forge, by page and by command: it merges, queues or opens, or says why not."""
+"""An approval with a forge, by page and by command: it merges, queues or opens, or says why not.
+
+Each forge has the same flow; GitHub's is tried both by page and by command.
+"""
 
 import json
 import re
@@ -50,9 +53,9 @@ class Desk:
 
 
 @contextmanager
-def desk(project: Project, **forge: Any) -> Iterator[Desk]:
+def desk(project: Project, kind: str = "github", **forge: Any) -> Iterator[Desk]:
     project.issue("SYM-1", WORK)
-    with at(project, "github", **forge) as remote, project.daemon() as daemon:
+    with at(project, kind, **forge) as remote, project.daemon() as daemon:
         daemon.wait_for("work_ready", issue_identifier="SYM-1")
         yield Desk(project, remote, daemon)
 
@@ -83,12 +86,19 @@ def on_page(project: Project) -> str | None:
         )
         sent = browser.post("/actions/review", data={**fields, "message": "", "decision": "approve"})
         told = unescape(browser.get(sent.headers["location"]).text)
-    is_taken = not sent.headers["location"].startswith("/issues/SYM-1/diff")
-    return None if is_taken else told
+    return None if "told is-done" in told else told
 
 
 SLOW = pytest.mark.slow
-BOTH = pytest.mark.parametrize("approve", [by_command, pytest.param(on_page, marks=SLOW)])
+EVERYWHERE = pytest.mark.parametrize(
+    ("kind", "approve"),
+    [
+        pytest.param("github", by_command, id="github-command"),
+        pytest.param("github", on_page, marks=SLOW, id="github-page"),
+        pytest.param("gitlab", on_page, marks=SLOW, id="gitlab"),
+        pytest.param("forgejo", by_command, marks=SLOW, id="forgejo"),
+    ],
+)
 
 
 @pytest.fixture
@@ -96,20 +106,20 @@ def project(tmp_path: Path) -> Project:
     return Project(root=tmp_path).create()
 
 
-@BOTH
-def test_an_approval_opens_the_pull_request(project: Project, approve: Approve) -> None:
-    with desk(project, open="never") as here:
+@EVERYWHERE
+def test_an_approval_opens_the_pull_request(project: Project, kind: str, approve: Approve) -> None:
+    with desk(project, kind, open="never") as here:
         assert here.remote.opened() == []
         assert approve(project) is None
         (pull,) = here.until(lambda: here.remote.opened() or None)
         assert (pull.branch, pull.draft, pull.sha) == (BRANCH, False, project.git("rev-parse", BRANCH))
 
 
-@BOTH
+@EVERYWHERE
 def test_an_approval_merges_what_the_rules_allow_and_moves_the_issue(
-    project: Project, approve: Approve
+    project: Project, kind: str, approve: Approve
 ) -> None:
-    with desk(project, land="auto", merged_state="Done", **RARELY) as here:
+    with desk(project, kind, land="auto", merged_state="Done", **RARELY) as here:
         pull = here.pull()
         here.remote.desk.repository.review(pull, WRITER, ReviewState.APPROVED)
         here.check(CheckState.PASSED)
@@ -119,13 +129,27 @@ def test_an_approval_merges_what_the_rules_allow_and_moves_the_issue(
         assert pull.state is PullState.MERGED
 
 
-@BOTH
-def test_an_approval_queues_where_the_forge_has_a_queue(project: Project, approve: Approve) -> None:
-    with desk(project, land="queue", **RARELY) as here:
+def forge_failure(project: Project) -> dict[str, Any] | None:
+    """The failure of the last step at the forge."""
+    (ready,) = json.loads(project.symphony("status", "--json").stdout)["ready"]
+    found: dict[str, Any] | None = ready["pull_request"]["failure"]
+    return found
+
+
+@pytest.mark.slow
+@EVERYWHERE
+def test_an_approval_queues_where_the_forge_has_a_queue(
+    project: Project, kind: str, approve: Approve
+) -> None:
+    with desk(project, kind, land="queue", **RARELY) as here:
         pull = here.pull()
         here.remote.desk.repository.review(pull, WRITER, ReviewState.APPROVED)
         here.check(CheckState.PASSED)
         assert approve(project) is None
+        if kind == "forgejo":  # it has none
+            failed = here.until(lambda: forge_failure(project))
+            assert ("no merge queue" in failed["message"], "forge.land" in failed["hint"]) == (True, True)
+            return
         assert here.daemon.wait_for("pull_request_landing")["way"] == "queue"
         assert (pull.queued, pull.state) == (True, PullState.OPEN)
 
@@ -150,6 +174,11 @@ def leave_unapproved(here: Desk) -> None:
     here.check(CheckState.PASSED)
 
 
+def close_it(here: Desk) -> None:
+    """A person closes it, and the daemon has not looked since then."""
+    here.remote.desk.repository.end(here.pull(), PullState.CLOSED)
+
+
 def push_to_it(here: Desk) -> None:
     """A person pushes to the branch at the forge."""
     here.pull()
@@ -160,13 +189,14 @@ def push_to_it(here: Desk) -> None:
     here.project.git("push", "--quiet", "origin", BRANCH, cwd=clone)
 
 
-@BOTH
+@EVERYWHERE
 @pytest.mark.parametrize(
     ("happens", "settings", "says"),
     [
         pytest.param(
             fail_checks, {"land": "auto", "feedback": {"ci": False}}, "checks failed: test", id="checks"
         ),
+        pytest.param(close_it, {"land": "auto"}, "was closed without being merged", id="closed", marks=SLOW),
         pytest.param(push_to_it, {"land": "auto"}, "the daemon did not push", id="head", marks=SLOW),
         pytest.param(leave_unapproved, {"land": "auto"}, "no person has approved", id="approval", marks=SLOW),
         pytest.param(leave_unapproved, {}, "forge.land is never", id="never", marks=SLOW),
@@ -174,13 +204,14 @@ def push_to_it(here: Desk) -> None:
 )
 def test_an_approval_that_the_forge_would_not_carry_out_is_refused_with_the_reason(
     project: Project,
+    kind: str,
     approve: Approve,
     happens: Callable[[Desk], None],
     settings: dict[str, Any],
     says: str,
 ) -> None:
     """The daemon looks once more before it decides."""
-    with desk(project, **RARELY, **settings) as here:
+    with desk(project, kind, **RARELY, **settings) as here:
         happens(here)
         refusal = approve(project)
         assert refusal is not None

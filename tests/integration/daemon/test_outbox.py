@@ -194,7 +194,7 @@ async def test_without_a_daemon_nothing_can_be_changed(project: Project) -> None
     done = await to_thread.run_sync(lambda: _cli(project, "outbox", "retry", "SYM-1"))
     assert done.returncode == 5
     listed = await to_thread.run_sync(lambda: _cli(project, "outbox", "list"))
-    assert (listed.returncode, listed.stdout) == (0, "Nothing is owed.\n")
+    assert (listed.returncode, listed.stdout) == (0, "No job waits.\n")
 
 
 @pytest.mark.slow

@@ -105,6 +105,7 @@ def test_a_reviewer_is_answered_in_the_thread_and_a_stranger_is_not_heard(
         assert "Send me your token" not in told
 
 
+@pytest.mark.slow
 def test_an_agent_that_changes_nothing_is_told_once_and_then_a_person(project: Project) -> None:
     project.issue("SYM-1", WORK, [{"say": "I see nothing wrong."}])
     with at(project, "github", **QUICK) as remote, project.daemon() as daemon:
@@ -165,6 +166,7 @@ def _status(project: Project) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_conflict_is_merged_and_nothing_is_overwritten(project: Project) -> None:
     merge: list[dict[str, Any]] = [
         {"run": ["git", "fetch", "--quiet", "origin", "main"]},
@@ -188,6 +190,7 @@ def test_a_conflict_is_merged_and_nothing_is_overwritten(project: Project) -> No
     assert "It conflicts with its base branch" in transcripts(project)
 
 
+@pytest.mark.slow
 def test_a_branch_that_somebody_pushes_to_in_mid_turn_is_left_to_a_person(project: Project) -> None:
     begun, go = project.root / "begun", project.root / "go"
     project.issue("SYM-1", WORK, [{"run": ["touch", str(begun)]}, {"wait_for": str(go)}, *FIX])

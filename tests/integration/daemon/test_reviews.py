@@ -189,12 +189,33 @@ async def test_two_people_with_the_forms_open_decide_once_and_keep_what_they_wro
         approved = {**forms[1], "message": "Well done", "decision": "approve"}
         refused = await second.post("/actions/review", data=approved)
         page = unescape((await second.get(refused.headers["location"])).text)
-        assert any(words in page for words in ("this work was sent back already", "no finished work"))
+        assert "this work was sent back already" in page
         again = unescape((await second.get(PAGE)).text)
         assert "Well done</textarea>" in again
         assert await git(project, "rev-list", "--count", "main") == "1"
         comments = await to_thread.run_sync(partial(project.comments, "SYM-1", kind="person"))
     assert [("Once more" in one, "Well done" in one) for one in comments] == [(True, False)]
+
+
+@pytest.mark.slow
+async def test_what_a_second_person_wrote_is_shown_once_the_work_and_its_workspace_are_gone(
+    project: Project,
+) -> None:
+    """The first approves, the issue ends, and its workspace is cleaned; then the second sends it back."""
+    async with ready(project, review={"merge": True}) as served, browser(project) as lea:
+        form = review_form((await lea.get(PAGE)).text)
+        line = {**form, "path": "app.py", "line": "n2", "text": "Return two"}
+        await lea.post("/actions/review-draft", data=line)
+        await look(project, "max")
+        await decide(project, "approve", reviewer="max")
+        await served.watcher.until(lambda: status(served) is ResultStatus.ENDED)
+        await served.watcher.until(lambda: not (project.workspaces / "SYM-1").exists())
+        sent = await lea.post(
+            "/actions/review", data={**form, "message": "No, not so", "decision": "send_back"}
+        )
+        page = unescape((await lea.get(sent.headers["location"])).text)
+    assert "this work was approved already" in page
+    assert "No, not so\n\napp.py:2\nReturn two</textarea>" in page
 
 
 @pytest.mark.slow

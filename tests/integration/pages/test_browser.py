@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from axe_core_python.sync_playwright import Axe  # type: ignore[import-untyped] 
 from msgspec import structs
 from playwright.sync_api import Browser, Page, expect
 
+from harness.asking import make_app
 from harness.browsing import PHONE, WIDE, opened
 from harness.nightly import NIGHTLY
 from harness.pages import DemoOperator, demo_state, running_row, serve_app, waiting_row
@@ -94,6 +96,8 @@ def test_every_page_is_accessible_and_fits_the_screen(
             assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
             width = page.evaluate("() => document.documentElement.scrollWidth")
             assert width == options["viewport"]["width"]
+            heights = "() => [...document.querySelectorAll('.copy')].map((each) => each.offsetHeight)"
+            assert max(page.evaluate(heights), default=0) < 2 * 24, "a button is one line high"
             expect(page.locator("#live")).to_have_text("Connected" if name in STILL else "Live")
             _take_pictures(page, name, size, scheme)
 
@@ -220,6 +224,55 @@ def test_what_is_typed_is_there_again_until_it_is_sent(
         expect(page.locator("#live")).to_have_text("Live")
         expect(page.get_by_label("Comment on WEB-131")).to_have_value("")
     assert [text for verb, _, text in operator.orders if verb == "comment"] == ["Half a thought"]
+
+
+def test_what_a_former_sign_in_left_is_offered_to_whoever_typed_it(
+    browser: Browser, operator: DemoOperator
+) -> None:
+    """After a sign-out, as after a restart, no one can tell whose browser it was."""
+    sign_in = BrowserSignIn()
+    with serve_app(make_app(operator, Access.tcp("127.0.0.1", "token", sign_in))) as address:
+
+        @contextmanager
+        def signed_in() -> Iterator[Page]:
+            with opened(browser, expected="favicon", **PHONE) as page:
+                page.goto(f"{address}/sign-in?link={sign_in.new_link()}&next=/issues/WEB-131")
+                page.wait_for_url("**/issues/WEB-131")
+                yield page
+
+        with signed_in() as page, page.expect_response("**/actions/keep-text"):
+            page.get_by_label("Comment on WEB-131").fill("Half a <b>thought</b>")
+        sign_in.sign_out()
+        with signed_in() as other, signed_in() as author:
+            for page in (other, author):
+                expect(page.locator(".offer")).to_contain_text("Half a <b>thought</b>")
+                expect(page.get_by_label("Comment on WEB-131")).to_have_value("")
+                assert Axe().run(page)["violations"] == []
+            other.get_by_label("Comment on WEB-131").fill("Of another person")
+            other.get_by_role("button", name="Comment", exact=True).click()
+            expect(other.locator(".told.is-done")).to_be_visible()
+            with author.expect_response("**/actions/keep-text"):
+                author.get_by_role("button", name="Use it").click()
+            expect(author.get_by_label("Comment on WEB-131")).to_have_value("Half a <b>thought</b>")
+            expect(author.locator(".offer")).to_have_count(0)
+            other.reload()
+            expect(other.locator("#live")).to_have_text("Live")
+            expect(other.locator(".offer")).to_have_count(0)
+            author.get_by_role("button", name="Comment", exact=True).click()
+            expect(author.locator(".told.is-done")).to_be_visible()
+        sent = [text for verb, _, text in operator.orders if verb == "comment"]
+        assert sent == ["Of another person", "Half a <b>thought</b>"]
+
+        with signed_in() as page, page.expect_response("**/actions/keep-text"):
+            page.get_by_label("Comment on WEB-131").fill("Nothing")
+        sign_in.sign_out()
+        with signed_in() as page:
+            with page.expect_response(lambda answer: (answer.request.post_data or "").endswith("text=")):
+                page.get_by_role("button", name="Drop it").click()
+            page.reload()
+            expect(page.locator("#live")).to_have_text("Live")
+            expect(page.locator(".offer")).to_have_count(0)
+            expect(page.get_by_label("Comment on WEB-131")).to_have_value("")
 
 
 @pytest.mark.parametrize("scripts", [True, False])

@@ -164,6 +164,19 @@ async def test_only_the_commit_that_was_named_is_merged(
     assert git(repo, "rev-parse", "main") == before
 
 
+async def test_nothing_is_merged_while_a_person_has_committed_to_the_branch(
+    manager: WorkspaceManager, deliver: Deliver, repo: Path, git: Git
+) -> None:
+    head, before = await deliver(new="new\n"), git(repo, "rev-parse", "main")
+    git(repo, "checkout", "-q", BRANCH)
+    on_base(repo, git, own="of a person\n")
+    git(repo, "checkout", "-q", "main")
+    assert await refused(manager, head) is MergeRefusal.BRANCH_MOVED
+    assert git(repo, "rev-parse", "main") == before
+    git(repo, "branch", "--force", BRANCH, before)  # it only lags behind
+    assert (await manager.merge(BRANCH, head, "Merge")).commit == head
+
+
 async def test_without_a_branch_or_a_local_repository_there_is_nothing_to_merge_into(
     manager: WorkspaceManager, make_manager: Make, deliver: Deliver, repo: Path, git: Git
 ) -> None:

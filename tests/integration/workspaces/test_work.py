@@ -1,6 +1,8 @@
 """What keeps a workspace whose issue is over, and what does not. Each case stands beside its neighbour."""
 
+import re
 import shlex
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -338,6 +340,56 @@ async def test_a_workspace_that_is_worked_on_again_is_not_listed_as_kept(
     await manager.prepare(issue("MT-1"), 1)
 
     assert await to_thread.run_sync(manager.kept) == ()
+
+
+# --- what is asked of git ---
+
+
+@pytest.fixture
+def asked(environment: dict[str, str], tmp_path: Path) -> Callable[[], list[str]]:
+    """The subcommands of git since the last call, of managers that are made from now on."""
+    log, program = tmp_path / "asked.txt", tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >>{shlex.quote(str(log))}\nexec {shutil.which("git")} "$@"\n')
+    program.chmod(0o755)
+    environment["PATH"] = f"{program.parent}:{environment['PATH']}"
+
+    def since() -> list[str]:
+        text = log.read_text() if log.exists() else ""
+        log.write_text("")
+        return re.findall(r"(?m) (status|config|fetch)(?= |$)", text)
+
+    return since
+
+
+async def test_a_clean_checkout_is_looked_at_once(
+    make_manager: Make, repo: Path, issue: MakeIssue, asked: Callable[[], list[str]]
+) -> None:
+    manager, made = await _made(make_manager, repo, issue)
+    mark = await manager.progress(made)
+    asked()
+
+    delivery = await manager.deliver(made, clean=mark.clean)
+
+    assert mark.clean
+    assert (delivery.left, delivery.failure, asked()) == (None, None, [])
+    assert await _removal(manager) == Removal(removed=True)
+    assert asked() == ["status"]
+
+
+async def test_settings_of_git_are_read_for_what_is_not_clean(
+    make_manager: Make, repo: Path, issue: MakeIssue, asked: Callable[[], list[str]]
+) -> None:
+    manager, made = await _made(make_manager, repo, issue)
+    (made.path / "draft").write_text("draft\n")
+    mark = await manager.progress(made)
+    asked()
+
+    delivery = await manager.deliver(made, clean=mark.clean)
+
+    assert not mark.clean
+    assert delivery.left is not None
+    assert {"status", "config"} == set(asked())
 
 
 # --- what the user's own `git status` calls clean ---

@@ -273,7 +273,7 @@ def _words_are_heard(moment: Moment) -> Broken | None:
 @_invariant("idle-runs-end", "ours")
 def _idle_runs_end(moment: Moment) -> Broken | None:
     """A run gets no further turn once as many in a row as are allowed left no trace."""
-    limit = moment.after.settings.max_turns_without_progress
+    limit = moment.after.settings.budget.max_turns_without_progress
     for command in moment.commands:
         if isinstance(command, ContinueRun) and limit is not None:
             _, idle = moment.books.turns[command.run_id]
@@ -507,12 +507,12 @@ def _stop_lasts(moment: Moment) -> Broken | None:
 
 @_invariant("push-is-tried-again", "ours")
 def _push_again(moment: Moment) -> Broken | None:
-    """A push that is owed is tried until it succeeds."""
+    """A pending push is tried until it succeeds."""
     if moment.after.results is moment.before.results or moment.after.drain is not Drain.NO:
         return None
     for key, result in moment.after.results.items():
         delivered = result.delivered
-        if delivered is None or not delivered.is_owed or key in moment.after.running:
+        if delivered is None or not delivered.is_pending or key in moment.after.running:
             continue
         if moment.books.pushes.get(key) != delivered.head:
             return Broken("a push that is owed is not tried", key)

@@ -160,7 +160,7 @@ def _budget_holds(moment: Moment) -> Broken | None:
     if not isinstance(fact, AgentReported) or fact.report.stage is not RunStage.STREAMING_TURN:
         return None
     key = moment.live.get(fact.run_id, "")
-    run, limit = moment.after.running.get(key), moment.after.settings.max_tokens_per_issue
+    run, limit = moment.after.running.get(key), moment.after.settings.budget.max_tokens_per_issue
     if run is None or limit is None or run.awaiting_refresh or run.finishing or run.stopping:
         return None
     over = moment.after.spent.get(key, _NOTHING).tokens >= limit
@@ -170,9 +170,9 @@ def _budget_holds(moment: Moment) -> Broken | None:
 def _used_up(state: State, key: str) -> bool:
     settings, spent = state.settings, state.spent.get(key, _NOTHING)
     tokens, turns, day = (
-        settings.max_tokens_per_issue,
-        settings.max_turns_per_issue,
-        settings.max_tokens_per_day,
+        settings.budget.max_tokens_per_issue,
+        settings.budget.max_turns_per_issue,
+        settings.budget.max_tokens_per_day,
     )
     if (tokens is not None and spent.tokens >= tokens) or (turns is not None and spent.turns >= turns):
         return True

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec import structs
+
 from kit.simulator.clock import Clock
 from kit.simulator.crashing import Crashes
 from kit.simulator.daemon import Daemon
@@ -109,7 +111,10 @@ class Operators:
             max_retry_backoff_ms=dice.pick((first.max_retry_backoff_ms, 30_000, 900_000)),
             stall_timeout_ms=dice.pick((first.stall_timeout_ms, 0, first.stall_timeout_ms * 2)),
             poll_interval_ms=dice.pick((first.poll_interval_ms, first.poll_interval_ms * 2)),
-            max_attempts_without_progress=dice.pick((first.max_attempts_without_progress, 1, 3)),
+            budget=structs.replace(
+                first.budget,
+                max_attempts_without_progress=dice.pick((first.budget.max_attempts_without_progress, 1, 3)),
+            ),
             drain_timeout_ms=dice.pick((first.drain_timeout_ms, 0)),
             required_labels=("X ",) if dice.chance(0.1) else (),
             fallback=dice.pick((first.fallback, first.fallback, None, "aider")),

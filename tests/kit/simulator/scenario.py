@@ -5,9 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from kit.simulator.crash_points import CrashPoint
 from kit.simulator.profiles import PROFILES, Profile
 from kit.simulator.session import Session
+from symphony.config import BudgetSettings
 from symphony.domain import Issue
 from symphony.scheduler import SchedulerSettings
 
@@ -15,13 +18,20 @@ __all__ = ["EPOCH", "Scenario", "days", "hours", "make_issue", "make_settings", 
 
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-_ACTIVE = frozenset({"todo", "in progress"})
-_TERMINAL = frozenset({"done", "cancelled"})
+ACTIVE = frozenset({"todo", "in progress"})
+TERMINAL = frozenset({"done", "cancelled"})
 
 
 def make_settings(**changes: Any) -> SchedulerSettings:
-    """Active: Todo, In Progress. Terminal: Done, Cancelled. The rest as by default, but for `changes`."""
-    return replace(SchedulerSettings(active_states=_ACTIVE, terminal_states=_TERMINAL), **changes)
+    """Active: Todo, In Progress. Terminal: Done, Cancelled. The rest as by default, but for `changes`.
+
+    Those of budgets are given by their names.
+    """
+    usual = BudgetSettings().limits
+    limits = {key: changes.pop(key) for key in usual.__struct_fields__ if key in changes}
+    budget = structs.replace(usual, **limits)
+    settings = SchedulerSettings(active_states=ACTIVE, terminal_states=TERMINAL, budget=budget)
+    return replace(settings, **changes)
 
 
 def make_issue(identifier: str, **changes: Any) -> Issue:

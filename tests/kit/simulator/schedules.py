@@ -9,7 +9,7 @@ from kit.simulator.profiles import HANDED_OFF, PROFILES, CheckHabits, ForgeHabit
 from kit.simulator.result import Result
 from kit.simulator.scenario import Scenario, make_issue, make_settings, minutes
 from kit.simulator.simulation import Parts, Simulation
-from symphony.scheduler import AgentInfo, AssignmentRule, StepFunction, step
+from symphony.scheduler import AgentInfo, AgentRule, StepFunction, step
 
 __all__ = ["run_schedule", "schedule"]
 
@@ -17,11 +17,11 @@ __all__ = ["run_schedule", "schedule"]
 _NAMES = ("storm", "storm", "crashes", "crashes", "restless", "outage", "flaky", "busy", "calm")
 _RULES = (
     (),
-    (AssignmentRule(use="claude", label="x"),),
-    (AssignmentRule(use="gemini", label="y", fallback="aider"), AssignmentRule(use="claude", state="todo")),
+    (AgentRule(use="claude", label="x"),),
+    (AgentRule(use="gemini", label="y", fallback="aider"), AgentRule(use="claude", state="todo")),
     (
-        AssignmentRule(use="gemini", label="x", state="in progress"),
-        AssignmentRule(use="gemini", label="x", fallback="codex"),
+        AgentRule(use="gemini", label="x", state="in progress"),
+        AgentRule(use="gemini", label="x", fallback="codex"),
     ),
 )
 _QUICK = {"claude": AgentInfo(kind="claude", section="claude", stall_timeout_ms=40_000)}

@@ -231,6 +231,8 @@ async def test_the_names_of_the_loopback_interface_are_ours(host: str) -> None:
 async def test_another_name_that_leads_here_is_refused_for_reading_too(host: str) -> None:
     response = await ask(LOOPBACK, BEARER | {"host": host})
     assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden_host")
+    is_former = "this address has ended" in response.text
+    assert is_former == host.startswith("symphony-")
 
 
 async def test_the_name_that_the_daemon_is_bound_to_is_ours() -> None:

@@ -8,7 +8,7 @@ from harness.scheduling import Story, make_failure, make_issue
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History
 from symphony.domain import Category
-from symphony.scheduler import AgentInfo, AssignmentRule
+from symphony.scheduler import AgentInfo, AgentRule
 
 AGENTS = {
     "codex": AgentInfo(kind="codex", section="codex", stall_timeout_ms=0, model="big"),
@@ -21,7 +21,7 @@ def _story(**settings: Any) -> Story:
     values = {
         "agents": AGENTS,
         "poll_interval_ms": 10_000_000,
-        "rules": (AssignmentRule(use="second", label="ui"),),
+        "rules": (AgentRule(use="second", label="ui"),),
     }
     return Story(make_issue("1"), make_issue("2", labels=("ui",)), **values | settings).begin()
 

@@ -3,13 +3,19 @@
 import html
 import re
 from typing import Any
+from urllib.parse import urlencode
 
+import anyio
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
+from typing_extensions import override
 
 from harness.asking import CONTROL, LOOPBACK, SIGN_IN, FakeOperator, asking, signed_in
 from harness.scheduling import make_failure
-from symphony.api.forms import MAX_SELECTED, Undo, undo_of
+from symphony.api.forms import MAX_SELECTED, Once, Undo, undo_of
 from symphony.api.interface import MAX_ANSWER_CHARS, ConflictError, UnavailableError
 from symphony.api.models import Stars, Verb
 from symphony.api.routes import ON_DAEMON, ON_ISSUE
@@ -123,7 +129,7 @@ async def test_a_body_that_is_no_form_is_refused() -> None:
     for body, status in (
         (b"\xff=1", 400),
         (b"a=%ff", 400),
-        (b"&a=1" * 100, 400),
+        (b"&a=1" * 300, 400),
         (b"", 403),
         (b"x" * 300_000, 413),
     ):
@@ -131,6 +137,61 @@ async def test_a_body_that_is_no_form_is_refused() -> None:
         async with asking(operator, CONTROL) as client:
             answer = await client.post("/actions/stop", content=body, headers=kind)
         assert (answer.status_code, operator.orders) == (status, []), body[:20]
+
+
+# --- the same form twice ---
+
+
+class Slow(FakeOperator):
+    """Carries an action out only after a while."""
+
+    @override
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> Verb | None:
+        await anyio.wait_all_tasks_blocked()
+        return await super().act(verb, identifier, text)
+
+
+async def test_a_form_that_is_sent_twice_at_once_is_carried_out_once() -> None:
+    operator, places = Slow(), list[str]()
+    async with asking(operator, CONTROL) as client, anyio.create_task_group() as tasks:
+
+        async def send() -> None:
+            sent = await client.post("/actions/comment", data={**FORM, "issue": "SYM-1", "text": "Blue"})
+            places.append(sent.headers["location"])
+
+        for _ in range(2):
+            tasks.start_soon(send)
+    assert operator.orders == [("comment", "SYM-1", "Blue")]
+    assert len({*places}) == 1, "both lead to the same notice"
+
+
+async def test_only_the_latest_form_and_only_for_a_moment_counts_as_the_same() -> None:
+    """Whoever pauses, resumes and pauses means it; so does a person who writes the same a minute later."""
+    now, carried_out = [0.0], list[str]()
+    once = Once(CONTROL, now_s=lambda: now[0])
+
+    async def carry_out(request: Request) -> Response:
+        carried_out.append(request.scope["path"])
+        if len(carried_out) == 1:
+            raise ConflictError("not_running", "it does not run")
+        return Response(status_code=204)
+
+    async def send(path: str) -> Response:
+        body = urlencode(FORM).encode()
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return await once.handle(carry_out, 1_000, Request(scope, receive))
+
+    with pytest.raises(ConflictError):
+        await send("/actions/pause")
+    for path, seconds in (("pause", 0.0), ("pause", 1.0), ("resume", 1.0), ("pause", 1.0), ("pause", 60.0)):
+        now[0] += seconds
+        assert (await send(f"/actions/{path}")).status_code == 204
+    names = [path.rpartition("/")[2] for path in carried_out]
+    assert names == ["pause", "pause", "resume", "pause", "pause"], "the second was the first again"
 
 
 # --- several issues ---

@@ -111,6 +111,12 @@ async def test_a_decision_takes_the_draft_along_and_a_refusal_keeps_it(
     assert "the branch has moved" in check(await client.get(refused.headers["location"])).text
     assert operator.edits[-1][2] == DraftEdit(head=demo_review().head, message="Still"), "it is kept first"
 
+    operator.unfit = ConflictError("not_ready", "another person approved it")
+    late = await post(client, "/actions/review", message="No\r\nnot so", decision="send_back")
+    assert late.headers["location"].startswith("/issues/WEB-118?notice="), "the change may be gone"
+    page = check(await client.get(late.headers["location"]))
+    assert all(words in page.text for words in ("another person approved it", "not so"))
+
     kept = await post(client, "/actions/review", message="Later", decision="keep")
     assert kept.headers["location"].startswith(f"{PATH}?notice=")
     assert len(operator.decisions) == 1
@@ -118,6 +124,29 @@ async def test_a_decision_takes_the_draft_along_and_a_refusal_keeps_it(
     assert operator.edits[-1][2].drop == 0
     await post(client, "/actions/review-draft", path="web/pager.ts", viewed="1")
     assert (operator.edits[-1][2].path, operator.edits[-1][2].viewed) == ("web/pager.ts", True)
+
+
+async def test_a_draft_of_a_former_sign_in_is_offered(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    left = models.ReviewLeft(at="2026-03-04T08:00:00Z", message="Almost \x1b[31m", comments=2)
+    operator.reviews["WEB-118"] = structs.replace(demo_review(), left=left)
+    page = check(await client.get(PATH))
+    assert all(words in page.text for words in ("2 comments on lines", "Almost \\x1b[31m", "Go on with it"))
+    await client.post("/actions/review-draft", data={**fields(page, "/actions/review-draft"), "take": "1"})
+    assert operator.edits[-1][2] == DraftEdit(head=demo_review().head, takes=True)
+
+
+async def test_more_lines_are_offered_only_where_there_are_some(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    added = "@@ -0,0 +1,2 @@\n+one\n+two\n"
+    at_end = "@@ -1,2 +1,2 @@\n same\n-old\n+new\n"
+    before_more = "@@ -1,4 +1,4 @@\n-old\n+new\n a\n b\n c\n"
+    for patch, offered in ((added, False), (at_end, False), (before_more, True)):
+        operator.patch_texts = dict.fromkeys(operator.patch_texts, patch)
+        page = check(await client.get(f"{PATH}?file=0"))
+        assert ("Show more lines" in page.text) is offered
 
 
 @pytest.mark.parametrize("action", ["review", "review-draft"])

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from symphony.config import KEYS, NULLABLE_KEYS
-from symphony.config.settings import Section, Settings, VerifyCommand, marked_for_workers
+from symphony.config.settings import Settings, VerifyCommand, marked_for_workers
 from symphony.domain import Blame, Category
+from symphony.scheduler.messages import IssueRule
 from unit.config.conftest import NUMBERS_AS_TEXT
 
 if TYPE_CHECKING:
@@ -732,8 +733,7 @@ def test_the_labels_that_decide_are_known(parse: "Parse", given: str, deciding: 
 def test_every_setting_that_names_a_label_is_looked_at() -> None:
     named = {key for key in KEYS if "label" in key and not key.endswith(".ray_labels")}
     assert named - NO_LABELS_OF_ISSUES == {"tracker.required_labels", "forge.land_limits.labels"}
-    rules = {rule.__name__ for rule in Section.__subclasses__() if "label" in rule.model_fields}
-    assert rules == {"AgentRule", "PhaseRule"}
+    assert {rule.__name__ for rule in IssueRule.__subclasses__()} == {"AgentRule", "PhaseRule"}
 
 
 def test_a_command_of_verify_is_called_by_its_first_line_unless_it_has_a_name() -> None:

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from symphony.config import (
     KEYS,
-    AgentRule,
+    AgentRuleSettings,
     AgentSettings,
+    BudgetSettings,
     CodexSettings,
     PollingSettings,
     Settings,
@@ -98,7 +99,7 @@ def test_all_mistakes_are_told_at_once_with_their_places() -> None:
         ("literal_error", ("workspace", "push")),
         ("model_type", ("polling",)),
         ("string_type", ("agent", "rules", 0, "use")),
-        ("model_type", ("agent", "rules", 1)),
+        ("dataclass_type", ("agent", "rules", 1)),
         ("greater_than", ("agent", "max_concurrent_agents_by_state", "x")),
         ("model_type", ("agent", "skills")),
         ("less_than_equal", ("codex", "stall_timeout_ms")),
@@ -116,7 +117,7 @@ def test_a_section_made_in_python_is_judged_as_one_of_a_file() -> None:
     with pytest.raises(ValidationError):
         PollingSettings(interval_ms=0)
     assert SkillsSettings(extra_paths=("a",)) == SkillsSettings.model_validate({"extra_paths": ["a"]})
-    assert AgentSettings(rules=(AgentRule(use="codex", label=" Bug "),)).rules[0].label == "bug"
+    assert AgentSettings(rules=(AgentRuleSettings(use="codex", label=" Bug "),)).rules[0].label == "bug"
 
 
 def test_unknown_keys_do_not_count() -> None:
@@ -147,3 +148,9 @@ def test_no_key_of_a_file_is_an_option_of_the_library(tmp_path: Path) -> None:
     (tmp_path / "env").write_text('polling={"interval_ms": 7}')
     options = {"_secrets_dir": str(tmp_path), "_env_file": str(tmp_path / "env"), "given": {}, "source": {}}
     assert Settings.model_validate({**LEAST, **options}) == Settings.model_validate(LEAST)
+
+
+def test_the_scheduler_gets_the_limits_of_the_budget() -> None:
+    limits = BudgetSettings(max_tokens_per_issue=5).limits
+    assert (limits.max_tokens_per_issue, limits.max_tokens_per_day) == (5, None)
+    assert limits.max_turns_without_progress == BudgetSettings().max_turns_without_progress

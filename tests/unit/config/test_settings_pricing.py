@@ -17,7 +17,7 @@ def test_a_price_or_a_list_of_dated_prices_is_read(parse: "Parse") -> None:
     first, second = "{input: 3, output: 15, cache_read: 0.3}", "{from: 2026-10-01, input: 2, output: 12}"
     dated = f"  gpt-*:\n    - {first}\n    - {second}\n"
     pricing = parse(f"{HEAD}{GOOD}{dated}---\n").settings.pricing
-    assert [(price.input, price.output, price.since) for price in pricing["good"]] == [(1, 2.5, "")]
+    assert [(price.input, price.output, price.since) for price in pricing["good"]] == [(1, 2.5, None)]
     old, new = pricing["gpt-*"]
     assert (old.cache_read, old.cache_write, new.since) == (0.3, None, "2026-10-01")
 

@@ -13,8 +13,8 @@ from kit.virtual_time import in_virtual_time
 from symphony.daemon.comments import (
     CommentDraft,
     CommentWriter,
-    owe_comment,
-    owe_persons_comment,
+    queue_comment,
+    queue_persons_comment,
     unsent_comments,
 )
 from symphony.domain import Issue
@@ -107,7 +107,7 @@ async def test_notes_of_two_kinds_are_two_comments(tmp_path: Path) -> None:
 async def test_a_secret_never_reaches_a_comment(tmp_path: Path) -> None:
     tracker = CommentingTracker()
     outbox = Outbox(make_context(tmp_path, tracker))
-    owe_comment(outbox.jobs, outbox.context, draft(f"it said {SECRET}"))
+    queue_comment(outbox.jobs, outbox.context, draft(f"it said {SECRET}"))
     assert SECRET not in str(outbox.journal)
     await outbox.once()
     (body,) = tracker.comments.values()
@@ -168,7 +168,7 @@ class TestAnAnswerThatWasLost:
 
         tracker = Late()
         outbox = Outbox(make_context(tmp_path, tracker))
-        owe_comment(outbox.jobs, outbox.context, draft("x", kind="delivery"))
+        queue_comment(outbox.jobs, outbox.context, draft("x", kind="delivery"))
         async with outbox.at_work():
             await anyio.sleep(10 if killed else 40)
         await outbox.successor().settle()
@@ -194,7 +194,7 @@ async def test_comments_of_a_person_all_arrive_once_after_an_outage_and_a_restar
     tracker = CommentingTracker(before_answer=refuse)
     outbox, written = Outbox(make_context(tmp_path, tracker)), list[str]()
     for text in ("Blue", "And small", "Blue"):
-        owe_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", text)
+        queue_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", text)
     await outbox.once()
     unsent = unsent_comments(outbox.jobs.jobs, "1")
     assert [one.text for one in unsent] == ["Blue", "And small", "Blue"]
@@ -222,7 +222,7 @@ async def test_another_tracker_does_not_get_what_was_owed_to_the_first(tmp_path:
 async def test_a_comment_of_a_person_waits_for_its_tracker(tmp_path: Path) -> None:
     first, second = CommentingTracker(before_answer=refuse), CommentingTracker()
     outbox = Outbox(make_context(tmp_path, first))
-    owe_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", "Blue")
+    queue_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", "Blue")
     more = '{"tracker": {"kind": "markdown", "provider": {"path": "elsewhere"}}}'
     outbox.context = make_context(tmp_path, second, more=more)
     await outbox.settle()
@@ -264,7 +264,7 @@ class TestWhatIsKnown:
         tracker = CommentingTracker()
         ours = Outbox(make_context(tmp_path, tracker))
         for body in ("first", "second"):
-            owe_comment(ours.jobs, ours.context, draft(body))
+            queue_comment(ours.jobs, ours.context, draft(body))
         await ours.once()
         (body,) = tracker.comments.values()
         assert body.endswith("second")

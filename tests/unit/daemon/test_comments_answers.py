@@ -8,7 +8,7 @@ import pytest
 from harness.binding import FakeTracker, make_context
 from harness.outbox import Outbox
 from harness.scheduling import make_issue
-from symphony.daemon.comments import AnswerReader, draft_of, owe_comment
+from symphony.daemon.comments import AnswerReader, draft_of, queue_comment
 from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment, join_comments
 from symphony.trackers.memory import MemoryTracker
 
@@ -106,7 +106,7 @@ async def test_a_tracker_that_cannot_tell_who_may_answer_is_not_read(world: Worl
 
 async def test_a_question_that_is_on_its_way_is_not_asked_anew(world: World) -> None:
     """Else each reading would make it new, and it would never be given up."""
-    owe_comment(world.outbox.jobs, world.context, draft_of(NOTE))
+    queue_comment(world.outbox.jobs, world.context, draft_of(NOTE))
     before = world.outbox.jobs.jobs
     assert await world.answers.read(world.context, NOTE) == ((), ())
     assert world.outbox.jobs.jobs == before

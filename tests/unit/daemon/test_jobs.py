@@ -51,7 +51,7 @@ class Receiver(JobKind):
     _now: int = 0
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
         del state, context
         if job.payload == "damaged":
             raise CodecError("damaged")
@@ -89,7 +89,7 @@ def outbox(tmp_path: Path, receiver: Receiver) -> Outbox:
 def owe(
     outbox: Outbox, payload: str, *, key: str = "1", issue: str | None = None, to: str = "r", wait_ms: int = 0
 ) -> None:
-    outbox.jobs.owe(
+    outbox.jobs.queue(
         kind="note",
         key=key,
         receiver=to,
@@ -233,7 +233,7 @@ async def test_a_receiver_that_hangs_holds_up_no_other(outbox: Outbox, receiver:
     outbox = Outbox(outbox.context, kinds={"note": receiver, "other": other})
     async with outbox.at_work():
         owe(outbox, "hello", to="slow")
-        outbox.jobs.owe(
+        outbox.jobs.queue(
             kind="other", key="2", receiver="quick", issue_id="2", issue_identifier="SYM-2", payload="there"
         )
         await anyio.sleep(1)
@@ -425,7 +425,7 @@ class TestWhatIsNotOwedAnyMore:
         self, outbox: Outbox, receiver: Receiver, kind: str, payload: str
     ) -> None:
         with capture_logs() as logs:
-            outbox.jobs.owe(
+            outbox.jobs.queue(
                 kind=kind, key="1", receiver="r", issue_id="1", issue_identifier="SYM-1", payload=payload
             )
             owe(outbox, "hello", key="2")

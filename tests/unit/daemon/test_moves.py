@@ -11,7 +11,7 @@ from harness.binding import SECRET, FakeTracker, MovingTracker, make_context
 from harness.outbox import Outbox, make_state
 from harness.scheduling import make_failure, make_issue
 from kit.virtual_time import in_virtual_time
-from symphony.daemon.moves import owe_move
+from symphony.daemon.moves import queue_move
 from symphony.domain import Issue
 from symphony.scheduler import MoveIssue, MoveReason, Resume, ResumeReason, WakeAsked
 from symphony.trackers.base import TrackerError
@@ -36,7 +36,7 @@ class Desk:
     def owe(self, *commands: MoveIssue) -> None:
         for command in commands:
             self.outbox.state = _STATES[command.reason]
-            owe_move(self.outbox.jobs, self.outbox.context, command)
+            queue_move(self.outbox.jobs, self.outbox.context, command)
 
     async def do(self, *commands: MoveIssue) -> list[str]:
         """Try the moves, the last of them being what counts; the events that were logged."""

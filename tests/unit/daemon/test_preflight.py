@@ -9,11 +9,11 @@ from structlog.testing import capture_logs
 
 from harness.binding import FakeTracker, make_context
 from symphony.agents.base import Preflight
-from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
+from symphony.config import AGENT_SECTIONS, AgentRuleSettings, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext, scheduler_settings
 from symphony.daemon.preflight import changed_agents, preflight_agents
 from symphony.domain import Blame, Category, Failure, SymphonyError
-from symphony.scheduler import AgentInfo, AssignmentRule
+from symphony.scheduler import AgentInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,7 @@ async def test_one_that_the_workflow_names_no_more_is_an_outage_of_ours(tmp_path
 async def test_the_scheduler_is_told_what_choosing_needs(tmp_path: Path) -> None:
     settings = scheduler_settings(_context(tmp_path))
     assert (settings.agent, settings.fallback) == ("codex", "quick")
-    assert settings.rules == (AssignmentRule(use="quick", label="ui", fallback="codex"),)
+    assert settings.rules == (AgentRuleSettings(use="quick", label="ui", fallback="codex"),)
     assert settings.agents["quick"] == AgentInfo(
         kind="codex", section="agents.quick", stall_timeout_ms=7, model="small"
     )

@@ -32,4 +32,4 @@ def test_failures_of_a_branch_are_masked_and_what_is_delivered_stays() -> None:
     assert [SECRET in one.message for one in masked.failures] == [False]
     assert masked.branch_failure is None
     assert structs.replace(masked, push_failure=failure) == branch
-    assert branch.is_owed
+    assert branch.is_pending

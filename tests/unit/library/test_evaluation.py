@@ -14,11 +14,12 @@ from symphony.library.evaluation import (
     Trial,
     Verdict,
     sums,
+    verdict,
 )
 from symphony.library.model import Evidence, NotInLibraryError, SkillText
 from symphony.library.store import Library
 
-GOOD = Trial(passed=True, seconds=1.0, turns=1, tokens=100)
+GOOD = Trial(passed=True, seconds=1.0, turns=1, tokens=100, problem=None)
 BAD = structs.replace(GOOD, passed=False, problem="the check ended with status 1")
 
 
@@ -30,12 +31,12 @@ def compared(without: Trial, changed: Trial) -> Comparison:
 
 def evaluation(*verdicts: Verdict) -> Evaluation:
     pairs = {Verdict.BETTER: (BAD, GOOD), Verdict.WORSE: (GOOD, BAD), Verdict.SAME: (GOOD, GOOD)}
-    comparisons = tuple(compared(*pairs[verdict]) for verdict in verdicts)
+    comparisons = tuple(compared(*pairs[each]) for each in verdicts)
     return Evaluation(check="make test", base_version=1, comparisons=comparisons, at_ms=7)
 
 
 @pytest.mark.parametrize(
-    ("without", "changed", "verdict"),
+    ("without", "changed", "expected"),
     [
         (BAD, GOOD, Verdict.BETTER),
         (GOOD, BAD, Verdict.WORSE),
@@ -50,9 +51,9 @@ def evaluation(*verdicts: Verdict) -> Evaluation:
     ],
 )
 def test_the_check_decides_then_tokens_and_turns_where_there_are_none(
-    without: Trial, changed: Trial, verdict: Verdict
+    without: Trial, changed: Trial, expected: Verdict
 ) -> None:
-    assert compared(without, changed).verdict is verdict
+    assert verdict(compared(without, changed)) is expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from symphony.domain import Category
 from symphony.scheduler import (
     MAX_AGENT_LIMIT_MS,
     AgentInfo,
-    AssignmentRule,
+    AgentRule,
     Ineligible,
     LimitedAgent,
     OperatorAction,
@@ -39,9 +39,9 @@ from symphony.scheduler import (
 RATE = Category.AGENT_RATE_LIMITED
 OUTAGE = Category.AGENT_UNAVAILABLE
 CREDIT = Category.AGENT_USAGE_LIMIT
-UI = AssignmentRule(use="claude", label="ui")
-REVIEW = AssignmentRule(use="gemini", state="in review", fallback="codex")
-BOTH = AssignmentRule(use="aider", label="small", state="todo")
+UI = AgentRule(use="claude", label="ui")
+REVIEW = AgentRule(use="gemini", state="in review", fallback="codex")
+BOTH = AgentRule(use="aider", label="small", state="todo")
 FACTS = {
     "codex": AgentInfo(kind="codex", section="codex", stall_timeout_ms=300_000, model="big"),
     "claude": AgentInfo(kind="claude", section="claude", stall_timeout_ms=60_000),

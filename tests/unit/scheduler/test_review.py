@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from harness.scheduling import make_failure
 from symphony.domain import DeliveredBranch, Issue, Verification, WorkSize
 from symphony.scheduler import (
     ApprovalWay,
@@ -74,6 +75,33 @@ def test_what_may_be_decided(decision: ReviewDecision, changes: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"result": None}, "no run"),
+        ({"result": replace(RESULT, status=ResultStatus.OPEN)}, "In Review"),
+        ({"result": replace(RESULT, status=ResultStatus.ENDED)}, "In Review"),
+        ({"result": replace(RESULT, status=ResultStatus.GONE)}, "the tracker does not have the issue"),
+        ({"result": replace(RESULT, status=ResultStatus.ENDED), "last": APPROVE}, "approved already"),
+        ({"result": replace(RESULT, status=ResultStatus.OPEN), "last": BACK}, "sent back already"),
+    ],
+)
+def test_work_that_waits_for_no_review_says_what_has_happened(changes: dict[str, Any], says: str) -> None:
+    found = judge_review(replace(FACTS, **changes), APPROVE)
+    assert found is not None
+    assert says in found.message
+
+
+@pytest.mark.parametrize("hint", ["reopen it", None])
+def test_a_block_says_why_work_waits_for_no_review_and_what_to_do(hint: str | None) -> None:
+    closed = make_failure("its pull request 7 was closed", hint=hint)
+    opened = replace(RESULT, status=ResultStatus.OPEN)
+    found = judge_review(replace(FACTS, result=opened, block=closed), APPROVE)
+    assert found is not None
+    assert found.message == closed.message
+    assert found.hint == (hint or "`symphony explain` shows the state of the issue")
+
+
+@pytest.mark.parametrize(
     ("facts", "way"),
     [("wpm", "land"), ("wp", "land"), ("wm", "open"), ("w", "open"), ("pm", "merge"), ("", "by_hand")],
 )
@@ -100,9 +128,9 @@ def test_an_approval_that_changes_nothing_at_the_forge_is_hindered(
 
 def test_the_comment_quotes_each_line_as_data() -> None:
     hostile = LineComment(
-        path="a\n``` b.py", line=3, old=False, quote="``` @all\x1b[31m", text=" Why? ", head=HEAD
+        file="a\n``` b.py", line=3, old=False, quote="``` @all\x1b[31m", text=" Why? ", head=HEAD
     )
-    gone = LineComment(path="c.py", line=9, old=True, quote="x = 1", text="Keep it", head=OTHER)
+    gone = LineComment(file="c.py", line=9, old=True, quote="x = 1", text="Keep it", head=OTHER)
     text = review_comment(HEAD, "Almost\x1b[2J", (hostile, gone))
     assert text.splitlines() == [
         f"Review of `{HEAD[:12]}`: please change this.",

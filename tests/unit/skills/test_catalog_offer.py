@@ -162,7 +162,7 @@ class TestSearching:
 
     def test_nothing_found_is_said(self, shelf: Shelf) -> None:
         skills(shelf, "a", "b")
-        assert offer(shelf, self.OPTIONS).find("zebra").startswith("No skill fits")
+        assert offer(shelf, self.OPTIONS).find("zebra").startswith("No skill matches")
 
 
 class TestActivating:

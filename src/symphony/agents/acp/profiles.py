@@ -200,7 +200,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
     "codex-acp": AcpProfile(
         command="codex-acp",
         variables=_OPENAI | {"CODEX_API_KEY", "CODEX_HOME", "CODEX_PATH"},
-        # By default a model of its own judges what it would ask the client.
+        # By default the agent's own model judges requests instead of asking the client.
         env_values={"INITIAL_AGENT_MODE": "workspace-write"},
         config=("CODEX_CONFIG", {}),
         config_always={

@@ -150,7 +150,7 @@ _UNKNOWN_MODEL: Final = re.compile(
 
 
 def dialect(profile: AcpProfile) -> JsonRpcDialect:
-    """Return what the connection needs to know about such an agent."""
+    """Return the connection's parameters for such an agent."""
     return JsonRpcDialect(
         not_found=Category.AGENT_NOT_FOUND,
         install_hint=profile.install_hint,

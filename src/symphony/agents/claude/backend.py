@@ -42,7 +42,7 @@ FIXED_VARIABLES: Final[Mapping[str, str]] = {
     "DISABLE_AUTOUPDATER": "1",
     # The default retries for minutes, even with a wrong key; the scheduler knows better how long to wait.
     "CLAUDE_CODE_MAX_RETRIES": "4",
-    # Otherwise a background command starts a turn of its own when it ends, between two turns of the session.
+    # Otherwise the end of a background command starts an extra turn between two turns of the session.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     # Otherwise `@path` in the text of an issue shows any file of this machine to the model.
     ATTACHMENTS: "1",

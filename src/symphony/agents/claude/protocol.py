@@ -122,7 +122,7 @@ class ControlRequest(msgspec.Struct, frozen=True):
 
 
 class ControlResponse(msgspec.Struct, frozen=True):
-    """The answer to our request `id`; `error` is set if it was refused."""
+    """The answer to the request `id`; `error` is set if it was refused."""
 
     id: str
     response: msgspec.Raw
@@ -213,7 +213,7 @@ class ClaudeCodec:
         return _decode(self._lines.receive(data))
 
     def close(self) -> list[Message]:
-        """Return what the end of the stream leaves: an unfinished line counts as a whole one."""
+        """Return the rest at the end of the stream: an unfinished line counts as a whole one."""
         return _decode(self._lines.close())
 
 
@@ -363,9 +363,9 @@ class TokenCounter:
         return self._count(message, object_in(message, "usage"))
 
     def streamed(self, event: Json, caller: str) -> events.UsageUpdate | None:
-        """Count what the end of a message's stream adds to its estimate.
+        """Count the tokens that the end of a message's stream adds to its estimate.
 
-        `caller` is the tool call whose sub-agent the message is of; empty for the agent itself.
+        `caller` is the tool call whose sub-agent wrote the message; empty for the agent itself.
         """
         kind = event.get("type")
         if kind == "message_start":
@@ -386,7 +386,7 @@ class TokenCounter:
         return self._report(new, model=None if model == _NO_MODEL else model or None)
 
     def result(self, result: Json) -> events.UsageUpdate | None:
-        """Count what the end of a turn adds."""
+        """Count the tokens that the end of a turn adds."""
         models, totals = object_in(result, "modelUsage"), NO_TOKENS
         for name in models:
             totals = totals.plus(_tokens(object_in(models, name), _MODEL_KEYS))

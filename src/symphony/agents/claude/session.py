@@ -82,7 +82,7 @@ class Channel(MessageStream[protocol.Message]):
 class ClaudeSession(session.StreamSession[protocol.Message]):
     """An `AgentSession` of Claude Code, for one task: cancel its turn before calling `stop`.
 
-    Half of the arguments are what the backend decided when it started the process.
+    Half of the arguments were decided by the backend when it started the process.
 
     Args:
         process: started with the conversation `thread_id`.

@@ -82,7 +82,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
 
     @override
     async def own_variables(self) -> frozenset[str]:
-        """Add those of the model providers in the operator's config.toml, which cannot work without them."""
+        """Add the variables that model providers in the operator's config.toml need."""
         return await super().own_variables() | await self._read_providers()
 
     @override
@@ -129,7 +129,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
             await session.stop()
 
     async def _read_providers(self) -> frozenset[str]:
-        """Read config.toml once: a variable that is new there is not in our environment before a restart."""
+        """Read config.toml once: the daemon's environment gets new variables only at a restart."""
         if self._provider_variables is None:
             home = codex_home(self.environ)
             text = "" if home is None else await to_thread.run_sync(_read_config, home / "config.toml")

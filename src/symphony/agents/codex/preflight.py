@@ -129,7 +129,7 @@ class _Check:
             raise AgentError(failure)
 
     async def _check_model(self) -> None:
-        """Note an unknown model or effort. It is tried all the same: providers have models of their own."""
+        """Note an unknown model or effort. It is tried anyway, because providers have their own models."""
         model, effort = self._settings.model, self._settings.effort
         if model is None and effort is None:
             return

@@ -43,9 +43,9 @@ def initialize() -> Json:
 
 
 def parse_user_agent(user_agent: str) -> tuple[str | None, str | None]:
-    """Return the name and version of an agent, None where it does not report them.
+    """Return the name and version of an agent; `None` if it does not report them.
 
-    Codex calls itself by the name of its client; other agents that speak the protocol use their own name.
+    Codex reports the name of its client; other agents of the protocol report their own name.
     """
     found = _USER_AGENT.match(user_agent)
     if found is None:
@@ -101,7 +101,7 @@ def thread_resume(
 ) -> Json:
     """Return the params that continue a thread of an earlier process, without sending its turns again.
 
-    A resumed thread keeps the developer instructions and tools of its beginning, whatever is sent.
+    A resumed thread keeps its first developer instructions and tools, even if others are sent.
     """
     params = _thread(settings, cwd, credentials, agent_lists_skills=agent_lists_skills)
     return {**params, "threadId": thread_id, "excludeTurns": True}
@@ -233,7 +233,7 @@ _NO_ANSWER: Final = frozenset(
         "responseTooManyFailedAttempts",
     }
 )
-"""The request got no answer, or one that is no answer; the HTTP status may say which."""
+"""The request got no answer or a malformed one; the HTTP status may say which."""
 _NO_NAMES: Final = frozenset({"", "other"})
 _MISSING_KEY: Final = "Missing environment variable"
 
@@ -481,7 +481,7 @@ def _input(kind: str, item: Json) -> str:
 
 
 def _output(kind: str, item: Json) -> str:
-    """Return what the command wrote, or the result of a tool or its error."""
+    """Return the output of the command, or the result or error of a tool."""
     if kind == "commandExecution":
         return text_in(item, "aggregatedOutput")
     parts = [*objects_in(item, "contentItems"), *objects_in(object_in(item, "result"), "content")]
@@ -515,7 +515,7 @@ def _changes(item: Json) -> tuple[agent_events.FileEdit, ...]:
 
 
 def _reasoning(item: Json) -> str:
-    """Return the summary of what the model thought; the raw thoughts where there is no summary."""
+    """Return the summary of the model's reasoning, or the raw reasoning without one."""
     for key in ("summary", "content"):
         parts = item.get(key)
         texts = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
@@ -610,7 +610,7 @@ def translate(message: ServerNotification) -> Translation:
 
 
 def is_mere_activity(method: str) -> bool:
-    """Whether notifications of this method only show that the agent is alive, whatever they hold."""
+    """Whether notifications of this method only show that the agent is alive, regardless of their content."""
     return method.startswith("item/") and method not in _HANDLERS
 
 

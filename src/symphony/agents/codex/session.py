@@ -139,7 +139,7 @@ class CodexSession(session.StreamSession[wire.Message]):
         return await self._connection.call(method, params, self._handle)
 
     async def _listed_skills(self) -> frozenset[Path] | None:
-        """Return the SKILL.md files that Codex lists in this workspace; None if it cannot tell."""
+        """Return the SKILL.md files that Codex lists in this workspace; `None` if it cannot tell."""
         limit_ms = min(self._settings.read_timeout_ms, _SKILLS_TIMEOUT_MS)
         params = {"cwds": [str(self._cwd)]}
         try:
@@ -220,7 +220,7 @@ class CodexSession(session.StreamSession[wire.Message]):
                 self._events.count()
 
     def _remember_changes(self, message: wire.ServerNotification) -> None:
-        """Keep what an item changes: a request for its approval names the item only."""
+        """Store the changes of an item, because a request for its approval names only the item."""
         try:
             item = object_in(decode_object(message.params), "item")
         except ValueError:
@@ -231,7 +231,7 @@ class CodexSession(session.StreamSession[wire.Message]):
     def _apply(self, translation: Translation) -> None:
         foreign = self.thread_id is not None and translation.thread_id not in {None, self.thread_id}
         if foreign or not (translation.events or translation.turn_started):
-            self._events.count()  # a thread of the agent's own does not end our turn
+            self._events.count()  # another thread of the agent does not end the turn
             return
         if translation.turn_started and self._turn_open:
             self._turn_id = self._turn_id or translation.turn_id
@@ -336,16 +336,16 @@ _NOT_IN_KEY: Final = frozenset(
         *("proposedExecpolicyAmendment", "proposedNetworkPolicyAmendments"),
     }
 )
-"""What differs between two requests for the same, and what the agent only says about it."""
+"""Keys that differ between equal requests, and keys with mere explanations by the agent."""
 _PREFERRED_LABELS: Final = ("Approve this Session", "Approve Once")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a session is bound to at its start: how it answers approvals, and the tools it advertised.
+    """The fixed parameters of a session: how it answers approvals, and its advertised tools.
 
     Attributes:
-        decisions: those of `SessionRequest`.
+        decisions: the decisions in `SessionRequest`.
         changes: the changes of the latest items that change files, by item.
     """
 
@@ -485,7 +485,7 @@ def _approval(
 
 
 def _request_key(kind: str, params: Json, policy: Policy) -> str | None:
-    """Return the key of what is to be approved; None for the changes of an unknown item."""
+    """Return the key of the request for approval; `None` for the changes of an unknown item."""
     what = {name: value for name, value in params.items() if name not in _NOT_IN_KEY and value is not None}
     if kind == "fileChange" and "fileChanges" not in params:
         what["changes"] = policy.changes.get(text_in(params, "itemId"))

@@ -39,7 +39,7 @@ class PlaceholderProblem:
 
 @dataclass(frozen=True, slots=True)
 class _Placeholder:
-    """A known placeholder; `quoted` if it stands in double quotes."""
+    """A known placeholder; `quoted` if it is in double quotes."""
 
     name: str
     quoted: bool

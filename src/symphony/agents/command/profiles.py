@@ -1,4 +1,4 @@
-"""Profiles of one-shot agents, as data: how one is called, what it needs, and how it fails.
+"""Profiles of one-shot agents, as data: their call, their requirements, and their failures.
 
 The facts about an agent were observed with the version that its profile names.
 """
@@ -15,7 +15,7 @@ from symphony.domain import Category
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePattern:
-    """A line of output that shows why the agent could not work, whatever its exit code is.
+    """A line of output that shows why the agent could not work, regardless of its exit code.
 
     `permanent` failures need a change of the configuration: no retry can succeed.
     """
@@ -67,7 +67,7 @@ _AIDER: Final = (
     " --no-suggest-shell-commands --no-gitignore"
     " --chat-history-file /dev/null --input-history-file /dev/null"
 )
-# Its exit code is 0 whatever the model's API answers.
+# Its exit code is 0 even if the model's API fails.
 _AIDER_FAILURES: Final = (
     FailurePattern(
         pattern=re.compile(r"\blitellm\.(?:AuthenticationError|PermissionDeniedError)\b"),

@@ -2,11 +2,11 @@
 
 The agent starts `ToolServer.argv`, a program that connects to a Unix socket of this session alone. The kernel
 decides who may use the socket: the process that connected (`SO_PEERCRED`) must be the session's agent or one
-of its descendants. A token would not do. All sessions run as one user, and a process can read the arguments,
-environment and files of every other process of its user, so the agent of one session could read the token of
-another; and it could set `SYMPHONY_RUN_ID` by itself. It cannot choose its pid or its ancestors. Processes in
-a sandbox with a process table of its own appear here with their pids outside. A relay whose ancestors ended
-before it connected is refused.
+of its descendants. A token would not suffice. All sessions run as one user, and a process can read the
+arguments, environment and files of every other process of its user, so the agent of one session could read
+the token of another; and it could set `SYMPHONY_RUN_ID` by itself. It cannot choose its pid or its ancestors.
+Processes in a sandbox with a process table of its own appear here with their pids outside. A relay whose
+ancestors ended before it connected is refused.
 
 The calls of a session run one after the other, as for an agent that calls the daemon directly. Meanwhile
 pings are answered and calls can be cancelled. Several connections are served at once, because some agents
@@ -61,7 +61,7 @@ def respond(
 ) -> wire.RequestAnswer | ToolCall | RefusedCall:
     """Return the answer to a request, or the call that has to be run for it; never raises.
 
-    Each request is answered whatever came before it: a client that skips `initialize` gets its tools too.
+    Each request is answered regardless of earlier ones: a client that skips `initialize` gets its tools too.
     An unknown method gets an error, because silence hangs a client.
     """
     try:
@@ -101,7 +101,7 @@ def tool_answer(result: ToolResult) -> wire.RequestAnswer:
 
 
 def cancelled_request(message: wire.ServerNotification) -> wire.RequestId | None:
-    """Return the id of the request that a notification cancels; None for every other notification."""
+    """Return the id of the request that a notification cancels; `None` for other notifications."""
     if message.method != "notifications/cancelled":
         return None
     try:
@@ -351,7 +351,7 @@ def peer_pid(connected: socket.socket) -> int:
 
 
 def _listen(environ: Mapping[str, str]) -> tuple[socket.socket, Path]:
-    """Return a listening socket in a private directory of its own, and its path; blocking.
+    """Return a listening socket in a new private directory, and its path; blocking.
 
     Raises:
         AgentError: `state_directory`.

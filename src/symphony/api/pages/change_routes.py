@@ -31,6 +31,7 @@ _REVIEWER: Final = re.compile("[A-Za-z0-9_-]{8,64}")
 _AT: Final = re.compile("[no][1-9][0-9]{0,8}")
 _NAME_CHARS: Final = 12
 _YEAR_S: Final = 365 * 86_400
+_GONE: Final = "the daemon does not know this issue any more"
 
 
 class ChangePages:
@@ -77,7 +78,7 @@ class ChangePages:
         )
 
     async def draft(self, request: Request) -> Response:
-        """Store or remove a comment on a line, or mark a file as read."""
+        """Store or remove a comment on a line, mark a file as read, or go on with a draft."""
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
         notice: FormResult | None = None
@@ -96,10 +97,9 @@ class ChangePages:
         self._access.check_form(request, fields.get("csrf", ""))
         name, head, back = fields.get("issue", ""), fields.get("head", ""), local_path(fields.get("next", ""))
         decision, message = fields.get("decision", ""), fields.get("message", "")
-        unsent = _typed(fields, "message")
+        unsent, issue_path, is_kept = _typed(fields, "message"), f"/issues/{quote(name, safe='')}", False
         try:
-            await self._edit(request, fields, DraftEdit(head=head, message=message))
-            unsent = ""
+            unsent, is_kept = await self._edit(request, fields, DraftEdit(head=head, message=message)), True
             forget_typed(request, f"review:{name}")
             if decision not in {"send_back", "approve"}:
                 return see_other(
@@ -109,24 +109,31 @@ class ChangePages:
                 decision=decision, head=head, message=message, unverified="unverified" in fields
             )
             done = await self._operator.decide(name, _reviewer(request) or "", given, with_draft=True)
-            notice = FormResult(ok=False, message="the daemon does not know this issue any more")
+            back = issue_path
+            notice = FormResult(ok=False, message=_GONE, unsent=unsent)
             if done is not None:
                 notice = FormResult(ok=True, message=done.message)
-                back = f"/issues/{quote(name, safe='')}"
         except (ApiError, SymphonyError) as error:
             notice = replace(FormResult.of_error(error), unsent=unsent)
-            if isinstance(error, ConflictError) and error.code == "head_moved":
-                back = f"/issues/{quote(name, safe='')}/diff?{urlencode({'since': head})}"
+            code = error.code if isinstance(error, ConflictError) else ""
+            if code in {"not_ready", "gone"}:  # the change may be gone with the workspace, the issue stays
+                back = issue_path
+            elif is_kept:
+                notice = replace(notice, unsent="")  # the page shows the draft
+            if code == "head_moved":
+                back = f"{issue_path}/diff?{urlencode({'since': head})}"
         return see_other(back, notice=self._notices.put(notice))
 
-    async def _edit(self, request: Request, fields: Mapping[str, str], edit: DraftEdit) -> None:
+    async def _edit(self, request: Request, fields: Mapping[str, str], edit: DraftEdit) -> str:
         reviewer = _reviewer(request)
         if reviewer is None:
             raise ConflictError(
                 "no_reviewer", "this browser keeps no cookie for its draft", hint="allow cookies of this site"
             )
-        if not await self._operator.draft(fields.get("issue", ""), reviewer, edit):
-            raise ConflictError("gone", "the daemon does not know this issue any more")
+        draft = await self._operator.draft(fields.get("issue", ""), reviewer, edit)
+        if draft is None:
+            raise ConflictError("gone", _GONE)
+        return draft
 
 
 def _reviewer(request: Request) -> str | None:
@@ -159,6 +166,8 @@ def _asked(request: Request) -> Asked:
 def _edit(fields: Mapping[str, str]) -> DraftEdit:
     """The edit of a small form of the page. Raises `ConflictError`."""
     head, drop, path, line = (fields.get(name, "") for name in ("head", "drop", "path", "line"))
+    if "take" in fields:
+        return DraftEdit(head=head, takes=True)
     if drop:
         return DraftEdit(head=head, drop=int(drop) if drop.isdecimal() and len(drop) < len("1000") else None)
     if "viewed" in fields:

@@ -9,7 +9,16 @@ from urllib.parse import urlencode
 from msgspec import structs
 
 from symphony.api import models
-from symphony.api.pages.lines import CodeLine, FilePatch, Segment, coloured, parse_patch, with_changed_words
+from symphony.api.pages.lines import (
+    CodeLine,
+    FilePatch,
+    Hunk,
+    Segment,
+    coloured,
+    parse_patch,
+    with_changed_words,
+)
+from symphony.scheduler import LineComment
 
 FILES_SHOWN: Final = 50
 """How many files are on one page."""
@@ -51,7 +60,7 @@ class LineRemark:
     """A drafted comment with its number in the draft."""
 
     number: int
-    shown: models.ReviewRemark
+    shown: LineComment
     stale: bool
 
 
@@ -277,8 +286,13 @@ def _rows(
                     one for one in remarks if one.shown.line == number and one.shown.old is (side == "o")
                 ),
             )
-    if patch.hunks and more is not None:
+    if patch.hunks and more is not None and not _ends_the_file(patch.hunks[-1], asks.context):
         yield Row(more=more)
+
+
+def _ends_the_file(hunk: Hunk, context: int) -> bool:
+    """Whether fewer lines than asked for follow the last change, as below it there are no more."""
+    return any(line.kind != "same" for line in hunk.lines[-context:])
 
 
 def _shortened(segments: Iterable[Segment]) -> Iterator[Segment]:

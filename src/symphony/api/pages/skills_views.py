@@ -334,7 +334,7 @@ class EditorView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class PickerSkill:
     """A skill in a picker."""
 
     name: str
@@ -361,7 +361,7 @@ class AssignmentsView:
     target: str
     assigned: bool
     search: str
-    choices: tuple[Choice, ...]
+    choices: tuple[PickerSkill, ...]
     left_out: int
     agents: tuple[str, ...]
     issues: tuple[str, ...]
@@ -397,8 +397,12 @@ def assignments_view(
         assigned=present is not None,
         search=search,
         choices=(
-            *(Choice(name=name, text=texts.get(name, ""), selected=True) for name in sorted(picked)),
-            *(Choice(name=name, text=texts[name], selected=False) for name in texts if name not in picked),
+            *(PickerSkill(name=name, text=texts.get(name, ""), selected=True) for name in sorted(picked)),
+            *(
+                PickerSkill(name=name, text=texts[name], selected=False)
+                for name in texts
+                if name not in picked
+            ),
         ),
         left_out=max(len(rest) - MAX_CHOICES, 0),
         agents=tuple(agent.name for agent in state.agents),

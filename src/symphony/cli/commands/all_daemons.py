@@ -1,8 +1,8 @@
 """`symphony open --all`: a process that serves one page over every daemon of this user on this host.
 
-It asks each daemon over its control socket, which only its owner can use, and reads only. It listens on the
-loopback interface, and lets in the browser with its one-time link. Nothing is stored. It ends when it is
-interrupted, or when nobody has looked at the page for a while.
+It asks each daemon over its control socket, which only its owner can use, and only reads. It listens on the
+loopback interface, and admits the browser with its one-time link. Nothing is stored. It ends when it is
+interrupted, or when the page was not viewed for a while.
 """
 
 import os
@@ -35,7 +35,7 @@ from symphony.daemon.http_server import listen_tcp, serve, server_of
 from symphony.domain import SymphonyError
 
 ANSWER_S: Final = 2.0
-"""After this time a daemon is shown as one that does not answer."""
+"""After this time a daemon counts as not answering."""
 IDLE_S: Final = 1_800.0
 _SOCKET_S: Final = 1.8
 _LOOK_S: Final = 1.0
@@ -160,7 +160,7 @@ def _link(path: Path) -> Link:
 async def serve_all_daemons(
     environment: Mapping[str, str], opened: Callable[[Link], None], *, idle_s: float = IDLE_S
 ) -> None:
-    """Serve the page until a signal, or until nobody has looked for `idle_s` seconds.
+    """Serve the page until a signal, or until it was not viewed for `idle_s` seconds.
 
     Args:
         environment: says where state directories are.
@@ -172,7 +172,7 @@ async def serve_all_daemons(
     """
     sign_in, changes, ended = BrowserSignIn(), Changes(), anyio.Event()
     daemons = KnownDaemons(environment, changes.everything_changed)
-    # Nobody is told the token: a browser with a link is the only way in.
+    # The token is not given out: only a browser with a link gets access.
     access = Access.tcp(_HOST, secrets.token_urlsafe(32), sign_in)
     server = server_of(create_all_daemons_app(daemons, access, changes))
 

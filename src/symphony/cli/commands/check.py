@@ -149,7 +149,7 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
         warnings += _repository_warnings(report.workflow.settings, path, report.source_map, environment)
         where = report.source_map.where(("agent", "skills"))
         warnings += unseen_skills(report.workflow.settings, report.agents, where=where)
-    # A message may quote the file, and a secret may stand anywhere in it.
+    # A message may quote the file, which may contain a secret anywhere.
     told = [redaction.failure(failure) for failure in failures]
     return _document(path, told, [_masked(warning) for warning in warnings], settings)
 

@@ -298,7 +298,7 @@ async def _clean_workspace(job: _Job, found: RemovableWorkspace) -> CleanedItem:
 
 
 def _reason_to_skip(job: _Job, found: RemovableWorkspace) -> str | None:
-    """Why a workspace stays, whatever its content is."""
+    """Why a workspace stays regardless of its content."""
     if reason := _reason_of_issue(job, found.issue):
         return reason
     path = found.record.path
@@ -324,7 +324,7 @@ def _reason_of_age(job: _Job, touched_s: float) -> str | None:
 
 
 def _result(job: _Job, item: partial[CleanedItem], issue: Issue | None, reason: str | None) -> CleanedItem:
-    """`reason` is why the workspace stays; `None` for one that goes."""
+    """`reason` is why the workspace stays; `None` if it is removed."""
     if reason is not None:
         return item(outcome="kept", reason=reason)
     state = f" ({issue.state})" if issue is not None else ""

@@ -559,7 +559,7 @@ class ProgressLines:
         self._console = console
 
     def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Print what a step did, if it was a milestone."""
+        """Print the milestone of a step, if there is one."""
         for command in commands:
             match command:
                 case StartRun(issue=issue):

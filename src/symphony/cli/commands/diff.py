@@ -100,7 +100,7 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
 def _page(branch: _Branch, command: list[str]) -> int:
     """Show a difference by git's pager, with hidden characters as escapes; returns git's exit code.
 
-    The command adds the colours itself, because those of git cannot be told from text of an agent.
+    The command adds the colours itself, because git's colours cannot be distinguished from an agent's text.
     """
     pager = _git_output(branch, "var", "GIT_PAGER").strip() or "cat"
     has_colours = git(branch.repository, "config", "--get-colorbool", "color.diff", "true").stdout.strip()

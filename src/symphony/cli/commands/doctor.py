@@ -330,7 +330,7 @@ def check_workflow_file(
 
 
 async def check_repository(context: RuntimeContext) -> list[Finding]:
-    """Whether workspaces can be cloned: what a run fetches and checks out is fetched and checked out."""
+    """Whether workspaces can be cloned: fetches and checks out the same as a run."""
     workspace = context.settings.workspace
     if workspace.repo is None:
         return [ok("workspace.repo is not set: hooks fill the workspaces")]

@@ -178,7 +178,7 @@ def init(
 
 
 def _convert(source: Path, workflow: Path, *, force: bool, only_print: bool) -> None:
-    """Write WORKFLOW.md from a file of the reference or of another program, and say what is different."""
+    """Write WORKFLOW.md from a file of the reference or of another program, and list the differences."""
     exists = workflow.exists() or workflow.is_symlink()
     if exists and not force and not only_print:
         hint = "--print shows what would be written, --force replaces it"

@@ -64,6 +64,13 @@ On trackers other than a Markdown board the running daemon creates the issue, or
 @options.text_file_option
 @click.option("-s", "--state", help="The first state.  [default: the first active state]")
 @click.option("-l", "--label", "labels", multiple=True, help="A label; may be repeated.")
+@click.option(
+    "--skill",
+    "skill_labels",
+    metavar="NAME",
+    help="The skill that sessions of the issue get, by a label.",
+    callback=lambda _, __, name: () if name is None else (f"{domain.SKILL_LABEL_PREFIX}{name}",),
+)
 @click.option("-p", "--priority", type=click.IntRange(1, 4), help="1 is first.")
 @click.option("-b", "--blocked-by", multiple=True, metavar="ID", help="An issue that must end first.")
 @options.json_option
@@ -76,6 +83,7 @@ def new(
     file: str | None,
     state: str | None,
     labels: tuple[str, ...],
+    skill_labels: tuple[str, ...],
     priority: int | None,
     blocked_by: tuple[str, ...],
     as_json: bool,
@@ -87,7 +95,7 @@ def new(
     """
     if (title is None) is (title_option is None):
         raise click.UsageError("give the title: as an argument, or by --title")
-    title = title or title_option or ""
+    title, labels = title or title_option or "", (*labels, *skill_labels)
     if file is not None:
         if description is not None:
             raise click.UsageError("--body and --file exclude each other")
@@ -353,7 +361,7 @@ def _other_tracker(workflow: Path | None) -> Path | None:
     try:
         kind = None if workflow is None else _read_section(workflow, "tracker").get("kind")
     except domain.SymphonyError:
-        return None  # `open_board` tells of it
+        return None  # `open_board` reports it
     return None if kind in {None, "markdown"} else workflow
 
 

@@ -556,10 +556,10 @@ def _print_imported(done: LibraryImported) -> None:
 
 
 def _imported(store: Library, text: SkillText, change: Authorship) -> str:
-    """Add a skill or make its next version; what it did.
+    """Add a skill or its next version; return what was done.
 
     Raises:
-        LibraryError: the library refuses it, or another person changed the skill in this moment.
+        LibraryError: the library refuses it, or another person is changing the skill.
     """
     try:
         present = store.skill(text.name)
@@ -740,7 +740,7 @@ def _promoted(
 
 
 def _committed(repository: _Repository, base: str, path: str, data: bytes, message: str) -> str:
-    """A commit on top of `base` with one more or other file; made with an index of its own."""
+    """A commit on top of `base` with one added or changed file, made with a separate index."""
     with tempfile.TemporaryDirectory(prefix="symphony-promote-") as directory:
         index = Path(directory, "index")
         blob = repository.run("hash-object", "-w", "--stdin", data=data)
@@ -859,7 +859,8 @@ def _assign(
     change_library(library, LibraryAssign(kind=kind, target=target, skills=skills), author(), as_json=as_json)
 
 
-# --- what agents propose and people decide ---------------------------------------------------------------
+# --- proposals of agents and decisions of people
+# ---------------------------------------------------------------
 
 _PROPOSALS_EPILOG = """\b
 Examples:
@@ -958,7 +959,7 @@ def reject(*, number: int, reason: str | None, library: OpenLibrary, as_json: bo
 
 
 def _confirm_dangers(number: int, library: OpenLibrary) -> None:
-    """Show what is dangerous in an open proposal, and ask."""
+    """Show the dangers of an open proposal, and ask."""
     page = api_library.proposal(library.in_use, number)
     dangers = [one for one in page.findings if one.severity == "danger"]
     if page.proposal.state != "open" or not dangers or any(one.code in REFUSED for one in dangers):
@@ -999,10 +1000,10 @@ def sync(*, issue: str, library: OpenLibrary, as_json: bool) -> None:
 
 
 async def _sync(issue: str, library: OpenLibrary) -> LibrarySynced:
-    """Make proposals of what is in the workspace of an issue.
+    """Turn the skills in the workspace of an issue into proposals.
 
     Raises:
-        SymphonyError: the workflow is not usable, or there is nothing to compare.
+        SymphonyError: the workflow is unusable, or there is nothing to compare.
     """
     context = open_context(library.workflow, os.environ)
     records = await context.workspaces.records()
@@ -1037,7 +1038,7 @@ async def _sync(issue: str, library: OpenLibrary) -> LibrarySynced:
     return shown
 
 
-# --- taking out what agents wrote ------------------------------------------------------------------------
+# --- removing texts of agents ------------------------------------------------------------------------
 
 _PURGE_EPILOG = """\b
 Examples:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import click
-from msgspec import structs
 
 from symphony.api.formatting import duration, event_words, parse_time, seconds_between, tokens
-from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent, LoggedRun
+from symphony.api.runs import past_run
+from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent
 from symphony.cli.failures import CommandError
 from symphony.cli.journal import (
     ALL_RUNS,
@@ -32,9 +32,8 @@ from symphony.journal.model import RunRecord, UnusableError
 from symphony.journal.reader import JournalReader, NumberedEvent, open_reader
 
 # --- the log of an issue ---------------------------------------------------------------------------------
-#
-# Its events in order, with the begin and the end of each run. Events outside of a run stand where they
-# happened and do not end a run. The end of a run follows its last event.
+# Its events in order, with the beginning and the end of each run. Events outside of a run keep their place
+# and do not end a run. The end of a run follows its last event.
 
 LoggedLine = LoggedEvent | LoggedBegin | LoggedEnd
 
@@ -57,7 +56,7 @@ class IssueLog:
         self._ended: set[str] = set()
 
     def first_lines(self, reader: JournalReader, *, limit: int | None) -> Iterator[LoggedLine]:
-        """The last `limit` events; None stands for all."""
+        """The last `limit` events; `None` for all."""
         if limit is None:
             yield from self.new_lines(reader)
         else:
@@ -83,7 +82,7 @@ class IssueLog:
                 yield from self._end_of_run(runs)
                 self._current_run = event.run_id
                 run = runs.get(event.run_id)
-                yield LoggedBegin(run_id=event.run_id, run=None if run is None else _logged_run(run))
+                yield LoggedBegin(run_id=event.run_id, run=None if run is None else past_run(run))
             elif event.run_id is None:
                 yield from self._end_of_run(runs, before_ms=event.at_wall_ms)
             yield LoggedEvent.of(event, id=numbered.id, at=_utc(event.at_wall_ms))
@@ -99,7 +98,7 @@ class IssueLog:
             return
         if before_ms is None or run.ended_wall_ms <= before_ms:
             self._ended.add(run.run_id)
-            yield LoggedEnd(run_id=run.run_id, run=_logged_run(run))
+            yield LoggedEnd(run_id=run.run_id, run=past_run(run))
 
     def _runs(self, reader: JournalReader) -> Mapping[str, RunRecord]:
         return {run.run_id: run for run in reader.runs(self._identifier, limit=_MAX_RUNS)}
@@ -125,22 +124,6 @@ def log_text(line: LoggedLine) -> str:
             work.append(f"{tokens(run.tokens.total_tokens)} tokens")
         text += f" {run.outcome or 'ended'} after {took}{reason}: {', '.join(work)}"
     return f"── {one_line(text, _MAX_CHARS)} ──"
-
-
-def _logged_run(record: RunRecord) -> LoggedRun:
-    return LoggedRun(
-        **structs.asdict(record.facts),
-        attempt=record.attempt,
-        attempt_number=record.attempt_number,
-        attempt_limit=record.attempt_limit,
-        outcome=record.outcome,
-        reason=record.reason,
-        progress=record.progress,
-        agent_reason=record.agent_reason,
-        started_at=_utc(record.started_wall_ms),
-        ended_at=None if record.ended_wall_ms is None else _utc(record.ended_wall_ms),
-        agent=record.agent_name,
-    )
 
 
 def _utc(wall_ms: int) -> str:

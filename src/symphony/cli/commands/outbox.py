@@ -1,4 +1,4 @@
-"""`symphony outbox`: what the daemon owes to the outside."""
+"""`symphony outbox`: writes to outside services that are not done yet."""
 
 import os
 from pathlib import Path
@@ -57,7 +57,7 @@ def list_(*, as_json: bool, workflow: Path) -> None:
         print_json(shown)
         return
     if not shown.jobs:
-        click.echo("Nothing is owed.")
+        click.echo("No job waits.")
     for job in shown.jobs:
         when = "given up" if job.due_at is None else f"due {job.due_at}"
         tries = f", tried {job.attempts} times" if job.attempts else ""
@@ -109,7 +109,7 @@ def _change(verb: str, key: str, workflow: Path, *, as_json: bool) -> None:
     client = require_daemon(workflow, os.environ, hint="start one with symphony run: it tries the jobs")
     changed = client.change_outbox(verb, key)
     if changed is None:
-        raise CommandError.of(f"nothing is owed under {key!r}", hint="symphony outbox list shows the keys")
+        raise CommandError.of(f"there is no job {key!r}", hint="symphony outbox list shows the keys")
     if as_json:
         print_json(OutboxShown(source="daemon", jobs=changed.jobs))
         return

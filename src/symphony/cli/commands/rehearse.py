@@ -88,7 +88,7 @@ def _view(found: RehearsalShown) -> list[RenderableType]:
 
 
 def _verified(verified: VerifiedMerge) -> list[RenderableType]:
-    """The result of the commands, and the end of what the failed ones wrote."""
+    """The results of the commands, and the end of the output of failed ones."""
     style = "green" if verified.status == "passed" else "red"
     blocks: list[RenderableType] = [cell(f"verify: {verified.message}", style)]
     for check in verified.checks:

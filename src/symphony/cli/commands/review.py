@@ -14,6 +14,7 @@ from rich.text import Text
 
 from symphony.api.interface import MAX_REVIEW_CHARS
 from symphony.api.models import Choice, Review, ReviewGiven, ReviewLine
+from symphony.characters import visible_name
 from symphony.cli import options
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.failures import CommandError, require_person
@@ -57,8 +58,8 @@ not answer.
 )
 @click.option("--message", metavar="TEXT", help="Comment on the whole change.")
 @options.text_file_option
-@click.option("--send-back", "decision", flag_value="send_back", help="Send it back to the agent.")
-@click.option("--approve", "decision", flag_value="approve", help="Approve it, which merges it.")
+@click.option("--send-back", is_flag=True, help="Send it back to the agent.")
+@click.option("--approve", is_flag=True, help="Approve it, which merges it.")
 @click.option("--head", metavar="COMMIT", help="Show this delivered commit, or decide on it.")
 @click.option("--since", metavar="COMMIT", help="Show only changes since this commit.")
 @click.option("--unverified", is_flag=True, help="Approve it although it did not pass its verification.")
@@ -70,7 +71,8 @@ def review(
     comments: tuple[tuple[str, str], ...],
     message: str | None,
     file: str | None,
-    decision: str | None,
+    send_back: bool,
+    approve: bool,
     head: str | None,
     since: str | None,
     unverified: bool,
@@ -81,6 +83,9 @@ def review(
     for commit in filter(None, (head, since)):
         if not _COMMIT.fullmatch(commit):
             raise click.UsageError("--head and --since take the whole id of a commit")
+    if send_back and approve:
+        raise click.UsageError("--send-back and --approve exclude each other")
+    decision = "send_back" if send_back else "approve" if approve else None
     if decision is None and (comments or message or file or unverified):
         raise click.UsageError("add --send-back or --approve")
     if decision is not None:
@@ -127,9 +132,10 @@ def _line(given: tuple[str, str]) -> ReviewLine:
     found = _PLACE.fullmatch(place)
     if found is None:
         raise click.UsageError(f"--comment takes FILE:LINE and a text, not {one_line(place)!r}")
-    if not text.strip():
-        raise click.UsageError(f"the comment on {one_line(place)} has no text")
-    return ReviewLine(file=found[1], line=int(found[3]), text=text, old=bool(found[2]))
+    text = options.read_text_argument(text, None, what="comment", most=MAX_REVIEW_CHARS)
+    return ReviewLine(
+        file=visible_name(os.fsencode(found[1])), line=int(found[3]), text=text, old=bool(found[2])
+    )
 
 
 def _without_branch(client: Client, identifier: str) -> CommandError | None:

@@ -133,7 +133,7 @@ def print_drain_message(
 
 
 def print_summary(tally: RunSummary, workflow: Path) -> int:
-    """Print the results of `--once` and what is left; the exit code says whether anything is."""
+    """Print the results of `--once` and the issues that are left; the exit code says if there are any."""
     if tally.issues and sys.stderr.isatty():
         console = Console(stderr=True)
         console.print(summary_table(tally, width=console.width))

@@ -108,7 +108,7 @@ def runs(
 # --- a table of runs or of sums, and the sum of all ------------------------------------------------------
 
 _WIDE: Final = 100
-"""From this width on the model stands beside the agent, and a run's end has its reason."""
+"""From this width on the model is shown beside the agent, and a run's end has its reason."""
 _MAX_SENTENCE: Final = 120
 _OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "timed_out": "red"}
 _VERIFIED: Final = {

@@ -223,11 +223,11 @@ def plan_instance(
 
 
 def _weak_entries(search_path: str, needed: Sequence[Path]) -> Iterator[str]:
-    """What entries of PATH cost the protection of the unit, in sentences.
+    """How entries of PATH weaken the protection of the unit, in sentences.
 
     Args:
         search_path: PATH.
-        needed: what the service has to see anyway.
+        needed: the directories that the service must see anyway.
     """
     if not any(path.is_relative_to(home) for path in (Path(sys.executable), *needed) for home in _HOMES):
         yield from (

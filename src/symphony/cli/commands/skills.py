@@ -441,13 +441,13 @@ skills = LazyGroup(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """One skill and what became of it.
+    """One skill and its outcome.
 
     Attributes:
-        source: its folder or file, as the source names it.
+        source: its folder or file, as named by the source.
         path: where it is now, or would be.
         reason: why it was skipped, or null.
-        problems: what the loader says about it.
+        problems: the problems that the loader reports.
     """
 
     name: str
@@ -504,11 +504,10 @@ def outcome_code(moves: Iterable[Moved]) -> ExitCode:
     return ExitCode.FAILURE if skipped else ExitCode.OK
 
 
-# Brings the files of a foreign repository here without running anything of it.
-#
-# The fetch sees the user's own git configuration, or a private repository could not be reached. The
-# checkout sees none, so that no filter runs, whatever the repository's attributes ask for; hooks are off in
-# both. What git kept about the source, its address above all, is gone before anybody reads a file.
+# Brings the files of a foreign repository here without running anything of it.  The fetch sees the user's own
+# git configuration, or a private repository could not be reached. The checkout sees none, so that no filter
+# runs, whatever the repository's attributes ask for; hooks are off in both. Git's data about the source, such
+# as its address, is removed before any file is read.
 
 
 _TIMEOUT_MS = 120_000
@@ -520,7 +519,7 @@ _REF = re.compile(r"[\w][\w./@+-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A repository's files, without its `.git`, and where they are from; `address` has no credentials."""
+    """A repository's files, without its `.git`, and their origin; `address` has no credentials."""
 
     tree: Path
     address: str
@@ -915,7 +914,7 @@ def detail(
     block: agent_skills.CatalogBlock,
     options: agent_skills.SkillOptions,
 ) -> documents.SkillDetail | None:
-    """One skill with what it hides, what is wrong with it, and its text; `None` where none has this name."""
+    """One skill with the skills that it hides, its problems and its text; `None` if it does not exist."""
     skill = next((one for one in found.skills if one.name == name), None)
     if skill is None:
         return None
@@ -990,7 +989,7 @@ _REASONS = {
 def print_listing(
     found: agent_skills.SkillSet, block: agent_skills.CatalogBlock, place: SkillsContext
 ) -> None:
-    """A line per skill; below, what is wrong with files that are none."""
+    """A line per skill; below, the problems of files that are not skills."""
     if found.skills:
         print_blocks(console_for(), _listing(found, block, place))
     paths = {skill.path for skill in found.skills}

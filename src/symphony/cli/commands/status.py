@@ -94,7 +94,7 @@ def list_daemons(environment: Mapping[str, str]) -> documents.Daemons:
 def find_state_directories(
     environment: Mapping[str, str], *, max_entries: int = _MAX_ENTRIES
 ) -> "StateDirectories":
-    """Every state directory that this user may have, and for root those of every user."""
+    """Every possible state directory of this user; for root, of every user."""
     directories = StateDirectories(max_entries=max_entries)
     homes = [(os.geteuid(), state_home(environment))]
     if os.geteuid() == 0:
@@ -126,7 +126,7 @@ class StateDirectories:
         self._max_entries = max_entries
 
     def add(self, path: Path, owner: int | None) -> None:
-        """Add a directory of the user `owner`; None stands for any user whose daemon can be asked."""
+        """Add a directory of the user `owner`; `None` for any user whose daemon can be asked."""
         try:
             status = path.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -209,7 +209,7 @@ def ask_daemon(
 def _with_status(
     row: documents.DaemonRow, record: DaemonRecord, owner: int, answer_s: float
 ) -> tuple[documents.DaemonRow, State | None]:
-    """The row with what the daemon says of itself, or what is wrong with it."""
+    """The row with the daemon's own answer, or with its problem."""
     if not record.alive:
         command = shlex.join(("symphony", "run", *filter(None, [record.workflow])))
         dead = structs.replace(
@@ -242,7 +242,7 @@ def _with_status(
         row,
         status="running",
         health=state.health.status,
-        counts=documents.DaemonCounts.of(state.counts),
+        counts=state.counts,
         version=state.version or None,
         commit=state.commit or None,
     )
@@ -366,7 +366,7 @@ class View(Protocol):
     ended: bool
 
     def fetch(self) -> None:
-        """Take new facts; called in a thread of its own. What it raises ends the view."""
+        """Take new facts; called in a separate thread. An exception ends the view."""
 
     def draw(self, console: Console) -> RenderableType:
         """The picture of the present facts; the console cuts what does not fit."""
@@ -735,7 +735,7 @@ class DaemonsView:
 _PIPE_LIMIT: Final = 20
 """How many waiting issues are shown without a terminal; on a terminal its height decides."""
 _PROMPT_LINES: Final = 2
-"""What a terminal needs for the command and for what is typed next."""
+"""The escape sequences that a terminal needs before and after the view."""
 
 
 @click.command(
@@ -864,7 +864,7 @@ class _OneDaemon:
 
 
 class _AllDaemons:
-    """Every daemon; what is wrong with one is in its row."""
+    """Every daemon; a row contains the problem of its daemon."""
 
     def document(self) -> documents.Daemons:
         return list_daemons(os.environ)

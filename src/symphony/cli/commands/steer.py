@@ -27,7 +27,7 @@ from symphony.scheduler import OperatorAction
 
 _START: Final = "start one: symphony run"
 _NOTHING_TO_DRAIN: Final = "nothing is left to drain"
-_LAST_STEPS_S: Final = 10.0  # what a daemon needs for its end once it stopped answering
+_LAST_STEPS_S: Final = 10.0  # how long a daemon may take to end after it stopped answering
 _MOMENT_S: Final = 1.0
 _JOURNAL_TRIES: Final = 20
 """How often a run that is over is looked for: the journal is written beside everything."""
@@ -253,9 +253,8 @@ or it does not answer.
 def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: bool, workflow: Path) -> None:
     """Rate the work on an issue to improve skills."""
     require_person("rate work", hint="write what you learned into the skills directory of the workspace")
-    if len(comment) > MAX_ANSWER_CHARS:
-        message = f"a comment has at most {MAX_ANSWER_CHARS:,} characters"
-        raise click.BadParameter(message, param_hint="'--comment'")
+    if comment:
+        comment = options.read_text_argument(comment, None, what="comment", most=MAX_ANSWER_CHARS)
     given = Stars(stars=stars, comment=plain_text(comment), learn=not no_learn)
     client = require_daemon(workflow, os.environ, hint=_START)
     stored = resolve_issue(
@@ -482,7 +481,7 @@ def _print_result(result: Verb, *, as_json: bool) -> None:
 def _process_end(pid: int) -> Iterator[int | None]:
     """A descriptor that becomes readable when the process ends; None if it has ended already.
 
-    Opened before the process is asked to end, so that it cannot stand for a later process with the same id.
+    It is opened before the process is asked to end, so that it cannot mean a later process with the same id.
     """
     try:
         descriptor = os.pidfd_open(pid)

@@ -263,9 +263,9 @@ def _not_supported(context: RuntimeContext, what: str) -> CommandError:
 
 
 def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[documents.CheckedState, ...]:
-    """The states of the tracker, then those that only the settings name.
+    """The states of the tracker, then states that only the settings name.
 
-    A tracker that names no states accepts any state.
+    A tracker that lists no states accepts any state.
     """
     tracker, forge = context.settings.tracker, context.settings.forge
     on_feedback, merged_state = (forge.on_feedback, forge.merged_state) if forge.watches else (None, None)

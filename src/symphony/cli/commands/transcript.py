@@ -117,7 +117,7 @@ def transcript(
 
 
 class Reading:
-    """Shows the entries of a run with a text, each once; without a `fixed` run those of the latest one."""
+    """Shows the entries of a run with a text, each once; without a `fixed` run, of the latest one."""
 
     def __init__(
         self,
@@ -149,10 +149,10 @@ class Reading:
                 sleep(FOLLOW_S)
 
     def show_new(self, *, live: bool, folded: bool = False) -> bool:
-        """Show what is new; return whether the fixed run has ended.
+        """Show new entries; return whether the fixed run has ended.
 
         Args:
-            live: a daemon runs that may still write.
+            live: whether a daemon runs that may still write.
             folded: leave out entries that a later one replaces.
         """
         run_id, has_ended = self._run()

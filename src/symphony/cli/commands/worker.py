@@ -53,7 +53,7 @@ def _serve_stdio() -> None:
     stdin, stdout = os.dup(0), os.dup(1)
     with Path(os.devnull).open("rb") as null:
         os.dup2(null.fileno(), 0)
-    os.dup2(2, 1)  # whatever prints to stdout must not mix with frames
+    os.dup2(2, 1)  # other output to stdout must not mix with frames
 
     async def serve() -> None:
         program = WorkerProgram(

@@ -1,4 +1,4 @@
-"""Lines about what is not normal and affects all issues: what is wrong, and what to do about it."""
+"""Lines about abnormal conditions that affect all issues: what is wrong, and what to do."""
 
 from collections.abc import Iterator
 from typing import Final

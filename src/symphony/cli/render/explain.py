@@ -89,7 +89,7 @@ def _feedback(feedback: models.Feedback) -> str:
 
 
 def _branch_line(issue: models.Issue) -> str | None:
-    """The branch, and why it is not where it should be; also an earlier one of a removed workspace."""
+    """The branch, and why it has not reached its repositories; also an earlier one of a removed workspace."""
     branch, delivered = issue.workspace.branch, issue.result.delivered if issue.result else None
     if branch is None or delivered is None:
         return branch
@@ -187,7 +187,7 @@ def _agent(agent: AgentChoice) -> str:
 
 
 def _budget(issue: models.Issue) -> str | None:
-    """What the issue used of its own budget; None if it has no limit."""
+    """How much of its budget the issue used; `None` if it has no limit."""
     max_tokens, max_turns = issue.budgets.max_tokens_per_issue, issue.budgets.max_turns_per_issue
     used = []
     if max_tokens is not None:

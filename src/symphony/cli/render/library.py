@@ -16,6 +16,8 @@ from symphony.characters import visible
 from symphony.cli.formatting import aligned, cell, console_for, print_blocks, table
 from symphony.cli.options import use_colour
 from symphony.domain import one_line, plural
+from symphony.library.evaluation import Sums, Trial
+from symphony.library.gate import Finding
 
 _MAX_DESCRIPTION: Final = 100
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -106,7 +108,7 @@ def print_proposals(found: models.LibraryProposals) -> None:
 
 
 def print_proposal(page: models.LibraryProposalPage) -> None:
-    """What a proposal changes, where it comes from, and what is dangerous in it."""
+    """The changes of a proposal, its origin, and its dangers."""
     proposal = page.proposal
     based = f"version {proposal.base_version}" if proposal.base_version else "nothing: it is a new skill"
     click.echo(f"proposal {proposal.id}: {proposal.name}, {proposal.state}")
@@ -142,12 +144,12 @@ def print_evaluation(found: models.LibraryEvaluation) -> None:
     click.echo("recommended" if found.recommended else "not recommended")
 
 
-def _trial(trial: models.LibraryTrial) -> Text:
+def _trial(trial: Trial) -> Text:
     spent = _spent(trial.seconds, trial.turns, trial.tokens)
     return cell(f"{'passed' if trial.passed else 'failed'}, {spent}")
 
 
-def _sums(sums: models.LibrarySums, count: int) -> Text:
+def _sums(sums: Sums, count: int) -> Text:
     return cell(f"{sums.passed} of {count}, {_spent(sums.seconds, sums.turns, sums.tokens)}")
 
 
@@ -155,8 +157,8 @@ def _spent(seconds: float, turns: int, tokens: int) -> str:
     return f"{seconds:g} s, {plural(turns, 'turn')}, {tokens:,} tokens"
 
 
-def finding_line(finding: models.LibraryFinding, *, coloured: bool) -> str:
-    """A finding on one line; what is dangerous, or an error, in red."""
+def finding_line(finding: Finding, *, coloured: bool) -> str:
+    """A finding on one line; dangers and errors are red."""
     place = "" if finding.line is None else f" line {finding.line}:"
     hint = f" {finding.hint}" if finding.hint else ""
     line = one_line(f"{finding.severity}:{place} {finding.message}{hint} ({finding.code})", 1_000)

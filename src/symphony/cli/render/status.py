@@ -29,9 +29,9 @@ _Column = tuple[str, Literal["left", "right"]]
 _RowType = TypeVar("_RowType", bound=models.Row)
 
 _WIDE: Final = 100
-"""From this width on texts have a column of their own; below, they stand under the title."""
+"""From this width on texts have their own column; below it, they are under the title."""
 _NARROW: Final = 72
-"""Below this width values stand under the title, too."""
+"""Below this width values are under the title, too."""
 _ID_WIDTH: Final = 8
 _SILENT_S: Final = 120
 _SKIPPED_IN_BRIEF: Final = 3
@@ -219,7 +219,7 @@ def _skipped(health: models.DaemonHealth, limit: int | None) -> Iterator[Text]:
 
 
 def _instruction_problems(state: models.State) -> Iterator[Text]:
-    """Why running sessions have other instructions than those of the source, each reason once."""
+    """Why running sessions do not have the instructions of the source, each reason once."""
     found = [row.instructions for row in state.running if row.instructions is not None]
     lines = dict.fromkeys(line for one in found for line in instruction_problems(one))
     if lines:
@@ -472,7 +472,7 @@ def _identifiers(state: models.State, limits: Mapping[str, int]) -> list[str]:
 
 
 def _count(state: models.State, kind: str) -> int:
-    """How many issues of a kind there are, with those that the document itself has left out."""
+    """How many issues of a kind there are, including those that the document left out."""
     return len(_rows(state, kind)) + (state.waiting_left_out if kind == "waiting" else 0)
 
 

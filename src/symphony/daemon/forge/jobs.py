@@ -1,8 +1,7 @@
 """Writes to a forge: the kind `pull_request` of the outbox.
 
-One step is one job: to open a pull request or bring its text up to date, to have it merged or not merged, to
-answer in a thread, and what follows from a merge. Each looks first what is there already, so that a
-repetition changes nothing.
+One step is one job: open a pull request or update its text, request or cancel its merge, answer in a thread,
+or finish after a merge. Each step first checks what exists already, so that a repetition changes nothing.
 """
 
 from collections.abc import Callable
@@ -12,9 +11,9 @@ from typing_extensions import override
 
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.forge.opening import Opener, forge_name
+from symphony.daemon.forge.monitor import Monitor
+from symphony.daemon.forge.opener import Opener, forge_name
 from symphony.daemon.forge.records import STEP_S, PullRequestRecords
-from symphony.daemon.forge.watching import Watcher
 from symphony.daemon.forge.writes import ForgeStep, ForgeWrite
 from symphony.daemon.jobs import Attempt, JobKind
 from symphony.domain import PullState
@@ -25,13 +24,13 @@ from symphony.services.pulls import Forge
 
 
 class ForgeJobs(JobKind):
-    """Carries out what is written to a forge.
+    """Carries out writes to a forge.
 
     Args:
-        records: what is known of pull requests.
+        records: the records of pull requests.
         opener: opens them.
-        watcher: watches them.
-        connect: the client for some settings.
+        monitor: watches them.
+        connect: makes the client for settings.
         on_tried: called after each try.
     """
 
@@ -43,19 +42,19 @@ class ForgeJobs(JobKind):
         records: PullRequestRecords,
         *,
         opener: Opener,
-        watcher: Watcher,
+        monitor: Monitor,
         connect: Callable[[ForgeSettings], Forge],
         on_tried: Callable[[], None],
     ) -> None:
         self._records = records
         self._opener = opener
-        self._watcher = watcher
+        self._monitor = monitor
         self._connect = connect
         self._on_tried = on_tried
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether the step still makes sense at the forge in use."""
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether the step is still needed at the forge in use."""
         write, settings = decode(job.payload, ForgeWrite), context.settings.forge
         record, result = self._records.get(job.issue_id), state.results.get(job.issue_id)
         if record is None or not settings.watches or job.receiver != forge_name(settings):
@@ -66,17 +65,17 @@ class ForgeJobs(JobKind):
             case ForgeStep.LAND | ForgeStep.DISARM:
                 return record.is_open
             case ForgeStep.REPLY:
-                return write.thread in self._watcher.unsent(job.issue_id)
+                return write.thread in self._monitor.unsent(job.issue_id)
             case ForgeStep.END:
                 is_merged = record.pull is not None and record.pull.state is PullState.MERGED
                 return is_merged and record.code != "merged"
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
-        """Take the step; a failure is recorded with the pull request too.
+        """Carry out the step; a failure is recorded with the pull request too.
 
         Raises:
-            SymphonyError: it is not known to be done.
+            SymphonyError: the step may not have been done.
         """
         issue_id, settings = attempt.job.issue_id, attempt.context.settings.forge
         write = decode(attempt.job.payload, ForgeWrite)
@@ -93,10 +92,10 @@ class ForgeJobs(JobKind):
             case ForgeStep.OPEN:
                 await self._opener.go_on(issue_id, settings, forge)
             case ForgeStep.LAND:
-                await self._watcher.land(forge, issue_id, settings)
+                await self._monitor.land(forge, issue_id, settings)
             case ForgeStep.DISARM:
-                await self._watcher.disarm(forge, issue_id)
+                await self._monitor.disarm(forge, issue_id)
             case ForgeStep.REPLY:
-                await self._watcher.reply(forge, issue_id, write.thread)
+                await self._monitor.reply(forge, issue_id, write.thread)
             case ForgeStep.END:
-                await self._watcher.end(forge, issue_id, settings, tries)
+                await self._monitor.end(forge, issue_id, settings, tries)

@@ -1,6 +1,6 @@
-"""What the daemon writes into pull requests: title, text and the marker by which it knows its own.
+"""The daemon's title and text of pull requests, and the marker by which it recognises its own.
 
-Everything that an agent or an issue says is untrusted. It names nobody and hides nothing: `without_mentions`.
+Texts of agents and issues are untrusted: mentions and hidden comments are removed (`without_mentions`).
 """
 
 import hashlib
@@ -20,13 +20,13 @@ _MARKER: Final = re.compile(r"<!-- symphony:pull-request v1 key=([0-9a-f]{32}) -
 
 
 def marker_of(scope: str, issue_id: str) -> str:
-    """The marker of the pull request of an issue; `scope` tells workflows apart."""
+    """The marker of the pull request of an issue; `scope` distinguishes workflows."""
     key = hashlib.sha256(f"{scope}\0{issue_id}".encode(errors="replace")).hexdigest()[:32]
     return f"<!-- symphony:pull-request v1 key={key} -->"
 
 
 def find_marker(body: str) -> str | None:
-    """The first marker in the text of a pull request. A person who may edit it may have copied one."""
+    """The first marker in the text of a pull request. People who can edit the text may have copied one."""
     found = _MARKER.search(body)
     return None if found is None else found.group()
 
@@ -34,7 +34,7 @@ def find_marker(body: str) -> str | None:
 def without_mentions(text: str) -> str:
     """The text with each `@` in a code span, so that it notifies nobody, and without HTML comments.
 
-    A code span of one character stays harmless inside of other code spans and of code blocks too.
+    A code span of one character is harmless even inside other code spans and code blocks.
     """
     return text.replace("@", "`@`").replace("<!--", "&lt;!--")
 

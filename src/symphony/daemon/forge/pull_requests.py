@@ -1,4 +1,7 @@
-"""Pull requests of finished work, beside the scheduler: a forge that is slow or away delays no run."""
+"""Pull requests of finished work.
+
+They are handled beside the scheduler, so a slow or unreachable forge delays no run.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +12,12 @@ import anyio
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import Core
-from symphony.daemon.forge.ending import Ender
+from symphony.daemon.forge.cleanup import Cleanup
 from symphony.daemon.forge.jobs import ForgeJobs
-from symphony.daemon.forge.opening import Opener, forge_name
+from symphony.daemon.forge.monitor import Monitor
+from symphony.daemon.forge.opener import Opener, forge_name
 from symphony.daemon.forge.records import PullRequestRecords
-from symphony.daemon.forge.watching import Watcher
-from symphony.daemon.forge.writes import KIND, ForgeStep, owe_write
+from symphony.daemon.forge.writes import KIND, ForgeStep, queue_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
 from symphony.journal.model import PullRequestRecord
@@ -40,8 +43,8 @@ class PullRequests:
 
     Args:
         core: state, context, mailbox, clocks and observers.
-        jobs: takes what is written to the forge.
-        recovered: what the previous daemon recorded.
+        jobs: queues writes to the forge.
+        recovered: the records of the previous daemon.
         record: puts a record into the journal.
         on_merged: called with the issue whose pull request was merged.
         connect: makes the client of a forge.
@@ -60,18 +63,18 @@ class PullRequests:
         self._core = core
         self._connect = connect
         self._records = PullRequestRecords(recovered, core=core, jobs=jobs, record=record)
-        ender = Ender(self._records, core, on_merged=on_merged)
-        self._watcher = Watcher(self._records, core, jobs=jobs, ender=ender)
+        cleanup = Cleanup(self._records, core, on_merged=on_merged)
+        self._monitor = Monitor(self._records, core, jobs=jobs, cleanup=cleanup)
         self._opener = Opener(self._records, core, on_open=self._observe_now)
         self._jobs = jobs
         self.kind: Final = ForgeJobs(
             self._records,
             opener=self._opener,
-            watcher=self._watcher,
+            monitor=self._monitor,
             connect=self._connection,
             on_tried=self.wake,
         )
-        """Carries out what is written to the forge."""
+        """Carries out writes to the forge."""
         self._forge: Forge | None = None
         self._connected: ForgeSettings | None = None
         self._settings: ForgeSettings | None = None
@@ -80,7 +83,7 @@ class PullRequests:
         self._looking = anyio.Lock()
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Note the work that is finished with this step."""
+        """Note the work that this step finished."""
         del commands
         if isinstance(event, WakeAsked):
             self.look_soon(by_person=event.by_operator)
@@ -101,7 +104,7 @@ class PullRequests:
         self.wake()
 
     def reconfigure(self, _context: RuntimeContext) -> None:
-        """Look at the forge of new settings now."""
+        """Check the forge of new settings now."""
         self.wake()
 
     def wake(self) -> None:
@@ -109,16 +112,16 @@ class PullRequests:
         self._woken.set()
 
     def look_soon(self, *, by_person: bool = False) -> None:
-        """Observe all soon: the forge reports a change, or a person asks."""
+        """Observe all soon, because the forge reports a change or a person asks."""
         if by_person:
             self._jobs.retry_kind(KIND)
-        self._watcher.observe_soon(by_person=by_person)
+        self._monitor.observe_soon(by_person=by_person)
         self._opener.search_soon(by_person=by_person)
         self.wake()
 
     def shown(self) -> Mapping[str, PullRequestRecord]:
-        """All of them by the issue's id, with the reason why the forge does not answer."""
-        failure, records = self._watcher.failure, self._records.all()
+        """All records by issue id, with the reason why the forge does not answer."""
+        failure, records = self._monitor.failure, self._records.all()
         if failure is None:
             return records
         return {
@@ -132,30 +135,30 @@ class PullRequests:
         return record is not None and record.is_open
 
     def hindrance(self, result: IssueResult) -> str | None:
-        """Why an approval of this work would change nothing at its pull request, as it was last observed."""
+        """Why an approval of this work would have no effect on its pull request, by its last snapshot."""
         settings, delivered = self._core.in_force.settings.forge, result.delivered
         record = self._records.all().get(result.issue.id)
         if record is None or delivered is None or record.number is None:
             return None
         if record.forge != forge_name(settings) or record.head != delivered.head:
-            return None  # it is about other work
+            return None  # the record is about other work
         return hindrance_of(
             record.code, record.message, is_open=record.is_open, lands=settings.land != "never"
         )
 
     def approve(self, result: IssueResult) -> None:
-        """A person approved this work: open its pull request, or have it merged by the rules of `land`."""
+        """A person approved this work: open its pull request, or let it be merged by the rules of `land`."""
         settings = self._core.in_force.settings.forge
         record = self._records.all().get(result.issue.id)
         if record is None or not record.is_open:
             record = self._opener.want(result, settings)
-            owe_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
+            queue_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
         else:
-            owe_write(self._jobs, record, ForgeStep.LAND, about=record.head)
+            queue_write(self._jobs, record, ForgeStep.LAND, about=record.head)
         self.look_soon(by_person=True)
 
     def records(self) -> tuple[PullRequestRecord, ...]:
-        """All of them, the oldest first; also for a journal that is recreated."""
+        """All records, the oldest first; also for a new journal."""
         return tuple(sorted(self._records.all().values(), key=lambda each: each.at_wall_ms))
 
     @property
@@ -166,14 +169,14 @@ class PullRequests:
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
         """The threads that the agent of an issue got and may answer."""
-        return self._watcher.threads(issue_id)
+        return self._monitor.threads(issue_id)
 
     def take_reply(self, issue_id: str, reply: ThreadReply) -> None:
-        """Record what the agent answers in one of them; it is posted once its work is pushed."""
-        self._watcher.take_reply(issue_id, reply)
+        """Record an answer of the agent in a thread; it is posted once the agent's work is pushed."""
+        self._monitor.take_reply(issue_id, reply)
 
     async def run(self) -> None:
-        """Open what is wanted, and watch, until cancelled."""
+        """Open and watch pull requests until cancelled."""
         while True:
             self._woken = anyio.Event()
             async with self._looking:
@@ -182,24 +185,24 @@ class PullRequests:
                 await self._woken.wait()
 
     async def look_now(self) -> None:
-        """Observe all, and do what follows from it."""
+        """Observe all, and act on the verdicts."""
         self._observe_now()
         async with self._looking:
             await self._do_due_work()
 
     async def finish(self) -> None:
-        """Finish what is under way before the daemon ends; takes ten seconds at most."""
+        """Finish work in progress before the daemon ends; takes ten seconds at most."""
         with anyio.move_on_after(FINISH_S):
             async with self._looking:
                 await self._do_due_work()
 
     async def _do_due_work(self) -> float | None:
-        """Do everything that is due; returns after how many seconds to look again, `None` for never."""
+        """Do everything that is due; return after how many seconds to check again, `None` for never."""
         state, settings = self._core.state, self._core.in_force.settings.forge
         if state is None or not self._is_recovered or not settings.watches:
-            return None  # without what the previous daemon left, work in progress looks like work that waits
+            return None  # before recovery, work in progress looks like waiting work
         self._records.trim(state.results)
-        if settings != self._settings:  # a start, or a correction: nothing waits for a next try
+        if settings != self._settings:  # after a start or a correction nothing waits for a next try
             self._settings = settings
             self._jobs.retry_kind(KIND)
             self._opener.search_soon(by_person=True)
@@ -209,21 +212,21 @@ class PullRequests:
             return self._connection(settings)
 
         due = await self._open(state, settings, connect)
-        if self._watcher.watches_any(settings):
-            if self._watcher.due_ms <= self._core.wall_ms():
-                await self._watcher.observe(settings, connect)
-            due.append(self._watcher.due_ms)
+        if self._monitor.watches_any(settings):
+            if self._monitor.due_ms <= self._core.wall_ms():
+                await self._monitor.observe(settings, connect)
+            due.append(self._monitor.due_ms)
         return max(min(due) - self._core.wall_ms(), 0) / 1000 if due else None
 
     async def _open(self, state: State, settings: ForgeSettings, connect: Callable[[], Forge]) -> list[int]:
-        """Owe what is wanted, and look for what others open; when to look again, in Unix time."""
+        """Queue wanted pull requests, and search for others; return when to check again, in Unix time."""
         due = list[int]()
         for result in state.results.values():
             if not self._opener.is_wanted(result, settings):
                 continue
             if not self._opener.searches(result, settings):
                 record = self._opener.want(result, settings)
-                owe_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
+                queue_write(self._jobs, record, ForgeStep.OPEN, about=record.head)
                 continue
             if self._opener.search_due_ms(result) <= self._core.wall_ms():
                 await self._opener.search(result, settings, connect)
@@ -232,10 +235,10 @@ class PullRequests:
         return due
 
     def _observe_now(self) -> None:
-        self._watcher.due_ms = 0
+        self._monitor.due_ms = 0
 
     def _connection(self, settings: ForgeSettings) -> Forge:
-        """The client for these settings; it is kept because it remembers what it has read."""
+        """The client for these settings. It is kept, because it caches what it has read."""
         if self._forge is None or self._connected != settings:
             self._forge = self._connect(settings, self._core.environment)
             self._connected = settings

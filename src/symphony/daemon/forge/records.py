@@ -1,4 +1,4 @@
-"""What the daemon knows of pull requests: put into the journal before each step, and kept within bounds."""
+"""The daemon's records of pull requests: put into the journal before each step, and limited in number."""
 
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
@@ -31,9 +31,9 @@ class PullRequestRecords:
     """The records by the issue's id.
 
     Args:
-        recovered: what the previous daemon recorded.
+        recovered: the records of the previous daemon.
         core: context, wall clock and journal.
-        jobs: what is owed to the forge.
+        jobs: the jobs for the forge.
         record: puts a record into the journal.
     """
 
@@ -58,11 +58,11 @@ class PullRequestRecords:
         return self._records.get(issue_id)
 
     def all(self) -> Mapping[str, PullRequestRecord]:
-        """All records, as they are now."""
+        """All present records."""
         return dict(self._records)
 
     def put(self, record: PullRequestRecord) -> PullRequestRecord:
-        """Keep a record, and put it into the journal if it says something new."""
+        """Store a record, and put it into the journal if it changed."""
         if record != self._records.pop(record.issue.id, None):
             record = replace(record, at_wall_ms=self._core.wall_ms())
             self._record(record)
@@ -70,26 +70,25 @@ class PullRequestRecords:
         return record
 
     def trim(self, results: Container[str]) -> None:
-        """Drop the oldest that have ended if there are too many; not while something is done about one.
+        """Drop the oldest ended records if there are too many, but none that is in use.
 
-        Those of the results that the scheduler keeps, which are not too many, stay: another one would be
-        wanted.
+        Records of the scheduler's results stay, or else another pull request would be opened.
         """
         ended = [key for key, each in self._records.items() if not each.is_open and key not in results]
         for key in ended[: max(len(self._records) - MAX_RECORDS, 0)]:
             del self._records[key]
 
     def change(self, issue_id: str, **changes: Any) -> PullRequestRecord:
-        """Keep a changed record: of what it is now, as others may have changed it during a request."""
+        """Change the present record, because it may have changed during a request."""
         return self.put(replace(self._records[issue_id], **changes))
 
     def _may_clear(self, issue_id: str, key: str = "") -> bool:
-        """Whether no other step of a pull request than the one of this key has failed."""
+        """Whether no step of a pull request but the one with this key has failed."""
         steps = (job for job in self._jobs.jobs if job.kind == KIND and job.issue_id == issue_id)
         return not any(job.attempts and job.key != key for job in steps)
 
     async def take(self, issue_id: str, key: str, step: Awaitable[None]) -> None:
-        """Take the step of a job of a pull request; a failure is recorded, and cleared by success.
+        """Carry out the step of a job for a pull request; a failure is recorded, and cleared by success.
 
         Raises:
             SymphonyError: the failure.
@@ -104,7 +103,7 @@ class PullRequestRecords:
                 raise domain.SymphonyError(failure)
 
     async def look(self, issue_id: str, step: Awaitable[None]) -> None:
-        """Do what the next look at the pull request repeats: a failure is recorded, logged, and cleared."""
+        """Carry out a step that the next observation repeats; record a failure, clear it after success."""
         with about(self._records[issue_id]):
             failure = await failure_of(step)
             before = self._records[issue_id].failure
@@ -118,14 +117,14 @@ class PullRequestRecords:
 
 
 def about(record: PullRequestRecord) -> AbstractContextManager[None]:
-    """Lines of the log name the issue and the branch."""
+    """Add the issue and the branch to log lines."""
     return structlog.contextvars.bound_contextvars(
         branch=record.branch, issue_id=record.issue.id, issue_identifier=record.issue.identifier
     )
 
 
 async def failure_of(step: Awaitable[None]) -> domain.Failure | None:
-    """Take a step; why it failed, if it did. A bug costs one step, never the daemon."""
+    """Carry out a step; return why it failed, if it did. A bug costs one step, never the daemon."""
     try:
         with anyio.fail_after(STEP_S):
             await step
@@ -141,14 +140,14 @@ async def failure_of(step: Awaitable[None]) -> domain.Failure | None:
 def forge_failure(
     message: str, blame: domain.Blame, *, hint: str | None = None, retryable: bool = True
 ) -> domain.Failure:
-    """What a pull request fails with, besides what the forge itself says."""
+    """The failure of a pull request for a reason outside the forge."""
     return domain.Failure(
         category=domain.Category.FORGE, blame=blame, message=message, hint=hint, retryable=retryable
     )
 
 
 def retry_wait_ms(failure: domain.Failure, failures: int) -> int:
-    """How long to wait after so many failures in a row."""
+    """How long to wait after `failures` failures in a row."""
     wait_ms = min(FIRST_RETRY_MS << min(failures - 1, _MAX_DOUBLINGS), LONGEST_RETRY_MS)
     if not failure.retryable:
         wait_ms = LONGEST_RETRY_MS
@@ -156,7 +155,7 @@ def retry_wait_ms(failure: domain.Failure, failures: int) -> int:
 
 
 def bounded(pull: domain.PullRequest) -> domain.PullRequest:
-    """The snapshot as it is recorded: no text of others makes it large, and what is cut is not complete."""
+    """The snapshot for the journal, with limited texts; a cut snapshot is marked as incomplete."""
 
     def cut(comment: domain.PullComment) -> domain.PullComment:
         return replace(comment, body=comment.body[:_MAX_COMMENT_CHARS])

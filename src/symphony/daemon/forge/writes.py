@@ -11,7 +11,7 @@ KIND: Final = "pull_request"
 
 
 class ForgeStep(StrEnum):
-    """What is written."""
+    """The kinds of writes."""
 
     OPEN = "open"
     LAND = "land"
@@ -22,22 +22,25 @@ class ForgeStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeWrite:
-    """One step, and the commit or the answer that it is about. `thread` is that of an answer."""
+    """One step, and its commit or answer. `thread` is the thread of an answer."""
 
     step: ForgeStep
     about: str
     thread: str | None = None
 
 
-def owe_write(
+def queue_write(
     jobs: JobRunner, record: PullRequestRecord, step: ForgeStep, *, about: str, thread: str | None = None
 ) -> None:
-    """Owe a step, unless it is known. One that was given up is tried again when a person asks for it."""
-    name = ForgeStep.LAND if step is ForgeStep.DISARM else step  # of the two the newer one counts
+    """Queue a step, unless it is queued already.
+
+    A step that was given up is tried again when a person asks for it.
+    """
+    name = ForgeStep.LAND if step is ForgeStep.DISARM else step  # the newer one of the two counts
     key = ":".join(filter(None, (record.issue.id, name, thread)))
     payload = encode(ForgeWrite(step=step, about=about, thread=thread))
     if not jobs.knows(f"{KIND}:{key}", payload):
-        jobs.owe(
+        jobs.queue(
             kind=KIND,
             key=key,
             receiver=record.forge,

@@ -1,8 +1,8 @@
-"""Checks what a worker on a host reports: a host is not believed.
+"""Checks the reports of a worker on a host, because a host is not trusted.
 
-What the daemon knows itself is not taken from a frame: ids, host, branch, workspace, turns, phase, and which
-skills were given. The rest passes the checks that reports of agents pass (`EventBounds`), is cut and masked.
-An honest worker has made these checks before. So a report that fails them ends the run.
+Facts that the daemon knows itself are not taken from a frame: ids, host, branch, workspace, turns, phase, and
+the given skills. The rest passes the same checks as reports of agents (`EventBounds`), and is cut and masked.
+An honest worker has already made these checks, so a report that fails them ends the run.
 """
 
 import math
@@ -61,9 +61,9 @@ from symphony.scheduler import (
 from symphony.workspaces import MAX_CHANGED
 
 MAX_NODES: Final = 100_000
-"""The most values in one frame."""
+"""How many values one frame has at most."""
 MAX_LISTED: Final = 300
-"""The most skills of a session that are shown."""
+"""How many skills of a session are shown at most."""
 _MAX_ITEMS: Final = 100
 _MAX_NAME_CHARS: Final = 200
 _MAX_LOG_FIELDS: Final = 50
@@ -71,7 +71,7 @@ _MOMENT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 _MAX_SEQ_STEP: Final = 100_000
 _HEAD: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,59}")
-# Names in a log event that are the daemon's own, or that structlog gives a meaning.
+# Names in a log event that belong to the daemon or to structlog.
 _OWN_FIELDS: Final = frozenset(
     {"event", "level", "logger", "timestamp", "self", "exc_info", "stack_info", "trace_id", "span_id"}
 )
@@ -98,7 +98,7 @@ MAX_FRAMES: Final = {
     frames.InstructionsComposed: 1_000,
     frames.SkillsChanged: 2_000,
 }
-"""How many frames of a kind one run may send; each leaves something behind in the daemon."""
+"""How many frames of a kind one run may send, because each uses memory or disk of the daemon."""
 T = TypeVar("T")
 
 
@@ -111,7 +111,8 @@ def checked(value: T, text: Callable[[str], str]) -> T:
     """The value with `text` applied to all texts in it.
 
     Raises:
-        FrameError: a number is no finite one from -2**53 to 2**53, or there are too many values, or too deep.
+        FrameError: a number is not finite or not from -2**53 to 2**53, or there are too many values or
+            levels.
     """
     return cast("T", _Walk(text).value(value, MAX_DEPTH))
 
@@ -157,11 +158,11 @@ class HostReports:
     """Checks the frames of one run, in any thread, one call at a time.
 
     Args:
-        command: began the run.
+        command: the command that began the run.
         host: the machine, for the log.
         branch: the branch of the issue; `None` if the daemon delivers none.
         workspace: its directory on the host.
-        carried: the skills of the library that the run was given.
+        carried: the skills of the library that the run got.
         directory: where they are in the workspace, from the settings.
         redaction: masks secrets.
     """
@@ -198,10 +199,10 @@ class HostReports:
         self._counts = dict.fromkeys(MAX_FRAMES, 0)
         self._seq = 0
         self.latest = RunReport(stage=RunStage.PREPARING_WORKSPACE)
-        """The last report, with the turns that the daemon asked for."""
+        """The last report, with the daemon's number of turns."""
 
     def on_directive(self, frame: frames.DaemonFrame) -> None:
-        """Note what the daemon sends to the worker."""
+        """Note a frame that the daemon sends to the worker."""
         match frame:
             case frames.Continue(command=ContinueRun(turn=turn, phase=phase)):
                 self._turn, self._turn_begun = turn, False
@@ -215,7 +216,7 @@ class HostReports:
                 pass
 
     def check(self, frame: frames.WorkerFrame) -> frames.WorkerFrame:  # noqa: C901, PLR0911, PLR0912 - one case per frame
-        """The frame as far as it can be believed. Raises `FrameError`: the run ends."""
+        """The trustworthy part of the frame. Raises `FrameError`: the run ends."""
         if type(frame) in MAX_FRAMES:
             self._counts[type(frame)] += 1
             if self._counts[type(frame)] > MAX_FRAMES[type(frame)]:
@@ -243,7 +244,7 @@ class HostReports:
             case frames.Logged():
                 return self._logged(frame)
             case frames.ToolCallAsked():
-                arguments = checked(frame.arguments, str)  # they are the agent's, as those of any agent here
+                arguments = checked(frame.arguments, str)  # they belong to the agent
                 return structs.replace(frame, arguments=arguments, session_id=self._line(frame.session_id))
             case frames.ConversationOpened():
                 thread_id = self._id(frame.thread_id)
@@ -272,7 +273,7 @@ class HostReports:
         return self._redaction.line(text, _MAX_NAME_CHARS)
 
     def _text(self, text: str, limit: int = MAX_FIELD_CHARS) -> str:
-        """Masked, then cut: the margin is as long as the secrets that are known."""
+        """The text, masked and then cut; the margin is as long as the known secrets."""
         return self._redaction.text(text[: 2 * limit])[:limit]
 
     def _is_word(self, text: str) -> bool:
@@ -280,7 +281,10 @@ class HostReports:
         return _WORD.fullmatch(text) is not None and self._redaction.text(text) == text
 
     def _id(self, text: str | None, limit: int = MAX_ID_CHARS) -> str | None:
-        """An id of the agent, which gets it back, in its command line too: it is no option and no secret."""
+        """An id of the agent.
+
+        It is passed back on the command line, so it must be no option and no secret.
+        """
         usable = text and text.isprintable() and len(text) <= limit and not text.startswith("-")
         return text if usable and self._redaction.text(text or "") == text else None
 
@@ -301,7 +305,7 @@ class HostReports:
         self._turn_begun = self._turn_begun or facts.turn_count >= self._turn
         facts = structs.replace(
             facts,
-            work=NO_WORK,  # it is measured here, once the branch is fetched
+            work=NO_WORK,  # the daemon measures it once the branch is fetched
             workspace_path=None if facts.workspace_path is None else self._workspace,
             branch=None if facts.workspace_path is None else self._branch,
             session_id=self._id(facts.session_id, 2 * MAX_ID_CHARS),
@@ -382,7 +386,7 @@ class HostReports:
         )
 
     def _collected(self, collected: CollectedSkills) -> CollectedSkills:
-        """A skill that was not given, or in no such version, is no base of a change."""
+        """A change must be based on a skill and version that the run got."""
         written = {
             name: one
             for name, one in collected.written.skills.items()
@@ -427,7 +431,7 @@ class HostReports:
         return DeliveredBranch(branch=self._branch, head=delivered.head)
 
     def _verification(self, outcome: Outcome) -> Verification | None:
-        """A verification of the commit that the host says it delivered, and no other one."""
+        """The verification, if it is about the commit that the host says it delivered."""
         made, delivered = outcome.verification, outcome.delivered
         if made is None or (delivered is not None and made.head != delivered.head):
             return None
@@ -459,7 +463,7 @@ class HostReports:
         )
 
     def _reviewer(self, verdict: ReviewerVerdict) -> ReviewerVerdict:
-        """A verdict within the bounds of one that a worker of this machine takes."""
+        """The verdict, within the limits of a local worker."""
         if any(remark.line is not None and remark.line < 1 for remark in verdict.remarks):
             raise refused("a remark on a line that cannot be")
         return replace(
@@ -476,7 +480,7 @@ class HostReports:
         )
 
     def failure(self, failure: Failure) -> Failure:
-        """A failure that a host reports."""
+        """A failure that a host reports, masked and limited."""
         if self._finish is not None and failure.category is self._finish.category:
             return self._finish
         if failure.category in _OF_THE_DAEMON:

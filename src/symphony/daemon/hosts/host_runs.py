@@ -1,4 +1,4 @@
-"""The runs that a worker program carries out on its machine, so that another program can end one.
+"""The runs of worker programs on a machine, so that another program can end one.
 
     <state dir>/runs/<run id>.json     the process of the worker of a run
     <state dir>/runs/<run id>.ended    the run must not begin any more
@@ -34,7 +34,7 @@ class HostRuns:
         self._path = state_dir / "runs"
 
     def begin(self, run_id: str, worker: Identity) -> None:
-        """This process carries out a run.
+        """Record that this process carries out a run.
 
         Raises:
             SymphonyError: the daemon has given the run up.
@@ -47,11 +47,11 @@ class HostRuns:
             )
 
     def finish(self, run_id: str) -> None:
-        """The run is over, and its processes are gone."""
+        """Record that the run is over and its processes are gone."""
         self._file(run_id).unlink(missing_ok=True)
 
     async def end(self, run_id: str, host: Host) -> bool:
-        """End a run whether it has begun or not; returns whether none of its processes is alive."""
+        """End a run whether it has begun or not; return whether none of its processes is alive."""
         for _ in range(_SWEEPS):
             alive = await to_thread.run_sync(self._alive, run_id, host)
             if not alive:

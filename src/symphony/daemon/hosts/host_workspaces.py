@@ -11,7 +11,7 @@ _ANSWER = "symphony-answer "
 
 
 class RemovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `symphony worker --remove` reads; it answers with a `Removal`."""
+    """The input of `symphony worker --remove`, which answers with a `Removal`."""
 
     site: Site
     issue_id: str
@@ -22,10 +22,10 @@ class HostWorkspace(msgspec.Struct, frozen=True, kw_only=True):
     """A workspace on a host; `symphony worker --list` reads a `Site` and answers with all of them.
 
     Attributes:
-        bytes: of its files.
-        touched_s: when it was changed last, by the clock of the host.
-        is_busy: a process works in it.
-        kept_reason: why a removal would keep it, whatever became of the issue; `None` if it would not.
+        bytes: the size of its files.
+        touched_s: when it was last changed, by the clock of the host.
+        is_busy: whether a process works in it.
+        kept_reason: why a removal would keep it, even if the issue has ended; `None` if it would not.
     """
 
     issue_id: str
@@ -43,10 +43,10 @@ def answer_line(answer: object) -> str:
 
 
 def decode_answer(output: str, kind: Any) -> Any:
-    """The answer of this type in what the worker program printed; `None` for none.
+    """The answer of this type in the output of the worker program; `None` if there is none.
 
     Raises:
-        ValueError: it is of another type.
+        ValueError: it has another type.
     """
     lines = (line for line in output.splitlines() if line.startswith(_ANSWER))
     answer = next((line.removeprefix(_ANSWER) for line in lines), None)

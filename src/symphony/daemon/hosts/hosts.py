@@ -1,7 +1,7 @@
-"""The machines that carry runs out for one daemon: carriers in use, the fence, workspaces apart from runs.
+"""The machines of one daemon: carriers in use, the fence, and workspaces outside of runs.
 
-A run counts as ended once none of its processes can be alive: the worker said so at its end, or a program on
-the host ended them, or the lease of the worker is surely over.
+A run counts as ended once none of its processes can be alive: the worker reported its end, or a program on
+the host ended them, or the lease of the worker is certainly over.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ from symphony.workspaces import BranchBase, Removal, is_sha256
 FENCE_EXTRA_MS: Final = 30_000
 """How long a worker may take to end its agent, once its lease is over."""
 FENCE_ATTEMPT_MS: Final = 10_000
-"""How long a host may take to answer when an earlier run on it is looked at."""
+"""How long a host may take to answer a fence request."""
 _FENCE_PAUSE_S: Final = 2.0
 _STARTS_AT_ONCE: Final = 4
 _CLEAN_TIMEOUT_MS: Final = 120_000
@@ -57,7 +57,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RemoteRuns:
-    """The runs on hosts whose end is not known, in files that survive the daemon.
+    """The runs on hosts whose end is unknown, in files that survive the daemon.
 
     <state dir>/remote-runs/<run id>.json
     """
@@ -66,16 +66,16 @@ class RemoteRuns:
         self._path = state_dir / "remote-runs"
 
     def add(self, run: RemoteRun) -> None:
-        """A run is about to begin; blocking."""
+        """Record that a run is about to begin; blocking."""
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._path / f"{run.run_id}.json", msgspec.json.encode(run), durable=True)
 
     def remove(self, run_id: str) -> None:
-        """None of its processes is alive; blocking."""
+        """Record that none of its processes is alive; blocking."""
         (self._path / f"{run_id}.json").unlink(missing_ok=True)
 
     def all(self) -> tuple[RemoteRun, ...]:
-        """Those that were not removed; blocking."""
+        """The runs that were not removed; blocking."""
         found = []
         for path in sorted(self._path.glob("*.json")):
             try:
@@ -95,7 +95,7 @@ def directory_of(workflow: Workflow) -> str:
 
 @dataclass(slots=True)
 class _InUse:
-    """A carrier, and how many things use it now."""
+    """A carrier, and the number of its present users."""
 
     chosen: ChosenCarrier
     carrier: Carrier[Any]
@@ -103,13 +103,13 @@ class _InUse:
 
 
 class Hosts:
-    """The machines of the settings in force, and of those that a run still uses; call `aclose` at the end.
+    """The machines in the settings in force and in settings that a run still uses; call `aclose` at the end.
 
     Args:
-        local: where the clients of carriers run: this machine.
+        local: the host of the carriers' clients: this machine.
         environment: variables of the daemon.
-        state_dir: names this daemon; runs whose end is not known are written down there.
-        purpose: tells the logs of carriers from those of the daemon, where it is not the daemon.
+        state_dir: identifies this daemon; runs whose end is unknown are recorded there.
+        purpose: distinguishes the logs of carriers from the daemon's, if the user is not the daemon.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Hosts:
         self._made: list[_InUse] = []
         self._in_force: RuntimeContext | None = None
         self._reconfigured = anyio.Event()
-        self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
+        self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a time after its last frame
         self._starts: dict[str, anyio.CapacityLimiter] = {}
         self._places: dict[tuple[str | None, ...], HostPlace] = {}
 
@@ -136,7 +136,7 @@ class Hosts:
     # --- carriers ----------------------------------------------------------------------------------------
 
     def reconfigure(self, context: RuntimeContext) -> None:
-        """Close carriers by other settings, each with its last use."""
+        """Close carriers of other settings, each after its last use."""
         self._in_force = context
         self._reconfigured.set()
 
@@ -150,7 +150,7 @@ class Hosts:
 
     @asynccontextmanager
     async def carrier(self, chosen: ChosenCarrier | None) -> AsyncIterator[Carrier[Any]]:
-        """The carrier of these settings. Raises `SymphonyError`: they have none."""
+        """The carrier of these settings. Raises `SymphonyError`: there is none."""
         if chosen is None:
             raise SymphonyError(host_failure("worker", "the settings name no other machine"))
         made = next((made for made in self._made if made.chosen == chosen), None)
@@ -180,32 +180,32 @@ class Hosts:
         return self._in_force is not None and chosen != self._in_force.carrier
 
     async def survey(self, context: RuntimeContext) -> Survey:
-        """The hosts that there are now. Raises `SymphonyError`: a cluster cannot be asked."""
+        """The present hosts. Raises `SymphonyError`: a cluster cannot be asked."""
         async with self.carrier(context.carrier) as carrier:
             return await carrier.survey()
 
     @asynccontextmanager
     async def visit(self, context: RuntimeContext, name: str) -> AsyncIterator[RemoteHost]:
-        """The host of this name, apart from a run. Raises `SymphonyError`."""
+        """The host with this name, outside of a run. Raises `SymphonyError`."""
         async with self.carrier(context.carrier) as carrier, carrier.visit(name) as host:
             yield host
 
     # --- runs that may be alive --------------------------------------------------------------------------
 
     async def recover(self) -> None:
-        """Take over the runs whose end an earlier daemon did not see."""
+        """Take over the runs whose end an earlier daemon did not record."""
         now_s = anyio.current_time()
         for run in await to_thread.run_sync(self._runs.all):
             self._open[run.run_id] = (run, now_s)
             _log.warning("remote_run_left", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
 
     async def begin(self, run: RemoteRun) -> None:
-        """A run is about to begin."""
+        """Record that a run is about to begin."""
         self._open[run.run_id] = (run, None)
         await to_thread.run_sync(self._runs.add, run)
 
     async def finish(self, run_id: str) -> None:
-        """None of the processes of a run is alive."""
+        """Record that none of the processes of a run is alive."""
         await to_thread.run_sync(self._runs.remove, run_id)
         self._open.pop(run_id, None)
 
@@ -219,10 +219,10 @@ class Hosts:
     async def fence(self, context: RuntimeContext, run: RemoteRun, *, since_s: float) -> None:
         """End a run that may be alive, or wait until its lease is over.
 
-        `since_s` is a moment after the last frame that its worker may have received.
+        `since_s` is a time after the last frame that its worker may have received.
         """
         over_s = since_s + (run.lease_ms + FENCE_EXTRA_MS) / 1_000
-        # A machine of the same name behind another carrier is another one.
+        # A machine with the same name at another carrier is a different machine.
         is_known = context.carrier is not None and run.carrier in {None, context.carrier.kind}
         while (left_s := over_s - anyio.current_time()) > 0 or (
             is_known and not await self._is_gone(context, run)
@@ -250,13 +250,13 @@ class Hosts:
     # --- places ------------------------------------------------------------------------------------------
 
     def starts_on(self, host: RemoteHost) -> anyio.CapacityLimiter:
-        """Limits how many workers start on a host at a time: each needs a second of its processor."""
+        """Limits how many workers start on a host at a time: each needs a second of processor time."""
         if host.name not in self._starts:
             self._starts[host.name] = anyio.CapacityLimiter(_STARTS_AT_ONCE)
         return self._starts[host.name]
 
     async def place_of(self, context: RuntimeContext, host: RemoteHost) -> HostPlace:
-        """As `find_place`, unless it is known already."""
+        """As `find_place`, with a cache."""
         return self._places.get(_key(host)) or await self.find_place(context, host)
 
     async def find_place(
@@ -274,15 +274,15 @@ class Hosts:
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
     ) -> tuple[HostPlace, dict[str, str]]:
-        """As `find_place`; with `begun` also a bare repository, and its refs."""
+        """As `find_place`; with `begun` also makes a bare repository and returns its refs."""
         self._places.pop(_key(host), None)
         further: list[str] = []
         if begun is not None:
             kind = "sha256" if is_sha256(begun.base) else "sha1"
-            # Two runs may be the first ones here at the same time: one of them makes the repository.
+            # Two runs may be the first ones at the same time; one of them makes the repository.
             draft = f"repository.{secrets.token_hex(4)}.tmp"
             init = f"git init --quiet --bare --template= --object-format={kind} {draft}"
-            # Large packs are kept as they come, and no deltas of large files are looked for.
+            # Large packs are kept unchanged, and git does not search deltas of large files.
             settings = (
                 *("receive.unpackLimit 1", "core.bigFileThreshold 1m", "core.hooksPath /dev/null"),
                 "receive.fsckObjects false",
@@ -351,5 +351,5 @@ class Hosts:
 
 
 def _key(host: RemoteHost) -> tuple[str | None, ...]:
-    """What decides where things are on a host."""
+    """The facts that determine the paths on a host."""
     return host.name, host.node_id, host.remote_root, host.remote_python

@@ -1,6 +1,6 @@
 """Carries Git LFS objects to a host and back, as tar files over the connection of the host.
 
-Only the objects of the commit that a run begins with go there, and only those of the delivered one come back.
+Only the objects of the run's first commit are sent, and only those of the delivered commit are fetched.
 """
 
 import shlex
@@ -19,11 +19,11 @@ _PIPE: Final = 'exec < "$1" > "$2"; shift 2; exec "$@"'
 
 
 async def send_objects(host: RemoteHost, repository: str, courier: workspaces.Courier, commit: str) -> None:
-    """Give a bare repository on a host the LFS objects of a commit, as far as they are here and not there.
+    """Send a bare repository on a host the LFS objects of a commit that are here but not there.
 
     Raises:
         SymphonyError: `host_unavailable`, with a hint.
-        OSError: there is no room for the tar file here.
+        OSError: the tar file could not be written here.
     """
     wanted = await courier.lfs_objects(commit)
     if not wanted:
@@ -59,10 +59,10 @@ async def send_objects(host: RemoteHost, repository: str, courier: workspaces.Co
 async def fetch_objects(
     host: RemoteHost, repository: str, courier: workspaces.Courier, commit: str
 ) -> str | None:
-    """Take the LFS objects of a commit over from a host; never raises.
+    """Fetch the LFS objects of a commit from a host; never raises.
 
     Returns:
-        a warning if some stay there.
+        a warning if some could not be fetched.
     """
     try:
         wanted = await courier.lfs_objects(commit)

@@ -1,4 +1,4 @@
-"""Where things are on another machine, found by a script that a shell there runs."""
+"""Finds the paths on another machine with a shell script that runs there."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from symphony.daemon.carriers import COMMAND_TIMEOUT_MS, MAX_SAID_CHARS, RemoteH
 from symphony.domain import SymphonyError, one_line
 
 NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
-"""Exit codes of the scripts that are run on a host."""
+"""Exit codes of the scripts on a host."""
 _MAX_DIGITS: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlace:
-    """Where things are on a host, with absolute paths.
+    """The absolute paths on a host.
 
     Attributes:
         root: the directory of this daemon there, or that of one workflow file in it.
-        python: runs the worker.
-        clock_s: its clock, in seconds since 1970; `None` if it did not say so.
+        python: the Python that runs the worker.
+        clock_s: its clock, in seconds since 1970; `None` if it was not reported.
     """
 
     root: str
@@ -33,7 +33,7 @@ class HostPlace:
         return f"{self.root}/repository.git"
 
     def command(self, *words: str) -> str:
-        """A shell command that runs `symphony` with a state directory of its own; no word may be secret."""
+        """A shell command that runs `symphony` with its own state directory; no word may be secret."""
         state = f"SYMPHONY_STATE_DIR={self.root}/state"
         return f"exec env {shlex.join([state, self.python, '-m', 'symphony', *words])}"
 
@@ -41,7 +41,7 @@ class HostPlace:
 def place_script(
     host: RemoteHost, *, needs_git: bool, directory: str = ".", further: Sequence[str] = ()
 ) -> str:
-    """A script that makes a directory of this daemon, and prints where things are; see `read_place`."""
+    """A script that makes a directory of this daemon, and prints the paths; see `read_place`."""
     root = f"{host.remote_root}/{directory}"
     lines = [
         "umask 077",
@@ -59,7 +59,7 @@ def place_script(
 
 
 def read_place(output: str) -> tuple[HostPlace, list[str]]:
-    """What a `place_script` printed, and the lines that its further commands printed."""
+    """The place in the output of a `place_script`, and the output lines of its further commands."""
     root, python, clock, *rest = [*map(one_line, output.split("\n")), "", "", ""]
     return HostPlace(root=root, python=python, clock_s=read_number(clock)), [line for line in rest if line]
 
@@ -70,9 +70,9 @@ def read_number(text: str) -> int | None:
 
 
 async def run_script(host: RemoteHost, script: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
-    """What a `place_script` printed behind its first line `symphony-host`.
+    """The output of a `place_script` after its first line `symphony-host`.
 
-    A profile that prints text prints it before that line.
+    Output of a login profile comes before that line.
 
     Raises:
         SymphonyError: `host_unavailable`: the host cannot be reached, or the script failed.

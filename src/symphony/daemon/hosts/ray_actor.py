@@ -1,7 +1,8 @@
 """The actor of a run on a node of a Ray cluster: runs commands there, with their stdin, stdout and stderr.
 
 The bridge makes one for each run, and it holds the slot of the run. Each command ends with the actor. The
-actor ends when no bridge has called it for a while: a daemon that never comes back leaves nothing behind.
+actor ends when no bridge has called it for a while, so that a daemon that never returns leaves nothing
+behind.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class _Command:
     exit_code: int | None = None
 
     def take(self) -> tuple[bytes, bytes]:
-        """What it wrote since the last call, so that it can write more."""
+        """The output since the last call, which makes room for more."""
         taken = bytes(self.stdout), bytes(self.stderr)
         self.changed.clear()
         self.stdout.clear()
@@ -49,11 +50,11 @@ class _Command:
 
 
 class RunActor:
-    """Runs shell commands, each with a key of its own. All methods are called by the bridge.
+    """Runs shell commands, each with its own key. The bridge calls all methods.
 
     Args:
-        settings: what it was made by. A bridge with others makes a new one.
-        silence_s: without a call for so long, it ends with everything it started.
+        settings: the settings of its bridge. A bridge with other settings makes a new actor.
+        silence_s: after this time without a call it ends with everything it started.
     """
 
     def __init__(self, settings: str, silence_s: float) -> None:
@@ -77,7 +78,7 @@ class RunActor:
         )
 
     def ping(self) -> None:
-        """The bridge is there."""
+        """Show that the bridge is alive."""
         self._called_s = time.monotonic()
 
     async def start(self, key: str, command: str) -> None:
@@ -105,10 +106,10 @@ class RunActor:
         task.add_done_callback(self._tasks.discard)
 
     async def write(self, key: str, data: bytes) -> None:
-        """Write to stdin once it takes more; no data closes it. Ignored when the command reads no more."""
+        """Write to stdin once it takes more; no data closes it. Ignored if the command no longer reads."""
         self.ping()
         command = self._commands.get(key)
-        if command is None:  # its end is on the way to the bridge
+        if command is None:  # its exit code is on the way to the bridge
             return
         stdin = command.process.stdin
         assert stdin is not None  # noqa: S101 - a pipe
@@ -120,9 +121,9 @@ class RunActor:
                 stdin.close()
 
     async def read(self, key: str) -> tuple[bytes, bytes, int | None]:
-        """What the command wrote to stdout and stderr since the last call; waits for news, not for long.
+        """The output of the command on stdout and stderr since the last call; waits briefly for news.
 
-        The exit code is the last news: the command has ended, and nothing is left to read.
+        The exit code comes last, when the command has ended and nothing is left to read.
         """
         self.ping()
         command = self._commands[key]
@@ -137,7 +138,7 @@ class RunActor:
         return b"", b"", command.exit_code
 
     async def end(self, key: str) -> None:
-        """End a command whose output nobody reads, and everything in its session."""
+        """End a command whose output is not read any more, and everything in its session."""
         self.ping()
         command = self._commands.pop(key, None)
         if command is not None and command.exit_code is None:
@@ -148,7 +149,7 @@ class RunActor:
                 await command.changed.wait()
 
     async def _carry(self, command: _Command) -> None:
-        """Read both outputs, with a bound on what was not fetched; then wait for the end."""
+        """Read both outputs, with a limit on unfetched output; then wait for the end."""
 
         async def pump(stream: asyncio.StreamReader | None, into: bytearray) -> None:
             assert stream is not None  # noqa: S101 - a pipe
@@ -168,7 +169,7 @@ class RunActor:
             _, pumps = await asyncio.wait(pumps, timeout=_LAST_BYTES_S)
             full = max(len(command.stdout), len(command.stderr)) >= _BUFFER_BYTES
             if pumps and process.returncode is not None and not full:
-                with suppress(ProcessLookupError):  # what it left behind holds its outputs open
+                with suppress(ProcessLookupError):  # processes that it left behind hold its outputs open
                     os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.wait(pumps, timeout=_LAST_BYTES_S)
                 break

@@ -1,7 +1,7 @@
-"""Reaches the nodes of a Ray cluster, through a bridge process that has Ray (`ray_bridge`).
+"""Reaches the nodes of a Ray cluster through a bridge process that has Ray (`ray_bridge`).
 
-A run has an actor of its own, which holds one slot of its node. Ray chooses the node. What has to be done on
-a node apart from a run is done in an actor without a slot.
+Each run has its own actor, which holds one slot of its node. Ray chooses the node. Work on a node outside of
+runs uses an actor without a slot.
 """
 
 import hashlib
@@ -42,11 +42,11 @@ from symphony.domain import Category, Failure, SymphonyError, one_line
 from symphony.processes.base import Completed, HostProcess
 
 RAY: Final = "ray"
-"""What messages about the cluster as a whole begin with."""
+"""The beginning of messages about the cluster as a whole."""
 CONNECT_S: Final = 120.0
-"""A wrong token is known after 20 s, a Ray that is too old for this machine after 80 s."""
+"""The limit for connecting. A wrong token is detected after 20 s, a too old Ray after 80 s."""
 NODE_TIMEOUT_S: Final = 600.0
-"""How long a run waits for a node that does not exist yet; a cluster that starts or grows needs a while."""
+"""How long a run waits for a node that does not exist yet; starting and growing clusters need a while."""
 _ANSWER_S: Final = 30.0
 _VISIT_S: Final = 60.0
 _RELEASE_S: Final = 10.0
@@ -106,7 +106,7 @@ class RayCarrier(Carrier[RaySettings]):
             async with self._asking(asked) as answers:
                 yield self._host_at(await _wait_for_place(answers, on_wait))
         finally:
-            if answers is not None and answers.cut:  # one that is silent ends the actor when it can
+            if answers is not None and answers.cut:  # a silent bridge ends the actor when it can
                 await self._end_place(name)
 
     @override
@@ -124,7 +124,7 @@ class RayCarrier(Carrier[RaySettings]):
             yield self._host_at(placed)
 
     async def _end_place(self, name: str) -> None:
-        """End the actor that a bridge left which ended; one that cannot be reached ends by itself."""
+        """End an actor that an ended bridge left; an unreachable one ends by itself."""
         with anyio.move_on_after(_ANSWER_S, shield=True), suppress(SymphonyError):
             async with self._asking(ray_messages.EndPlace(name=name)) as answers:
                 await answers.receive()
@@ -157,7 +157,7 @@ class RayCarrier(Carrier[RaySettings]):
 
     @override
     async def is_gone(self, run: RemoteRun) -> bool:
-        """Whether Ray took the node of a run for dead, or cannot be asked."""
+        """Whether Ray considers the node of a run dead, or cannot be asked."""
         try:
             found = await self._list_nodes()
         except SymphonyError:
@@ -197,7 +197,7 @@ class RayCarrier(Carrier[RaySettings]):
 
     @asynccontextmanager
     async def _asking(self, request: ray_messages.Request) -> AsyncIterator["_Answers"]:
-        """Ask the bridge, which is started if there is none. Raises `SymphonyError`."""
+        """Ask the bridge; start it if there is none. Raises `SymphonyError`."""
         async with await self._connect() as stream:
             answers = _Answers(stream)
             try:
@@ -214,7 +214,7 @@ class RayCarrier(Carrier[RaySettings]):
                 try:
                     return await anyio.connect_unix(self._socket)
                 except (ConnectionRefusedError, FileNotFoundError):
-                    await _end(bridge, grace_s=0)  # it was killed, and is about to be gone
+                    await _end(bridge, grace_s=0)  # it was killed and is about to end
             if self._refused is not None and anyio.current_time() < self._refused[0]:
                 raise self._refused[1]
             try:
@@ -224,7 +224,7 @@ class RayCarrier(Carrier[RaySettings]):
             except OSError as error:
                 raise SymphonyError(_BRIDGE_ENDED) from error
             except SymphonyError as error:
-                # Runs that wait for this connection need not try it one after the other.
+                # Runs that wait for this connection share its result.
                 self._refused = anyio.current_time() + _REFUSED_S, error
                 raise
 
@@ -249,7 +249,7 @@ class RayCarrier(Carrier[RaySettings]):
         data, answer = b"", None
         try:
             with anyio.move_on_after(CONNECT_S):
-                with suppress(BrokenPipeError):  # what it said or logged tells why
+                with suppress(BrokenPipeError):  # its answer or log says why
                     await bridge.send(msgspec.json.encode(asked) + b"\n")
                 while not data.endswith(b"\n") and (piece := await bridge.receive()):
                     data += piece
@@ -279,7 +279,10 @@ class RayCarrier(Carrier[RaySettings]):
 
 
 def _failure_of(refused: ray_messages.Refused) -> Failure:
-    """A wrong label says nothing about the cluster, which must not rest because of it."""
+    """The failure of a refusal.
+
+    A wrong label says nothing about the cluster, which must not rest because of it.
+    """
     failure = host_failure(RAY, refused.reason, hint=refused.hint)
     passes = refused.category is Category.HOST_UNAVAILABLE
     return replace(failure, category=refused.category, retryable=passes)
@@ -290,12 +293,12 @@ class _Answers:
 
     def __init__(self, stream: SocketStream) -> None:
         self.cut = False
-        """The bridge ended, or closed the connection, and did not say that the actor is gone."""
+        """The bridge ended or closed the connection without confirming that the actor is gone."""
         self._stream = stream
         self._lines = BufferedByteReceiveStream(stream)
 
     async def ask(self, request: ray_messages.Request) -> None:
-        """Send what is asked for. Raises `SymphonyError`."""
+        """Send a request. Raises `SymphonyError`."""
         try:
             await self._stream.send(msgspec.json.encode(request) + b"\n")
         except anyio.BrokenResourceError as error:
@@ -313,7 +316,7 @@ class _Answers:
         return answer
 
     async def end(self) -> None:
-        """Give up what was asked for, and wait until that is done."""
+        """Withdraw the request, and wait until that is done."""
         try:
             await self._stream.send_eof()
             while not isinstance(await self.receive(), ray_messages.ActorEnded):

@@ -18,9 +18,9 @@ class BridgeSettings(Message, frozen=True, kw_only=True):
     """The first line that the bridge reads.
 
     Attributes:
-        socket: the path where it shall listen.
-        prefix: what the names of its actors begin with; those of another daemon have another one.
-        silence_ms: an actor ends when no bridge has called it for so long.
+        socket: the path of the socket to listen on.
+        prefix: the prefix of its actors' names; another daemon has another one.
+        silence_ms: an actor ends after this time without a call by a bridge.
     """
 
     socket: str
@@ -55,10 +55,10 @@ class PlaceActor(Message, frozen=True, kw_only=True):
     """Asks for an actor with a slot: `ActorWaiting` any number of times, then `Placed`. The link ends it.
 
     Attributes:
-        name: of the actor. One that an earlier bridge left is taken over.
-        labels: of the nodes that may have it.
-        node: the name of a node that is taken if it has a free slot.
-        autoscaler: the cluster starts nodes for actors that wait.
+        name: the name of the actor. An actor of an earlier bridge is taken over.
+        labels: the labels of the nodes that may have it.
+        node: the name of a node to use if it has a free slot.
+        autoscaler: whether the cluster starts nodes for waiting actors.
     """
 
     name: str
@@ -68,13 +68,13 @@ class PlaceActor(Message, frozen=True, kw_only=True):
 
 
 class Visit(Message, frozen=True, kw_only=True):
-    """Asks for an actor without a slot on the node of this name: `Placed`. It ends with the connection."""
+    """Asks for an actor without a slot on the node with this name: `Placed`. It ends with the connection."""
 
     node: str
 
 
 class EndPlace(Message, frozen=True, kw_only=True):
-    """Asks for the end of the actor of this name, which an earlier bridge may have left: `ActorEnded`."""
+    """Asks for the end of the actor with this name, which may be of an earlier bridge: `ActorEnded`."""
 
     name: str
 
@@ -84,7 +84,7 @@ class ListNodes(Message, frozen=True, kw_only=True):
 
 
 class RunCommand(Message, frozen=True, kw_only=True):
-    """Runs a command at a place; the rest of the connection is as `ray_relay` has it."""
+    """Runs a command at a place; then the connection follows `ray_relay`."""
 
     place: str
     command: str
@@ -94,18 +94,18 @@ class RunCommand(Message, frozen=True, kw_only=True):
 
 
 class ActorWaiting(Message, frozen=True, kw_only=True):
-    """Why there is no actor yet; `slots` are those of all nodes that may have it."""
+    """Why there is no actor yet; `slots` counts the slots of all nodes that may have it."""
 
     reason: str
     slots: int
 
 
 class ActorEnded(Message, frozen=True, kw_only=True):
-    """There is no such actor any more."""
+    """The actor does not exist any more."""
 
 
 class Placed(Message, frozen=True, kw_only=True):
-    """The actor is there: the name of its place, its node, and the Python there."""
+    """The actor exists: the name of its place, its node, and the Python there."""
 
     place: str
     node: str

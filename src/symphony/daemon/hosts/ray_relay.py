@@ -2,8 +2,8 @@
 
     ray_relay.py SOCKET [OPTION…] PLACE COMMAND
 
-It speaks with the bridge at the socket, and with nothing else. No library is loaded, so that it starts at
-once. git runs it as its `GIT_SSH_COMMAND`, and adds options that are not used.
+It talks only to the bridge at the socket. It loads no library, so that it starts at once. Git runs it as
+`GIT_SSH_COMMAND`, with options that it ignores.
 """
 
 import json
@@ -16,14 +16,17 @@ from contextlib import suppress
 from typing import Final
 
 INPUT, OUTPUT, ERRORS, EXIT = b"i", b"o", b"e", b"x"
-"""What a piece of the stream is. No input is its end. The exit code is the last piece, in decimal digits."""
+"""The kinds of pieces in the stream. Empty input is its end.
+
+The exit code is the last piece, in decimal digits.
+"""
 FAILED: Final = 255
-"""The exit code where the command could not be run or its end is unknown, as of ssh."""
+"""The exit code if the command could not run or its end is unknown; the same as ssh's."""
 CHUNK_BYTES: Final = 262_144
 
 
 def head(kind: bytes, size: int) -> bytes:
-    """What stands before a piece of so many bytes."""
+    """The header of a piece with this size."""
     return kind + size.to_bytes(4, "big")
 
 

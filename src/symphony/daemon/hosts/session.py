@@ -2,8 +2,8 @@
 
     fence earlier runs -> slot -> connect -> send the repository -> frames -> fence -> fetch -> deliver
 
-The worker is not believed (`host_reports`). It ends its agent when it hears nothing for its lease, and the
-run ends after that (`Hosts.fence`).
+The worker is not trusted (`host_reports`). It ends its agent when it gets no frame for the time of its lease,
+and then the run ends (`Hosts.fence`).
 """
 
 from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ class _Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Machine:
-    """The host of the run, which has what the run needs; `sent` is `None` where hooks populate workspaces."""
+    """The prepared host of the run; `sent` is `None` if hooks populate workspaces."""
 
     host: RemoteHost
     place: HostPlace
@@ -86,13 +86,13 @@ class HostSession:
 
     Args:
         start: begins the run; its command names the host.
-        send: takes the frames of the worker.
-        on_placed: takes the machine that a cluster chose.
+        send: receives the frames of the worker.
+        on_placed: called with the machine that a cluster chose.
         hosts: the machines, and the runs on them.
         context: settings and adapters of the daemon.
         environment: variables of the daemon, for `worker.env`.
         stderr_path: the file that receives the stderr of the client and of the worker.
-        transcript: takes the entries of the transcript.
+        transcript: receives the entries of the transcript.
     """
 
     def __init__(
@@ -143,9 +143,9 @@ class HostSession:
                 outcome = self._failed(error.failure)
             except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
                 outcome = self._failed(bugs.contained("run_crashed", error))
-            tasks.cancel_scope.cancel()  # ends a worker that got no run
+            tasks.cancel_scope.cancel()  # ends a worker without a run
         await to_thread.run_sync(self._transcript.close)
-        if outcome.failure is not None:  # it may tell what the host says
+        if outcome.failure is not None:  # it may contain text of the host
             outcome = replace(outcome, failure=self._context.redaction.failure(outcome.failure))
         self._send(RunOutcome(outcome=outcome))
 
@@ -153,7 +153,7 @@ class HostSession:
         return Outcome(kind=OutcomeKind.FAILED, failure=self._context.redaction.failure(failure))
 
     async def _carry_out(self, carrier: Carrier[Any], stack: AsyncExitStack, tasks: TaskGroup) -> Outcome:
-        """Start the worker, send the repository while it loads, and give it the run."""
+        """Start the worker, send the repository while it loads, and start the run on it."""
         command, site, lease_ms = self._start.command, None, carrier.settings.lease_ms
         with self._preparation:
             host = await stack.enter_async_context(carrier.place(self._place_request(), self._on_wait))
@@ -201,7 +201,7 @@ class HostSession:
         )
 
     def _on_wait(self, reason: str) -> None:
-        """Tell people why the run has no host yet."""
+        """Report why the run has no host yet."""
         stage = RunStage.PREPARING_WORKSPACE
         report = RunReport(stage=stage, last_event=WAITING_FOR_SLOT, last_message=reason)
         self._send(Report(report=report))
@@ -223,10 +223,10 @@ class HostSession:
         return worker
 
     async def _prepare(self, carrier: Carrier[Any], host: RemoteHost) -> _Machine:
-        """Give the host what the run needs.
+        """Prepare the host for the run.
 
-        A workspace that the host has keeps its branch when the issue gets another identifier. On another host
-        the branch of the new identifier begins with the work on the former one.
+        If the host has a workspace, it keeps its branch when the issue gets another identifier. On another
+        host the branch of the new identifier begins with the work on the former one.
 
         Raises:
             SymphonyError: the host, the repository, or the way between them cannot be used.
@@ -251,7 +251,7 @@ class HostSession:
             begun = await courier.begin(branch)
         try:
             await courier.send(_source(host, place), branch, begun, there=refs)
-        except SymphonyError:  # another run may have sent the same refs at this moment
+        except SymphonyError:  # another run may have just sent the same refs
             place, refs = await hosts.look(context, host, begun)
             await courier.send(_source(host, place), branch, begun, there=refs)
         await send_objects(host, place.repository, courier, begun.start or begun.base)
@@ -319,7 +319,7 @@ class HostSession:
             case Spawned():
                 pass  # a process of another machine
             case TurnFinished() if self._reports is not None:
-                self._send(Report(report=self._reports.latest))  # the turn counts, whatever was reported
+                self._send(Report(report=self._reports.latest))  # the turn counts in any case
                 self._send(frame)
             case _:
                 self._send(frame)
@@ -334,7 +334,7 @@ class HostSession:
             return outcome
         with anyio.CancelScope(shield=True):
             delivery = await self._fetch(machine, machine.sent, reported)
-        if reported is None or delivery is None:  # the link was lost: the outcome says so
+        if reported is None or delivery is None:  # the connection was lost, as the outcome says
             return outcome
         for warning in delivery.warnings:
             _log.warning("workspace_warning", reason=warning)
@@ -366,7 +366,7 @@ class HostSession:
 
 
 def _judged(host: str, outcome: Outcome) -> Outcome:
-    """The outcome of a worker; a disk that is full there is a trouble of the host, and not of the issue."""
+    """The outcome of a worker; a full disk there is blamed on the host, not on the issue."""
     failure = outcome.failure
     if failure is None or not is_disk_full(failure.message):
         return outcome

@@ -24,7 +24,7 @@ def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | 
         front["workspace"]["repo"] = split_login(settings.workspace.repo)[0]
     front["workspace"] |= workspace or {}
     for name, agent in workflow.agents.items():
-        if agent.kind not in AGENT_SECTIONS:  # its section is no part of `Settings`
+        if agent.kind not in AGENT_SECTIONS:  # its section is not part of `Settings`
             own = agent.settings.model_dump(mode="json", exclude_unset=True)
             if name == agent.kind:
                 front[name] = own

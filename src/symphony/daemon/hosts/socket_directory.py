@@ -18,10 +18,10 @@ _MIN_AGE_S: Final = 60.0  # a younger one may be about to be locked
 
 
 class SocketDirectory:
-    """A directory that is locked for as long as this process uses it; the methods block.
+    """A directory that is locked as long as this process uses it; the methods block.
 
-    The path of a Unix socket may have 107 bytes, so it cannot be in the state directory. A killed daemon
-    leaves it, and the next one removes it. systemd-tmpfiles does not touch what is locked.
+    The path of a Unix socket has at most 107 bytes, so it cannot be in the state directory. A killed daemon
+    leaves it, and the next one removes it. systemd-tmpfiles does not touch locked directories.
 
     Args:
         parent: has the directory.
@@ -33,7 +33,7 @@ class SocketDirectory:
         self._making = Lock()  # hosts are asked in several threads at once
 
     def create(self) -> None:
-        """Make the directory, unless it is there, and remove what killed daemons left. Raises `OSError`."""
+        """Make the directory unless it exists, and remove directories of killed daemons. Raises `OSError`."""
         with self._making:
             if self._lock is None:
                 for left in self.path.parent.glob(f"{_PREFIX}*"):

@@ -1,8 +1,8 @@
 """Reaches the machines of `worker.ssh_hosts` by OpenSSH's client, over one connection for each.
 
-The first use of a host starts a master connection, whose sessions start in a fraction of the time. Keys of
-hosts are checked as the user's configuration says; a password cannot be asked. Nothing secret is in a command
-line: what a host needs is sent as input.
+The first use of a host starts a master connection, whose sessions start in a fraction of the time. Host keys
+are checked by the user's configuration; passwords cannot be asked for. Command lines contain nothing secret:
+secrets are sent as input.
 """
 
 import re
@@ -94,7 +94,7 @@ class SshHost(RemoteHost):
 
     @override
     def argv(self, command: str) -> tuple[str, ...]:
-        """The destination is behind `--`: it is no option, whatever it is."""
+        """The command line; the destination follows `--`, so that it is never read as an option."""
         return (*self.client, "--", self.address, command)
 
     @override
@@ -103,7 +103,7 @@ class SshHost(RemoteHost):
 
     @override
     async def connect(self) -> None:
-        """Have a master connection.
+        """Make sure that there is a master connection.
 
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
@@ -148,7 +148,7 @@ class SshHost(RemoteHost):
             failure = ssh_failure(
                 self.name, await to_thread.run_sync(partial(stderr.read_text, errors="replace"))
             )
-            # Runs that wait for this connection need not try it one after the other.
+            # Runs that wait for this connection share its result.
             self._refused = (anyio.current_time() + _REFUSED_S, failure)
             raise SymphonyError(failure)
 

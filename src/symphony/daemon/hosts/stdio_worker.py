@@ -24,9 +24,9 @@ from symphony.scheduler import Outcome, OutcomeKind
 _EXIT_S: Final = 30.0  # its stop ladder, `after_run` and delivery, both with little time
 _HELLO_S: Final = 60.0  # a busy machine may take long to start a program
 _SWEEPS: Final = 3
-_MAX_WAITING: Final = 200  # frames; a frame is the answer to a tool call, or smaller
+_MAX_WAITING: Final = 200  # frames; a frame is at most as large as the answer to a tool call
 _FRAMES_PER_S: Final = 100.0
-_BURST: Final = 1_000.0  # frames that are taken faster; what comes then waits in the pipe
+_BURST: Final = 1_000.0  # frames that are read ahead; later ones wait in the pipe
 _log = structlog.get_logger(__name__)
 
 
@@ -41,7 +41,7 @@ class StdioWorker:
         env: all variables of the process.
         lease_ms: the lease of the site.
         stderr_path: the file that receives its stderr.
-        sweep: the run whose marked processes are ended on `host`, once the worker has ended; `None` for none.
+        sweep: the run whose marked processes are ended on `host` once the worker has ended; `None` for none.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class StdioWorker:
         sweep: str | None = None,
     ) -> None:
         self.reported_end = False
-        """Whether the worker said how the run ended, after its processes were gone."""
+        """Whether the worker reported how the run ended, after its processes were gone."""
         self.over = anyio.Event()
         """None of its processes is alive."""
         self._argv = tuple(argv)
@@ -86,19 +86,19 @@ class StdioWorker:
         check: Callable[[frames.WorkerFrame], frames.WorkerFrame],
         stop_s: float,
     ) -> None:
-        """Give it a run.
+        """Start a run on it.
 
         Args:
-            send: takes its frames.
-            transcript: takes the entries of the transcript.
-            check: gives each frame as far as it can be believed, or raises `FrameError`; blocking.
-            stop_s: how many seconds the run may take to end once the worker is told to stop it.
+            send: receives its frames.
+            transcript: receives the entries of the transcript.
+            check: returns the trustworthy part of each frame, or raises `FrameError`; blocking.
+            stop_s: how many seconds the run may take to end after a request to stop it.
         """
         self._send, self._transcript, self._check, self._stop_s = send, transcript, check, stop_s
         self._finish()
 
     def abandon(self) -> None:
-        """End it, and whatever it does."""
+        """End the worker and its work."""
         self._scope.cancel()
 
     @property
@@ -111,7 +111,10 @@ class StdioWorker:
         await self._ready.wait()
 
     def on_frame(self, frame: frames.DaemonFrame) -> None:
-        """Send a frame to the worker; dropped once the worker is gone. Too many that wait end the worker."""
+        """Send a frame to the worker; dropped once the worker is gone.
+
+        Too many waiting frames end the worker.
+        """
         if (
             isinstance(frame, frames.Stop) and not frame.verify
         ):  # the commands of a verification have their own limits
@@ -123,7 +126,7 @@ class StdioWorker:
             self._clogged.set()
 
     async def run(self) -> None:
-        """Start the worker and pass frames on; its `RunOutcome` only once none of its processes is alive."""
+        """Start the worker and forward frames, its `RunOutcome` only once none of its processes is alive."""
         ended = _lost("the worker was cut off")
         try:
             with self._scope:
@@ -150,7 +153,7 @@ class StdioWorker:
             self.over.set()
 
     def _finish(self) -> None:
-        """Tell of the end, once there is a run and it has ended."""
+        """Send the outcome, if there was a run."""
         if self._ended is not None and self._send is not None and self._transcript is not None:
             self._transcript.close()
             self._send(self._ended)
@@ -175,10 +178,10 @@ class StdioWorker:
         return failed
 
     async def _write(self, child: HostProcess) -> None:
-        """Send frames as they come, and a `Ping` when there are none, to renew the lease.
+        """Send frames as they come, and a `Ping` if there are none, to renew the lease.
 
         Raises:
-            FrameError: a frame has no form, such as a run with very large skills.
+            FrameError: a frame cannot be encoded, such as a run with very large skills.
         """
         encoder = frames.FrameEncoder()
         await self._accepted.wait()
@@ -194,29 +197,29 @@ class StdioWorker:
             try:
                 await child.send(data)
             except BrokenPipeError:
-                return  # the end of its output says so too
+                return  # the end of its output shows that too
             frame = frames.Ping()
             with anyio.move_on_after(self._lease_s / 3):
                 frame = await self._outgoing.receive()
 
     async def _watch_waiting(self) -> None:
-        """Raises `SymphonyError` when the worker takes frames more slowly than they come."""
+        """Raise `SymphonyError` if the worker reads frames more slowly than they come."""
         await self._clogged.wait()
         self._exit_s = 0
         raise SymphonyError(_failure(f"the way to the worker is too slow: {_MAX_WAITING} frames wait"))
 
     async def _watch_stop(self) -> None:
-        """Raises `SymphonyError` if the worker does not stop its run after the request."""
+        """Raise `SymphonyError` if the worker does not stop its run after the request."""
         await self._stopped.wait()
         await anyio.sleep(self._stop_s)
         self._exit_s = 0
         raise SymphonyError(_failure(f"the worker did not stop its run within {self._stop_s:g} s"))
 
     async def _read(self, child: HostProcess) -> frames.RunOutcome | None:
-        """Pass frames on until the last one, or `None` at the end of the stream.
+        """Forward frames until the last one, or `None` at the end of the stream.
 
         Raises:
-            SymphonyError: the stream holds something else than frames, the worker is of another release, or
+            SymphonyError: the stream contains something other than frames, the worker has another release, or
                 it was silent for longer than the lease.
         """
         decoder, room, since_s = frames.FrameDecoder(), _BURST, anyio.current_time()
@@ -245,7 +248,7 @@ class StdioWorker:
             decoder.feed(data)
 
     async def _take(self, frame: frames.WorkerFrame) -> frames.RunOutcome | None:
-        """Pass a frame on, as far as it can be believed; returns the last one. Raises `FrameError`."""
+        """Forward the trustworthy part of a frame; return the last one. Raises `FrameError`."""
         assert self._check is not None  # noqa: S101 - it has a run
         assert self._send is not None  # noqa: S101 - likewise
         assert self._transcript is not None  # noqa: S101 - likewise
@@ -275,10 +278,10 @@ class StdioWorker:
             )
         self._accepted.set()
         self._ready.set()
-        await self._started.wait()  # until then it has nothing to say
+        await self._started.wait()  # until then it sends nothing
 
     async def _end(self, child: HostProcess) -> None:
-        """Let the worker stop its agent and end; then end what is left."""
+        """Let the worker stop its agent and end; then end the remaining processes."""
         await child.close_stdin()
         with anyio.move_on_after(self._exit_s):
             await child.wait()

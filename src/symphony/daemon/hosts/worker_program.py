@@ -1,7 +1,7 @@
-"""`symphony worker --stdio`: carries out one run for a daemon that speaks frames on stdin and stdout.
+"""`symphony worker --stdio`: carries out one run for a daemon, with frames on stdin and stdout.
 
 The agent ends with this process, because it runs below a subreaper. This process ends its agent when its
-input ends, and when it has heard nothing for the time of its lease.
+input ends, or when it got no frame for the time of its lease.
 """
 
 import threading
@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 class WorkerProgram:
-    """One run, carried out for a daemon at the other end of two pipes.
+    """Carries out one run for a daemon at the other end of two pipes.
 
     Args:
         stdin: frames of the daemon.
@@ -82,7 +82,7 @@ class WorkerProgram:
         """Say hello, wait for the run, carry it out, and end with its last frame.
 
         Raises:
-            FrameError: there is no daemon at the other end.
+            FrameError: the other end is not a daemon.
         """
         refused: frames.FrameError | None = None
         structlog.configure(
@@ -110,12 +110,12 @@ class WorkerProgram:
             raise refused
 
     def send(self, frame: frames.WorkerFrame) -> None:
-        """Send a frame to the daemon; never waits. Dropped when the daemon takes no more."""
+        """Send a frame to the daemon; never waits. Dropped if the daemon reads no more."""
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._give.send_nowait(frame)
 
     def send_from_thread(self, frame: frames.WorkerFrame) -> None:
-        """As `send`, from a thread that the event loop waits for."""
+        """As `send`, from a thread for which the event loop waits."""
         from_thread.run_sync(self.send, frame, token=self._loop)
 
     async def _carry_out(self, start: frames.Start, site: frames.Site) -> None:
@@ -164,7 +164,10 @@ class WorkerProgram:
         await worker.run()
 
     def _abandon(self) -> None:
-        """The daemon is gone, or may believe that this worker is: no agent lives on, and none starts."""
+        """Stop everything, because the daemon is gone or may believe that this worker is.
+
+        No agent starts any more.
+        """
         self._abandoned = True
         if self._worker is not None:
             self._worker.abandon()
@@ -184,7 +187,7 @@ class WorkerProgram:
         return frame
 
     async def _read(self) -> None:
-        """Pass frames on; without a daemon the run is stopped."""
+        """Forward frames; without a daemon stop the run."""
         try:
             while (frame := await self._next()) is not None:
                 if self._worker is None:
@@ -192,7 +195,7 @@ class WorkerProgram:
                 else:
                     self._worker.on_frame(frame)
         except frames.FrameError:
-            pass  # the daemon cannot be understood any more
+            pass  # the daemon sends something other than frames
         self._abandon()
 
     async def _watch_lease(self, lease_s: float) -> None:
@@ -231,7 +234,7 @@ class WorkerProgram:
         self._written.set()
 
     def _log(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
-        """Send a log event as a frame, in place of writing it."""
+        """Send a log event as a frame instead of writing it."""
         fields = msgspec.to_builtins(
             {key: value for key, value in event.items() if key != "event"}, enc_hook=str
         )
@@ -245,7 +248,7 @@ class WorkerProgram:
 
 
 async def remove_workspace(data: bytes, environment: Mapping[str, str]) -> str:
-    """Remove the workspace that a `RemovalRequest` names; returns the line that says so.
+    """Remove the workspace that a `RemovalRequest` names; return the line of the answer.
 
     Raises:
         SymphonyError: the workspace cannot be removed.
@@ -257,7 +260,7 @@ async def remove_workspace(data: bytes, environment: Mapping[str, str]) -> str:
 
 
 async def list_workspaces(data: bytes, environment: Mapping[str, str]) -> str:
-    """Look at the workspaces of a `Site`; returns the line that describes them. Removes nothing.
+    """List the workspaces of a `Site`; return the line of the answer. Removes nothing.
 
     Raises:
         SymphonyError: they cannot be read.
@@ -293,7 +296,7 @@ async def list_workspaces(data: bytes, environment: Mapping[str, str]) -> str:
 
 
 async def _open_here(site: frames.Site, environment: Mapping[str, str]) -> tuple[RuntimeContext, LocalHost]:
-    """As `open_site`, apart from a run."""
+    """As `open_site`, outside of a run."""
     state_dir = StateDirectory(locate(Path(site.workflow), environment))
     await to_thread.run_sync(state_dir.create)
     host = LocalHost(instance=instance_of(state_dir.path))
@@ -346,4 +349,4 @@ class _SentTranscript:
             self._program.send_from_thread(frames.TranscriptEntries(entries=some))
 
     def close(self) -> None:
-        """Nothing more is sent."""
+        """End the transcript; nothing more is sent."""

@@ -1,1 +1,1 @@
-"""Learning runs, and the evaluation of what they propose."""
+"""Learning runs, and the evaluation of their proposals."""

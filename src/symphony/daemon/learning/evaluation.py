@@ -1,11 +1,11 @@
-"""Evaluates a proposal: past issues are worked on again, without the change and with it.
+"""Evaluates a proposal: agents work on past issues again, without and with the change.
 
     past issue -> base commit -> throw-away repository, workspace and library -> worker -> check -> numbers
                                  (twice: without the change, with it)
 
 A session is carried out by the same worker as a run, with the same settings, hooks, instructions and skills,
-from the commit at which the delivered branch began. It has no tools of the tracker, and nothing of it is
-journalled or delivered. Its files are gone at the end, also if the evaluation is cancelled.
+from the commit at which the delivered branch began. It has no tools of the tracker, and is neither recorded
+in the journal nor delivered. Its files are removed at the end, even if the evaluation is cancelled.
 """
 
 import os
@@ -69,7 +69,7 @@ from symphony.workspaces import (
 )
 
 MAX_TURNS: Final = 3
-"""Turns of one session; it ends with the first one after which the check passes."""
+"""How many turns one session has at most; it ends after the first turn with which the check passes."""
 _FOLDER: Final = "evaluations"
 _BRANCH: Final = "main"
 _ALL_RUNS: Final = 100_000
@@ -84,9 +84,9 @@ class PastIssue:
     """A past issue that can be worked on again.
 
     Attributes:
-        issue: as the tracker has it, in the state in which the work began.
-        agent: that works on it.
-        source: what was delivered for it, and where that is.
+        issue: the tracker's snapshot, in the state in which the work began.
+        agent: the agent that works on it.
+        source: its delivered work.
     """
 
     issue: Issue
@@ -99,7 +99,7 @@ class Source:
     """Delivered work.
 
     Attributes:
-        git_dir: the git directory that has it.
+        git_dir: the git directory with the commits.
         base: the commit at which the branch began.
         delivered: the commit that was delivered.
     """
@@ -113,10 +113,10 @@ class Evaluator:
     """Evaluates the proposals of one library, one at a time.
 
     Args:
-        context: the workflow; its tracker is asked for issues, and nothing else.
+        context: the workflow; its tracker is only asked for issues.
         environment: as for `build_context`.
-        state_dir: has the journal, the library and, while an evaluation goes on, all of its files.
-        say: is told in a line what happens.
+        state_dir: has the journal, the library and, during an evaluation, all of its files.
+        say: called with lines of progress.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Evaluator:
         self._git = Git(LocalHost(), environment, context.secret_names)
 
     async def run(self, number: int, count: int) -> Proposal:
-        """Evaluate a proposal on the newest past issues, at most `count`; the proposal with the result.
+        """Evaluate a proposal on at most `count` newest past issues; return it with the result.
 
         Raises:
             SymphonyError: it cannot be evaluated, or no agent can be started; nothing is stored.
@@ -247,7 +247,7 @@ class Evaluator:
         return None
 
     async def _base(self, git_dir: Path, head: str, commits: int) -> str | None:
-        """Where a branch began; `None` unless all commits since then are of the issue."""
+        """Where a branch began; `None` unless all commits since then belong to the issue."""
         try:
             found = await self._git.trusted(
                 "-C", git_dir, "rev-parse", "--verify", f"{head}~{commits}^{{commit}}"
@@ -346,7 +346,7 @@ class Evaluator:
 
     @asynccontextmanager
     async def _directory(self) -> AsyncIterator[Path]:
-        """The directory of this evaluation, gone at the end; what a killed one left is removed first."""
+        """The directory of this evaluation, removed at the end, after leftovers of a killed one."""
         with _alone(self._state_dir / f"{_FOLDER}.lock"):
             path = self._state_dir / _FOLDER
             await to_thread.run_sync(_delete, path)
@@ -359,7 +359,7 @@ class Evaluator:
 
 
 class _Session:
-    """The session of one trial: takes the frames of a worker, as the daemon does for a run."""
+    """The session of one trial: handles the frames of a worker, as the daemon does for a run."""
 
     def __init__(
         self,
@@ -397,7 +397,7 @@ class _Session:
         self._outcome = Outcome(kind=OutcomeKind.CANCELED)
 
     async def run(self) -> Trial:
-        """Carry it out.
+        """Carry out the session.
 
         Raises:
             SymphonyError: the agent could not be started.
@@ -463,7 +463,7 @@ class _Session:
             self._worker.on_frame(frames.Stop())
 
     async def _direct(self) -> None:
-        """Judge the work after each turn, and say how to go on."""
+        """Judge the work after each turn, and direct the worker."""
         most = min(MAX_TURNS, self._context.settings.agent.max_turns)
         async for turn in self._ended_turns:
             self._turns = turn
@@ -525,7 +525,7 @@ class _Session:
         return f"the check ended with status {done.exit_code}{f': {shown}' if shown else ''}"
 
     async def _limit(self) -> None:
-        """End a session that takes too long; one that is cancelled gets little time to end."""
+        """End a session that takes too long; a cancelled session gets little time to end."""
         try:
             await anyio.sleep(_SESSION_S)
         except anyio.get_cancelled_exc_class():
@@ -536,7 +536,7 @@ class _Session:
 
 
 class _NoTranscript:
-    """Keeps nothing (`EntryWriter`)."""
+    """Drops all entries (`EntryWriter`)."""
 
     problem: str | None = None
 
@@ -544,7 +544,7 @@ class _NoTranscript:
         """Drop entries."""
 
     def close(self) -> None:
-        """Nothing more is dropped."""
+        """Do nothing."""
 
 
 def described(trial: Trial) -> str:
@@ -558,7 +558,7 @@ def past_work(runs: Iterable[RunRecord], learned_from: str | None = None) -> tup
 
     Args:
         runs: the newest first.
-        learned_from: the id of the issue that the proposal comes from. It is the last one, because it says
+        learned_from: the id of the issue from which the proposal comes. It is the last one, because it says
             little about other issues.
     """
     found: dict[str, RunRecord] = {}

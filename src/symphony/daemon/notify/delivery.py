@@ -1,7 +1,7 @@
-"""Delivers what waits for a target in one message: the kind `notification` of the outbox.
+"""Delivers all notifications for a target in one message: the job kind `notification` of the outbox.
 
-A target that hangs delays neither another one nor any work. A crash between the answer of a target and the
-note of it delivers a message twice, with the same ids.
+A hanging target delays neither other targets nor any work. A crash between the answer of a target and its
+record delivers a message twice, with the same ids.
 """
 
 import math
@@ -36,10 +36,10 @@ class TargetStatus:
     """How the deliveries to one target went since the start of the daemon.
 
     Attributes:
-        dropped: notifications for which there was no room since the last delivery.
+        dropped: how many notifications were dropped since the last delivery.
         failure: why the last attempt failed.
-        problem: why it is off.
-        delivered_at_ms: when it took something last, on the wall clock.
+        problem: why the target is off.
+        delivered_at_ms: the wall-clock time of its last delivery.
     """
 
     dropped: int = 0
@@ -58,7 +58,7 @@ class Deliveries(JobKind):
     """
 
     at_once: ClassVar[int] = 1
-    timeout_s: ClassVar[float] = math.inf  # `timeout_ms` of the target holds
+    timeout_s: ClassVar[float] = math.inf  # `timeout_ms` of the target applies
     together: ClassVar[bool] = True
 
     def __init__(
@@ -74,7 +74,7 @@ class Deliveries(JobKind):
         self._status: dict[str, TargetStatus] = {}
 
     def reconfigure(self, context: RuntimeContext) -> None:
-        """Forget why targets were off, and the targets that new settings do not have."""
+        """Forget why targets were off, and forget targets that are not in the new settings."""
         self._status = {
             each.name: replace(self.status(each.name), problem=None) for each in context.settings.notify
         }
@@ -84,8 +84,8 @@ class Deliveries(JobKind):
         return self._status.setdefault(target, TargetStatus())
 
     @override
-    def is_owed(self, job: Job, state: State, context: RuntimeContext) -> bool:
-        """Whether its target is still in WORKFLOW.md, and what it says still true."""
+    def is_needed(self, job: Job, state: State, context: RuntimeContext) -> bool:
+        """Whether its target is still in WORKFLOW.md and its content still true."""
         notification = decode(job.payload, Notification)
         return _target(job, context) is not None and notifications.is_current(
             notification, state, self._core.now_ms()
@@ -93,10 +93,10 @@ class Deliveries(JobKind):
 
     @override
     async def carry_out(self, attempt: Attempt) -> None:
-        """Deliver a batch. One for a target that is off is dropped.
+        """Deliver a batch. A batch for a target that is off is dropped.
 
         Raises:
-            DeliveryError: the target did not take it, or its answer was lost.
+            DeliveryError: the target refused it, or its answer was lost.
             NotYetError: the target has quiet hours.
         """
         settings, context = _target(attempt.job, attempt.context), attempt.context

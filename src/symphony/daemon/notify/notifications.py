@@ -1,9 +1,8 @@
 """Notifications for people, as values decided from the steps of the scheduler.
 
 Pure: no I/O and no clock. `decide` compares the states before and after a step, `is_current` says whether a
-notification that waits still says something true, `due_reminders` finds questions that nobody answered.
-
-Comments of the daemon are no part of a decision, so none of them ever causes a notification.
+waiting notification is still true, and `due_reminders` finds unanswered questions. Comments of the daemon are
+not part of a decision, so they never cause a notification.
 """
 
 import shlex
@@ -33,7 +32,7 @@ from symphony.scheduler import (
 )
 
 NotificationEvent = NotifyEvent | Literal["test"]
-"""`test` is the one of `symphony notify test`."""
+"""The kinds of notifications; `test` is sent by `symphony notify test`."""
 
 _BUDGETS: Final = frozenset({Category.BUDGET_ISSUE, Category.BUDGET_DAY})
 _MAX_MESSAGE: Final = 1_000
@@ -57,15 +56,15 @@ class Notification:
     """A notification for people.
 
     Attributes:
-        id: unique; a delivery that is repeated has the same one.
+        id: unique; a repeated delivery has the same id.
         event: its kind.
         at_wall_ms: when it happened, in ms since 1970.
         message: one line without secrets; may contain text of an agent or a tracker.
-        issue: what it is about; `None` if it is about the daemon.
+        issue: its issue; `None` if it is about the daemon.
         hint: what to do.
         code: the category of the failure behind it.
-        subject: what it is about if that is no issue: the name of an agent.
-        reminder: it was told before.
+        subject: its subject if that is not an issue: the name of an agent.
+        reminder: whether it repeats an earlier notification.
     """
 
     id: str
@@ -80,7 +79,7 @@ class Notification:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The newer one of two notifications with the same key is delivered."""
+        """Of two waiting notifications with the same key only the newer one is delivered."""
         about = self.subject or "" if self.issue is None else self.issue.issue_id
         return self.event, about
 
@@ -91,12 +90,15 @@ class Notification:
 def decide(
     before: State, event: Event, after: State, commands: Sequence[Command], *, at_wall_ms: int
 ) -> Iterator[Notification]:
-    """The notifications of one step. What a previous daemon left causes none: that daemon decided them."""
+    """The notifications of one step.
+
+    Recovered state causes none, because the previous daemon decided them.
+    """
     if isinstance(event, Recovered):
         return
     if after.blocked is not before.blocked:
         for issue_id in after.blocked.keys() - before.blocked.keys():
-            if not is_by_pull_request(after.blocked[issue_id]):  # `of_pull_request` tells of these
+            if not is_by_pull_request(after.blocked[issue_id]):  # `of_pull_request` reports these
                 yield _of_block(after.blocked[issue_id], at_wall_ms)
     if before.drain is Drain.NO and after.drain is not Drain.NO:
         yield _new("daemon_down_soon", at_wall_ms, "the daemon shuts down")
@@ -139,7 +141,7 @@ def _of_log_line(line: Notify, after: State, at_wall_ms: int) -> Iterator[Notifi
 
 
 def of_skill_problems(problems: Iterable[SkillProblem], at_wall_ms: int) -> Notification:
-    """The notification of skills that cannot be used."""
+    """The notification of unusable skills."""
     paths = list(dict.fromkeys(problem.path for problem in problems))
     more = f" and {len(paths) - _MAX_NAMES} more" if len(paths) > _MAX_NAMES else ""
     message = f"skills that cannot be used: {', '.join(paths[:_MAX_NAMES])}{more}"
@@ -156,7 +158,7 @@ def of_pull_request(record: PullRequestRecord, at_wall_ms: int) -> Notification:
 
 
 def of_broken_base(verification: Verification, at_wall_ms: int) -> Notification | None:
-    """The notification of a base commit on which checks fail; `None` if that is not known of any."""
+    """The notification of a base commit on which checks fail; `None` if no failure on it is known."""
     failing = [check.name for check in verification.checks if check.fails_on_base]
     if verification.base is None or not failing:
         return None
@@ -173,14 +175,14 @@ def of_broken_base(verification: Verification, at_wall_ms: int) -> Notification 
 def due_reminders(
     state: State, told: Mapping[str, int], *, remind_after_ms: int, now_ms: int, wall_ms: int
 ) -> Iterator[Notification]:
-    """A reminder of each question that was last told about `remind_after_ms` ago.
+    """A reminder of each question whose last notification is `remind_after_ms` old.
 
     Args:
         state: the state of the scheduler.
-        told: when each issue was last told about, on the wall clock; missing ones since they are blocked.
+        told: the wall-clock time of the last notification of each issue; by default the time of the block.
         remind_after_ms: the time between two reminders.
-        now_ms: the present moment on the scheduler's clock.
-        wall_ms: the same moment on the wall clock.
+        now_ms: the present time on the scheduler's clock.
+        wall_ms: the same time on the wall clock.
     """
     for issue_id, blocked in state.blocked.items():
         asked_ms = wall_ms - now_ms + blocked.blocked_ms
@@ -190,7 +192,7 @@ def due_reminders(
 
 
 def is_current(notification: Notification, state: State, now_ms: int) -> bool:
-    """Whether a notification that waits is still true: nobody needs to hear of a question with an answer."""
+    """Whether a waiting notification is still true; a question with an answer needs none."""
     issue_id = None if notification.issue is None else notification.issue.issue_id
     match notification.event:
         case "question" | "blocked" | "budget":

@@ -1,7 +1,7 @@
-"""Makes jobs of notifications for the targets of `notify`.
+"""Queues jobs with notifications for the targets of `notify`.
 
-A job is made in the same turn of the event loop as the step that caused it, and so written in the same
-transaction: after a crash both are known or neither. Only the newest one of an issue and event waits.
+A job is queued in the same turn of the event loop as the step that caused it, and so written in the same
+transaction: after a crash both are known or neither. Per issue and event only the newest one waits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ _MAX_BASES: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reminded:
-    """When a target was last reminded of the question of an issue, as the journal keeps it."""
+    """When a target was last reminded of the question of an issue, for the journal."""
 
     target: str
     issue_id: str
@@ -49,15 +49,15 @@ class Reminded:
 
 
 class NotificationObserver(Observer):
-    """Observes the service, and owes notifications.
+    """Observes the service, and queues notifications.
 
     Args:
         core: state, context and clocks.
-        jobs: takes the notifications.
-        deliveries: how they go.
+        jobs: queues the notifications.
+        deliveries: the state of deliveries.
         recovered: the settings that the previous daemon left in the journal.
         record: puts a setting into the journal; `None` deletes it.
-        once: the daemon ends as soon as nothing is left to do, which is no news.
+        once: whether the daemon ends as soon as nothing is left to do, which needs no notification.
         max_pending: how many notifications wait for one target; the oldest are dropped.
     """
 
@@ -95,7 +95,7 @@ class NotificationObserver(Observer):
 
     @override
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...], /) -> None:
-        """Take the notifications of one step."""
+        """Queue the notifications of one step."""
         decided = notifications.decide(before, event, after, commands, at_wall_ms=self._core.wall_ms())
         for notification in decided:
             if not (self._once and notification.event == "daemon_down_soon"):
@@ -108,7 +108,7 @@ class NotificationObserver(Observer):
 
     @override
     def skills_loaded(self, issue_id: str, run_id: str, skills: models.Skills) -> None:
-        """A run lists these skills: tell about files with errors, each version of a file once."""
+        """A run lists these skills: notify about files with errors, once for each version of a file."""
         found = {
             f"{one.path} {one.code} {one.sha256}": one for one in skills.problems if one.severity == "error"
         }
@@ -121,7 +121,7 @@ class NotificationObserver(Observer):
             self._owe(notification, self._core.in_force.settings.notify)
 
     def _tell_broken_base(self, verification: Verification) -> None:
-        """Tell of a base commit on which checks fail, once."""
+        """Notify once about a base commit on which checks fail."""
         notification = notifications.of_broken_base(verification, self._core.wall_ms())
         if notification is None or verification.base is None or verification.base in self._broken_bases:
             return
@@ -131,7 +131,7 @@ class NotificationObserver(Observer):
 
     @override
     def pull_request_judged(self, record: PullRequestRecord, message: str) -> None:
-        """The pull request of an issue waits for something else than before: tell if that is a person."""
+        """The pull request of an issue waits for something else than before: notify if that is a person."""
         if record.needs_you:
             notification = notifications.of_pull_request(record, self._core.wall_ms())
             self._owe(notification, self._core.in_force.settings.notify)
@@ -143,7 +143,7 @@ class NotificationObserver(Observer):
             if notification.event not in target.on:
                 continue
             receiver = receiver_of(target.name)
-            self._jobs.owe(
+            self._jobs.queue(
                 kind="notification",
                 key=f"{target.name}:{event}:{about}",
                 receiver=receiver,
@@ -165,7 +165,7 @@ class NotificationObserver(Observer):
         )
 
     def targets(self) -> tuple[models.NotifyTarget, ...]:
-        """The targets, and whether they get what is sent."""
+        """The targets, and whether notifications reach them."""
         return tuple(self._document(settings) for settings in self._core.in_force.settings.notify)
 
     def _document(self, settings: NotifySettings) -> models.NotifyTarget:

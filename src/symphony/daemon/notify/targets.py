@@ -32,7 +32,7 @@ _REDIRECTS: Final = range(300, 400)
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 _MAX_OUTPUT_BYTES: Final = 16 * 1024
 _MAX_SHOWN_CHARS: Final = 200
-_MAX_LISTED: Final = 20  # Slack takes 50 blocks
+_MAX_LISTED: Final = 20  # Slack accepts 50 blocks
 _MAX_HEADER: Final = 150
 _LINK: Final = re.compile(r"https?://[!#$%&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~]+", re.ASCII)
 _NO_ADDRESS: Final = "must be an http or https address with a host"
@@ -55,7 +55,7 @@ class TargetError(Exception):
 
 
 class DeliveryError(SymphonyError):
-    """A target did not take a batch; the message says why, without an address and without secrets."""
+    """A target did not accept a batch; the message says why, without address and secrets."""
 
     def __init__(self, reason: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(
@@ -122,7 +122,7 @@ def _value(settings: NotifySettings, key: str, value: str | None, environment: M
     return found.reveal()
 
 
-# --- what is sent ----------------------------------------------------------------------------------------
+# --- the message ----------------------------------------------------------------------------------------
 
 
 def document(
@@ -157,7 +157,7 @@ def document(
 
 
 def link(address: str | None) -> str | None:
-    """The address if it is one of http(s) in plain ASCII, which no client takes for anything else."""
+    """The address if it is an http(s) address in plain ASCII, which all clients read alike."""
     return address if address is not None and _LINK.fullmatch(address) else None
 
 
@@ -185,7 +185,7 @@ def signed(target: Target, body: bytes, *, message_id: str, now_ms: int) -> Mapp
 def slack_message(target: Target, batch: Sequence[Notification], *, dropped: int) -> dict[str, Any]:
     """The body for an incoming webhook of Slack.
 
-    `text` is for clients that show no blocks: it holds no text of others.
+    `text` is for clients that show no blocks; it contains no text of others.
     """
     left_out = max(len(batch) - _MAX_LISTED, 0) + dropped
     blocks: list[dict[str, Any]] = [
@@ -217,9 +217,9 @@ class Deliverer:
     """Sends batches.
 
     Args:
-        host: where commands run.
+        host: the host of commands.
         environment: variables of the daemon.
-        directory: where commands run: that of the workflow file.
+        directory: the working directory of commands: that of the workflow file.
     """
 
     def __init__(self, host: Host, environment: Mapping[str, str], directory: Path) -> None:
@@ -240,7 +240,7 @@ class Deliverer:
         """Send a batch once.
 
         Raises:
-            DeliveryError: the target did not take it, or its answer was lost.
+            DeliveryError: the target refused it, or its answer was lost.
         """
         if target.settings.kind == "slack":
             body = msgspec.json.encode(slack_message(target, batch, dropped=dropped))
@@ -294,5 +294,5 @@ async def _post(target: Target, body: bytes, headers: Mapping[str, str]) -> None
 
 
 def _retry_after_s(text: str) -> float:
-    """The wait that the target asks for in seconds, bounded; a date or anything else counts as none."""
+    """The wait in seconds that the target asks for, limited; a date or anything else counts as none."""
     return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdecimal() else 0.0

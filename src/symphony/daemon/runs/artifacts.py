@@ -1,8 +1,8 @@
-"""Files that checks leave, such as reports and pictures: found in a checkout, kept with the run.
+"""Finds files that checks leave in a checkout, such as reports, and stores them with the run.
 
-The checkout is the agent's, so nothing in it is believed: no link is followed, only regular files with one
-name are read, and everything is bounded. A kept file lies in the directory of its run, under its path in the
-checkout, percent-encoded.
+The agent controls the checkout, so nothing in it is trusted: no link is followed, only regular files with one
+name are read, and everything is limited. A stored file is in the directory of its run, named by its
+percent-encoded path in the checkout.
 """
 
 import os
@@ -16,7 +16,7 @@ from symphony.domain import KeptFile, Redaction
 from symphony.files import open_regular, read_regular, write_atomic
 
 MAX_FILES: Final = 50
-"""The most files of one verification."""
+"""How many files of one verification are stored at most."""
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES: Final = 32 * 1024 * 1024
 """The limit of all files of one verification together."""
@@ -29,9 +29,9 @@ _FILE: Final = re.compile(r"[A-Za-z0-9_~%-][A-Za-z0-9_.~%-]{0,254}")
 def find_artifacts(
     tree: Path, fits: Callable[[str], bool], redaction: Redaction
 ) -> Iterator[tuple[KeptFile, bytes | None]]:
-    """The files of a checkout whose paths fit, with their content; both are masked. Blocking.
+    """The matching files of a checkout with their content; paths and content are masked. Blocking.
 
-    A file that is too large, or beyond the total limit, has no content.
+    A file that is too large, or over the total limit, has no content.
     """
     room, names = MAX_BYTES, set[str]()
     for path, name, directory in _walk(tree):
@@ -41,7 +41,7 @@ def find_artifacts(
             continue
         data = redaction.verbatim(read[0].decode("utf-8", "surrogateescape")) if read[1] else None
         text = path.encode("utf-8", "backslashreplace").decode()
-        shown = redaction.line(text, MAX_NAME_CHARS) or "unnamed"  # all of it are control characters
+        shown = redaction.line(text, MAX_NAME_CHARS) or "unnamed"  # only control characters
         while shown in names:  # control characters look alike
             shown += "~"
         names.add(shown)
@@ -67,7 +67,7 @@ def _walk(tree: Path) -> Iterator[tuple[str, str, int]]:
 def _read(name: str, directory: int, limit: int) -> tuple[bytes, bool] | None:
     """The content of a regular file, and whether that is all of it; `None` for anything else.
 
-    A file with several names may be one of somewhere else.
+    A file with several names may belong to another place.
     """
     try:
         facts = os.lstat(name, dir_fd=directory)
@@ -87,11 +87,11 @@ def _read(name: str, directory: int, limit: int) -> tuple[bytes, bool] | None:
 
 
 def keep_artifact(place: Path, name: str, data: bytes) -> None:
-    """Keep an artifact in the directory of its run. Blocking; raises `OSError`."""
+    """Store an artifact in the directory of its run. Blocking; raises `OSError`."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomic(place / KeptFile(name=name).file, data, mode=0o600)
 
 
 def read_artifact(place: Path, file: str) -> bytes | None:
-    """What a file of a run has, by the `file` of a `KeptFile`; `None` if it is not there. Blocking."""
+    """The content of a stored file, by the `file` of a `KeptFile`; `None` if it is missing. Blocking."""
     return read_regular(place / file, MAX_FILE_BYTES) if _FILE.fullmatch(file) else None

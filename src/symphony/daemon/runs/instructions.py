@@ -1,6 +1,6 @@
 """The instructions of a run, for the run itself and for its preview.
 
-A source that fails costs log lines and never a run. The phase of a turn selects from what is loaded here.
+A source that fails costs log lines and never a run. The phase of a turn selects from the loaded modules.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ async def _pin(context: RuntimeContext) -> Path | Problem:
 
 
 async def _read(read: Callable[[], Selector], place: str) -> Selector:
-    """Read files in a thread; a dead disk or a bug gives no instructions."""
+    """Read files in a thread; a dead disk or a bug means no instructions."""
     try:
         selector = await in_skill_thread(read, LOAD_DEADLINE_S)
         reason = f"no end within {LOAD_DEADLINE_S:g} seconds"

@@ -1,4 +1,4 @@
-"""Which skills of the library a run gets. A library that cannot be used costs a log line, never a run."""
+"""Chooses the library skills of a run. An unusable library costs a log line, never a run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from symphony.skills import FILE_NAME, LibraryFiles, ParseOptions, SkillOptions,
 from symphony.workspaces import Layout
 
 MAX_SKILLS: Final = 200
-"""At most so many skills are written into a workspace."""
+"""How many skills are written into a workspace at most."""
 _DEADLINE_S: Final = 10.0
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -32,10 +32,10 @@ class ChosenSkills:
 
     Attributes:
         data: version and file, by name.
-        learned: names of those that an agent wrote.
-        reason: what decided, for people.
-        shadowed: names of those that the repository has too, which the run gets from there.
-        for_people: names of those that are kept for people, and are not written.
+        learned: names of skills that an agent wrote.
+        reason: why these skills, for people.
+        shadowed: names of skills that the repository has too; the run gets them from there.
+        for_people: names of skills that are reserved for people and not written.
     """
 
     data: Mapping[str, tuple[int, bytes]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ChosenSkills:
 
 
 async def resolve_skills(context: RuntimeContext, issue: Issue, agent: str) -> Resolution | None:
-    """The skills that are assigned; `None` if there is no library, or it cannot be used."""
+    """The assigned skills; `None` if there is no library, or it cannot be used."""
     library, labels = context.library, issue.labels
     if context.carried_skills is not None:
         return context.carried_skills.resolution
@@ -73,13 +73,13 @@ async def resolve_skills(context: RuntimeContext, issue: Issue, agent: str) -> R
 async def choose_skills(
     context: RuntimeContext, issue: Issue, found: Resolution, repository: frozenset[str]
 ) -> ChosenSkills | None:
-    """Those of the assigned skills that the run gets; `None` if the library cannot be used.
+    """The assigned skills that the run gets; `None` if the library cannot be used.
 
     Args:
         context: has the library.
-        issue: whose labels call for skills that are kept for people.
-        found: what is assigned.
-        repository: names of the usable skills that are not of the library.
+        issue: the issue, whose labels may call for skills that are reserved for people.
+        found: the assigned skills.
+        repository: names of usable skills from outside the library.
     """
     chosen = tuple(one.name for one in found.skills if one.name not in repository)
     if len(chosen) > MAX_SKILLS:
@@ -109,7 +109,7 @@ def _is_hidden(file: bytes, name: str, options: SkillOptions) -> bool:
 
 
 async def carry_skills(context: RuntimeContext, issue: Issue, agent: str) -> CarriedSkills | None:
-    """The skills that are assigned to a run on a host; `None` for none."""
+    """The assigned skills of a run on a host; `None` for none."""
     found = await resolve_skills(context, issue, agent)
     if found is None or context.library is None:
         return None

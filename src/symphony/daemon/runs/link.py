@@ -21,9 +21,9 @@ class DaemonLink:
         self._lost = False
 
     async def request(self, make: Callable[[int], Request]) -> RequestAnswered | None:
-        """Send the request that `make` gives for a number, and return the answer.
+        """Send the request that `make` returns for a number, and return the answer.
 
-        Without a daemon this returns `None` at once.
+        Without a daemon return `None` at once.
 
         Raises:
             SymphonyError: the request failed.
@@ -44,7 +44,7 @@ class DaemonLink:
         return waiting.answer
 
     def lose(self) -> None:
-        """The daemon is gone: no request is answered any more."""
+        """Note that the daemon is gone: no request is answered any more."""
         self._lost = True
         for waiting in self._waiting.values():
             waiting.answered.set()
@@ -68,8 +68,8 @@ class LinkedTools:
     """The tools of the tracker, which the daemon runs with its credential (`ToolProvider`).
 
     Args:
-        link: leads to the daemon.
-        tools: what the tracker offers to sessions.
+        link: the connection to the daemon.
+        tools: the tools that the tracker offers to sessions.
         session_id: the present session, for the log of the daemon.
     """
 
@@ -87,10 +87,10 @@ class LinkedTools:
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue
     ) -> ToolResult:
-        """Have the daemon run a tool on the issue of the run.
+        """Let the daemon run a tool on the issue of the run.
 
         Raises:
-            SymphonyError: the tool raised, or the daemon ends.
+            SymphonyError: the tool raised, or the daemon is ending.
         """
         del issue
         answer = await self._link.request(

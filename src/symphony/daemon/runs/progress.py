@@ -26,14 +26,14 @@ _URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING, RunStag
 
 
 def with_work(facts: RunFacts, delivery: Delivery) -> RunFacts:
-    """The facts of a run with those about the work on its branch."""
+    """The facts of a run, including the work on its branch."""
     return structs.replace(facts, work=delivery.work)
 
 
 class ProgressReporter:
-    """Turns the events of an agent, which may come fast, into few reports to the scheduler.
+    """Turns an agent's many events into few reports to the scheduler.
 
-    While `run` runs, every change is reported sooner or later, also the last one before a long silence.
+    While `run` runs, every change is reported eventually, including the last one before a long silence.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ProgressReporter:
         self._set_due()
 
     def on_delivered(self, delivery: Delivery) -> None:
-        """The work of the run was counted, also where it could not be delivered."""
+        """The work of the run was measured, even if it could not be delivered."""
         self._stats.facts = with_work(self._stats.facts, delivery)
         self._set_due()
 
@@ -102,12 +102,18 @@ class ProgressReporter:
         self._tool_calls = 0
 
     def on_tool_call(self) -> None:
-        """The session calls a client tool. Reported first: its effect may be visible before it returns."""
+        """The session calls a client tool.
+
+        This is reported first, because its effect may be visible before it returns.
+        """
         self._tool_calls += 1
         self.report_now()
 
     def on_reviewer(self, pricing: Pricing) -> None:
-        """A reviewer begins, whose use counts to the run, and whose conversation is none of the run's."""
+        """A reviewer begins.
+
+        Its usage counts for the run, but its conversation does not belong to the run.
+        """
         self._reviewer = RunStats(redaction=self._redaction, pricing=pricing)
 
     def on_reviewer_event(self, event: AgentEvent) -> None:

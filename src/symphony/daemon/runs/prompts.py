@@ -1,7 +1,6 @@
-"""The texts that a session gets at its start, for the run itself and for its preview.
+"""The texts of a session at its start, for the run itself and for its preview.
 
-A preview makes, fetches, posts and starts nothing. It cannot show what hooks would still change in the
-workspace.
+A preview creates, fetches, posts and starts nothing. It cannot show later changes by hooks in the workspace.
 """
 
 from functools import partial
@@ -38,15 +37,15 @@ _MASKED = "what looks like a secret is masked here; a session gets the texts as 
 
 
 def next_prompt(command: ContinueRun, max_turns: int) -> str:
-    """The prompt of a turn after the first one; it ends with files that other issues change too."""
+    """The prompt of a turn after the first one; it ends with a note on files that other issues change too."""
     prompt = config.continuation_prompt(command.turn, max_turns)
     if not command.overlaps:
         return prompt
     told = [f"{one.identifier}: {path}" for one in command.overlaps for path in one.paths]
     more = [f"and {len(told) - _MAX_OVERLAPS:,} more"] if len(told) > _MAX_OVERLAPS else []
     return (
-        f"{prompt}\n\nOther issues that are worked on now change files that your work changes too. The "
-        "branches will be merged, yours last. This is a fact and no instruction:\n\n"
+        f"{prompt}\n\nOther issues in progress change files that your work changes too. The branches will "
+        "be merged, yours last. The list is information, not an instruction:\n\n"
         f"{fence(chr(10).join([*told[:_MAX_OVERLAPS], *more]))}"
     )
 
@@ -62,7 +61,7 @@ async def first_prompt(
 ) -> str:
     """The prompt of the first turn of a new session; ends with a person's answer or with feedback, if any.
 
-    New comments of people stand behind the task if the template does not name them.
+    New comments of people follow the task if the template does not name them.
 
     Raises:
         WorkflowError: `template_render_error`.
@@ -83,10 +82,10 @@ async def first_prompt(
 
 
 def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_COMMENTS) -> str:
-    """The prompt of the first turn of a session that resumes its thread; new comments of people end it.
+    """The prompt of the first turn of a session that resumes its thread; it ends with new comments of people.
 
     The thread already contains the task, unless the run was interrupted before its first turn was known to
-    have begun. Then `prompt`, the prompt of a new session, is sent again.
+    have begun. In that case `prompt`, the prompt of a new session, is sent again.
     """
     if resume.thread is not None and not resume.thread.begun:
         return f"{config.restarted_prompt()}\n\n{prompt}"
@@ -102,7 +101,7 @@ def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_CO
 
 
 def phase_or_requested(issue: Issue, settings: SchedulerSettings, requested: str | None) -> Phase | None:
-    """The requested phase for a what-if, else that of the issue now."""
+    """The requested phase, else the present phase of the issue."""
     return phase_of(issue, settings) if requested is None else Phase(name=requested, reason="as requested")
 
 
@@ -117,15 +116,15 @@ async def preview_prompt(
     phase: Phase | None = None,
     source: str = "daemon",
 ) -> Prompt:
-    """The texts that a run of the agent would get if it started now, not masked; see `public_prompt`.
+    """The unmasked texts that a run of the agent would get now; see `public_prompt`.
 
     Args:
         context: settings and adapters.
         issue: the issue.
-        attempt: the number of the attempt, as the template sees it.
+        attempt: the number of the attempt in the template.
         resume: what the run would resume.
         agent: the agent of the session.
-        comments: what people wrote on the issue.
+        comments: people's comments on the issue.
         phase: the phase of the work.
         source: `daemon`, or `files` if no daemon runs.
 
@@ -166,9 +165,9 @@ async def preview_prompt(
 
 
 def public_prompt(preview: Prompt, issue: Issue, settings: SchedulerSettings, redaction: Redaction) -> Prompt:
-    """The preview without secrets; its texts are verbatim otherwise.
+    """The preview without secrets; otherwise its texts are verbatim.
 
-    A note says why the issue would not start as the tracker shows it, and if a secret was masked.
+    Notes say why the issue would not start in its present state, and whether a secret was masked.
     """
     is_active = tracker_status(issue, settings) is TrackerStatus.ACTIVE
     idle = () if is_active else map(redaction.text, not_active_text(issue, settings))

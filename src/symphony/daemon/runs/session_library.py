@@ -1,6 +1,6 @@
-"""The library's part in a run: what is written into the workspace, and what the agent makes of it.
+"""The library in a run: writes its skills into the workspace, and syncs the agent's changes.
 
-A library that cannot be used costs a log line, never a run.
+An unusable library costs a log line, never a run.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,16 +26,16 @@ _log = structlog.get_logger(__name__)
 
 
 class SessionLibrary:
-    """The library's part in one run.
+    """The library in one run.
 
     Attributes:
-        chosen: the skills that the run gets; nothing before `write`.
-        files: where they are; `None` for none.
+        chosen: the skills that the run gets; empty before `write`.
+        files: the written skills; `None` for none.
 
     Args:
-        context: has the library; `None` in it is one without skills.
-        command: begins the run.
-        send: has the daemon sync what was collected, where the library is on its machine only.
+        context: has the library; `None` counts as an empty one.
+        command: the command that began the run.
+        send: lets the daemon sync collected skills, if only its machine has the library.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SessionLibrary:
         self.files: LibraryFiles | None = None
 
     async def write(self, workspace: Workspace) -> None:
-        """Write the skills of the run into its workspace, after a sync of what is there."""
+        """Write the skills of the run into its workspace, after a sync of the present files."""
         if not workspace.created_now:
             await self.sync(workspace)
         try:
@@ -61,7 +61,7 @@ class SessionLibrary:
             _log.warning("library_unavailable", **library_skills.reason_of(self._context, error))
 
     async def sync(self, workspace: Workspace) -> Synced | None:
-        """Make proposals or versions of what the agent wrote; `None` if there was nothing to compare."""
+        """Turn the agent's changes into proposals or versions; `None` if there was nothing to compare."""
         try:
             return await self._sync(workspace)
         except Exception as error:  # noqa: BLE001 - as above
@@ -129,7 +129,7 @@ class SessionLibrary:
 async def sync_from_host(
     context: RuntimeContext, command: StartRun, collected: CollectedSkills
 ) -> Synced | None:
-    """Make proposals or versions of what a worker on a host collected.
+    """Turn the skills that a worker on a host collected into proposals or versions.
 
     Raises:
         SymphonyError, OSError: as `sync_collected`.
@@ -141,7 +141,7 @@ async def sync_from_host(
 
 
 class _Terms(TypedDict):
-    """Under which terms skills are kept; as in `sync_skills`."""
+    """The arguments of `sync_skills` that say how to store skills."""
 
     evidence: Evidence
     change: Authorship | None

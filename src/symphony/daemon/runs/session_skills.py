@@ -46,7 +46,7 @@ _MAX_QUERY_CHARS: Final = 1_000
 _DEFAULT_FOUND: Final = 10
 _SKILL_FILE: Final = re.compile(r"([^/\n]+)/SKILL\.md(?![\w-])")
 _WORD_START: Final = re.compile(r"""[\s"'`=(]""")
-_QUOTES: Final = ("'\\''", """'"'"'""")  # how a shell command writes ' in a word between such
+_QUOTES: Final = ("'\\''", """'"'"'""")  # how a shell command writes ' inside single quotes
 _PATH_CHARACTER: Final = re.compile(r"[\w./~-]")
 _log = structlog.get_logger(__name__)
 
@@ -60,10 +60,10 @@ class SessionSkills:
     Args:
         context: the context of the run.
         agent: the name of the agent.
-        library: the library's part in the run.
+        library: the library in the run.
         called: names of skills that people called for on the issue.
         phase: the phase of the work, or `None`.
-        on_skills: called with what the session lists, and again each time it uses a skill.
+        on_skills: called with the listed skills, and again each time the session uses one.
         report_problems: called with loaded skills whose problems may be worth a comment on the issue.
     """
 
@@ -109,7 +109,7 @@ class SessionSkills:
         await self._loaded.wait()
 
     async def reload(self, workspace: Workspace) -> None:
-        """Load the skills as the run leaves them, to report their problems; never raises.
+        """Load the skills at the end of the run, to report their problems; never raises.
 
         Skills of the base branch cannot change during a run.
         """
@@ -122,14 +122,14 @@ class SessionSkills:
             self._unreported = catalog.found
 
     async def sync(self, workspace: Workspace) -> None:
-        """Make proposals of what the agent made of the library's skills, and tell of them; never raises."""
+        """Turn the agent's changes of the library's skills into proposals, and report them; never raises."""
         synced = await self._library.sync(workspace)
         if synced is not None and self._usage is not None:
             self._usage.synced = synced.changes
             self._on_skills(self._usage.document)
 
     async def report_problems(self) -> None:
-        """Report the skills that were loaded last, once."""
+        """Report the last loaded skills, once."""
         found, self._unreported = self._unreported, None
         if found is not None:
             await self._report_problems(found)
@@ -150,14 +150,14 @@ class SessionSkills:
         )
 
     async def conversation_opened(self, workspace: Workspace, thread_id: str, *, resumed: bool) -> None:
-        """The session has this conversation, which remembers the skills that it was given if `resumed`."""
+        """The session has this conversation; if it is `resumed`, it remembers the skills that it got."""
         record = Layout(workspace.path.parent).activated_skills(workspace.key)
         self._memory = memory = ActivationMemory(record, thread_id)
         if self._tools is not None and resumed:
             self._tools.remember(await to_thread.run_sync(memory.read))
 
     async def turn_ended(self) -> None:
-        """Keep which skills the conversation was given, for a session that continues it; never raises."""
+        """Store which skills the conversation got, for a session that continues it; never raises."""
         if self._memory is not None and self._tools is not None:
             await to_thread.run_sync(self._memory.write, self._tools.active)
 
@@ -195,7 +195,7 @@ class SessionSkills:
             self._memory.forget()
 
     def on_tool_arguments(self, arguments: str) -> tuple[str, ...]:
-        """Note the skills whose files the arguments of a tool call name first; returns their names."""
+        """Note skills whose files the arguments of a tool call name first; return their names."""
         if self._usage is None:
             return ()
         used = self._usage.named_in(arguments)
@@ -214,10 +214,10 @@ class SessionSkills:
 
 
 class SkillUsageTracker:
-    """Which skills of a catalog a session used; reports each one once.
+    """Tracks which skills of a catalog a session used, and reports each one once.
 
-    A skill counts as used if a tool call names the path of its SKILL.md or if the session activates it. That
-    is a lower bound: a session may change into the directory first, or read all files by a pattern.
+    A skill counts as used if a tool call names the path of its SKILL.md or if the session activates it. This
+    is a lower bound: a session may change into the directory first, or read all files with a pattern.
     """
 
     def __init__(self, catalog: RunCatalog, workspace: Path) -> None:
@@ -274,7 +274,7 @@ class SkillUsageTracker:
         return tuple(skill for name, skill in named.items() if self._unused.pop(name, None))
 
     def activated(self, name: str) -> tuple[Skill, ...]:
-        """The skill of that name, if this is its first use."""
+        """The skill with this name, if this is its first use."""
         skill = self._unused.pop(name, None)
         return () if skill is None else (skill,)
 
@@ -283,12 +283,12 @@ class SkillUsageTracker:
 
 
 class SessionTools:
-    """The client tools of one session: those of the tracker, then those that give access to skills.
+    """The client tools of one session: the tracker's tools, then the tools for skills.
 
     Args:
-        provider: has the tools of the tracker, which come first.
+        provider: the tools of the tracker, which come first.
         offer: the skills of the session; `None` for no skill tools.
-        on_activated: called with the name of each skill whose text the session was given.
+        on_activated: called with the name of each skill whose text the session got.
     """
 
     def __init__(
@@ -342,9 +342,9 @@ class _Given(msgspec.Struct, frozen=True):
 
 
 class ActivationMemory:
-    """The record of the skills that a conversation was given; it outlasts the session. Everything blocks.
+    """The record of the skills that a conversation got; it outlasts the session. Everything blocks.
 
-    It is written at the end of each turn: a conversation that broke off may lack what it was given last.
+    It is written at the end of each turn, because an interrupted conversation may lack the last skills.
     """
 
     def __init__(self, record: Path, thread_id: str) -> None:
@@ -353,7 +353,7 @@ class ActivationMemory:
         self._written: Mapping[str, str] | None = None
 
     def read(self) -> Mapping[str, str]:
-        """The digests of what it was given, by name; empty if that is not known."""
+        """The digests of the skills that it got, by name; empty if unknown."""
         try:
             given = msgspec.json.decode(self._record.read_bytes(), type=_Given)
         except (OSError, msgspec.MsgspecError):

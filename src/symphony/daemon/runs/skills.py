@@ -1,7 +1,7 @@
-"""The skills of a run: which ones apply, loaded within a deadline, and rendered for the system-level text.
+"""The skills of a run: chosen, loaded within a deadline, and rendered for the system-level text.
 
-`load_run_skills` serves a run and `preview_run_skills` the preview of one. Both choose the same files.
-Broken or slow skills cost a log line, never a run.
+`load_run_skills` serves a run, and `preview_run_skills` its preview. Both choose the same files. Broken or
+slow skills cost a log line, never a run.
 """
 
 import logging
@@ -61,10 +61,10 @@ class AgentSkillScan:
     """The directories in which the agent finds skills by itself.
 
     Attributes:
-        workspace: where the files of the session's workspace can be read now.
+        workspace: the directory where the files of the session's workspace can be read now.
         roots: absolute paths; those of the workspace are below `workspace`.
-        catalog_is_copy: the catalog is read from another place (`source: base_branch`). The agent may then
-            show another version of a skill, so the catalog lists each skill in any case.
+        catalog_is_copy: whether the catalog is read from another place (`source: base_branch`). The agent may
+            then show another version of a skill, so the catalog lists each skill in any case.
     """
 
     workspace: Path
@@ -83,11 +83,12 @@ class RunCatalog:
         shortened: names of listed skills whose text was cut to keep the block within its size.
         problems: what is wrong with skill files.
         sha256: digests by path of the listed and the malformed files, as far as they could be read.
-        complete: all files were read in time. If not, the absence of a problem means nothing.
-        commit: the commit of the repository's skills; `None` if it is not known.
+        complete: whether all files were read in time. If not, the absence of a problem means nothing.
+        commit: the commit of the repository's skills; `None` if unknown.
         found: everything that was loaded; `None` if nothing could be loaded.
-        offer: what the session may request through tools; `None` for nothing.
-        agent_lists_skills: the agent may list skills by itself. False if all of them are in the catalog.
+        offer: the skills that the session may request through tools; `None` for none.
+        agent_lists_skills: whether the agent may list skills by itself. False if all of them are in the
+            catalog.
         library: the skills of the library that the run gets.
         in_phase: makes the catalog of another phase of the work; `None` if nothing was loaded.
         without_agent_listed: makes the catalog of an agent that lists these files by itself; `None` if the
@@ -176,7 +177,7 @@ class RunCatalog:
 async def repository_skills(
     context: RuntimeContext, workspace: Workspace, agent: str, library: LibraryFiles
 ) -> frozenset[str]:
-    """The names of the usable skills that are not of the library.
+    """The names of the usable skills from outside the library.
 
     Raises:
         SymphonyError: the base branch cannot be read.
@@ -188,7 +189,7 @@ async def repository_skills(
 
 
 async def _names(root: Path, options: SkillOptions) -> frozenset[str]:
-    """The names of the usable skills that are not of the library."""
+    """The names of the usable skills from outside the library."""
     found = await in_skill_thread(lambda: skills.load(root, options), LOAD_DEADLINE_S)
     loaded = () if found is None else found.skills
     return frozenset(one.name for one in loaded if one.scope is not Scope.LIBRARY)
@@ -229,7 +230,7 @@ async def load_run_skills(
 async def preview_run_skills(
     context: RuntimeContext, issue: Issue, agent: str, phase: str | None = None
 ) -> tuple[RunCatalog, str | None]:
-    """The catalog that a session would get now, and a note if skills are missing that a run might find.
+    """The catalog that a session would get now, and a note if a run might find more skills.
 
     Raises:
         SymphonyError: the run would fail with the same error.
@@ -255,7 +256,7 @@ async def preview_run_skills(
 async def _library_preview(
     context: RuntimeContext, issue: Issue, agent: str, tree: Path, workspace: Path, options: SkillOptions
 ) -> AsyncIterator[tuple[ChosenSkills, LibraryFiles | None]]:
-    """The skills of the library that a run would get, in a directory that stands for the workspace."""
+    """The library skills of a run, in a directory in place of the workspace."""
     directory = context.settings.agent.library.directory
     found = await resolve_skills(context, issue, agent)
     if found is None or not found.skills:
@@ -358,7 +359,7 @@ async def load_catalog(
     deadline_s: float | None = None,
     read_commit: Callable[[], str | None] | None = None,
 ) -> RunCatalog:
-    """As `read_catalog`; also logs what is wrong with skills and what is left out."""
+    """As `read_catalog`; also logs problems of skills and left-out skills."""
     catalog = await read_catalog(
         workspace, options, scan=scan, deadline_s=deadline_s, read_commit=read_commit
     )
@@ -502,7 +503,7 @@ def _log_listing(catalog: RunCatalog, options: SkillOptions) -> None:
         reasons: dict[str, list[str]] = {}
         for one in catalog.dropped:
             reasons.setdefault(one.reason.value, []).append(one.name)
-        # The operator knows what the settings leave out; a lack of room may be news.
+        # The operator knows what the settings leave out, but skills that do not fit may be news.
         no_room = not reasons.keys().isdisjoint({DropReason.COUNT, DropReason.BUDGET})
         _log.log(
             logging.INFO if no_room else logging.DEBUG,
@@ -536,7 +537,7 @@ async def in_skill_thread(work: Callable[[], T], deadline_s: float, *, grace_s: 
 
 
 def _skill_threads() -> CapacityLimiter:
-    """A limiter of its own: threads that hang on a dead disk must not use up the default one."""
+    """A separate limiter, because threads that hang on a dead disk must not use up the default one."""
     try:
         return _thread_limiter.get()
     except LookupError:

@@ -37,27 +37,27 @@ _log = structlog.get_logger(__name__)
 
 
 class RunRequests(Protocol):
-    """Answers what a worker asks for besides tools."""
+    """Answers a worker's requests other than tool calls."""
 
     async def read_comments(self, command: StartRun) -> ReadComments:
-        """What people wrote on the issue."""
+        """People's comments on the issue."""
         ...
 
     async def report_skills(self, issue: Issue, found: SkillSet) -> None:
-        """Take loaded skills, whose problems may be worth a comment."""
+        """Receive loaded skills, whose problems may be worth a comment."""
         ...
 
     async def keep_artifact(self, run_id: str, name: str, data: bytes) -> None:
-        """Keep a file that a check left. Raises `SymphonyError`: it cannot be written."""
+        """Store a file that a check left. Raises `SymphonyError`: it cannot be written."""
         ...
 
     async def sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
-        """Make proposals of what a worker on a host collected."""
+        """Turn the skills that a worker on a host collected into proposals."""
         ...
 
 
 class WorkerEnd(Protocol):
-    """The other end of the frames: a worker, or what leads to one."""
+    """The other end of the frames: a worker, or the connection to one."""
 
     def on_frame(self, frame: frames.DaemonFrame) -> None:
         """Take a frame; never waits."""
@@ -69,7 +69,7 @@ class WorkerEnd(Protocol):
 
 
 Carrier = Callable[[frames.Start, Callable[[frames.WorkerFrame], None]], WorkerEnd]
-"""Makes the end that carries out a run; it gives its frames to the function."""
+"""Makes the worker end of a run; the function receives its frames."""
 
 
 class SupervisedRun:
@@ -77,14 +77,14 @@ class SupervisedRun:
 
     Args:
         command: begins the run.
-        core: gets the events of the run, and publishes what it reports besides.
-        carrier: leads to the worker.
-        tools: those of the tracker.
-        requests: answers what the worker asks for.
-        log_fields: what log lines of the run carry besides its ids.
+        core: gets the events of the run, and publishes its other reports.
+        carrier: makes the worker end.
+        tools: the tools of the tracker.
+        requests: answers the worker's requests.
+        log_fields: further fields in log lines of the run.
 
     Raises:
-        Exception: whatever the carrier raises.
+        Exception: any exception of the carrier.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SupervisedRun:
     # --- to the worker -----------------------------------------------------------------------------------
 
     def direct(self, directive: ContinueRun | FinishRun) -> None:
-        """Say how to go on after a turn."""
+        """Tell the worker how to go on after a turn."""
         match directive:
             case ContinueRun():
                 self._issue = directive.issue
@@ -130,11 +130,11 @@ class SupervisedRun:
                 self._send(frames.Finish(command=directive))
 
     def stop(self, *, verify: bool = False) -> None:
-        """Stop the run wherever it is; `verify` has what it delivers verified."""
+        """Stop the run at any point; with `verify` the worker verifies its delivery."""
         self._send(frames.Stop(verify=verify))
 
     def hurry(self) -> None:
-        """Give what is left of the run little time; undelivered work stays in the workspace."""
+        """Limit the time for the rest of the run; undelivered work stays in the workspace."""
         self._send(frames.Hurry())
 
     def _send(self, frame: frames.DaemonFrame) -> None:
@@ -144,7 +144,7 @@ class SupervisedRun:
     # --- from the worker ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Have the run carried out; posts exactly one `RunEnded`, whatever happens."""
+        """Carry out the run; post exactly one `RunEnded`, whatever happens."""
         try:
             async with anyio.create_task_group() as self._requests:
                 await self._worker.run()
@@ -159,7 +159,7 @@ class SupervisedRun:
                 self.on_frame(frames.RunOutcome(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure)))
 
     def on_frame(self, frame: frames.WorkerFrame) -> None:  # noqa: C901, PLR0912 - one case per frame
-        """Take a frame of the worker; frames behind `RunOutcome` are dropped."""
+        """Handle a frame of the worker; frames after `RunOutcome` are dropped."""
         if self._ended:
             return
         run_id, issue, publish = self._command.run_id, self._command.issue, self._core.publish
@@ -212,13 +212,13 @@ class SupervisedRun:
                     scope.cancel()
             case (
                 frames.Hello() | frames.Ping() | frames.TranscriptEntries() | frames.Logged()
-            ):  # those of a stream are its carrier's
+            ):  # the carrier handles those of a stream
                 pass
             case _:
                 assert_never(frame)
 
     async def _answer(self, frame: frames.Request) -> None:
-        """Carry out a request and answer it, also if this task is cancelled: the worker may be shielded."""
+        """Carry out a request and answer it, even if this task is cancelled: the worker may be shielded."""
         answer = frames.RequestAnswered(request=frame.request, failure=_internal("the daemon ends"))
         try:
             with self._scopes[frame.request], structlog.contextvars.bound_contextvars(**self._log_fields):

@@ -30,10 +30,10 @@ _NOT_DONE: Final = frozenset({"failed", "declined"})
 
 
 class RunTrace:
-    """What a run reports for its trace. This one is for a daemon without tracing, and does nothing.
+    """The trace of a run. This base class is for a daemon without tracing and does nothing.
 
     Attributes:
-        log_fields: what all log lines of the run carry.
+        log_fields: fields of all log lines of the run.
     """
 
     log_fields: Mapping[str, str] = MappingProxyType({})
@@ -44,15 +44,15 @@ class RunTrace:
         return nullcontext()
 
     def turn(self, number: int, progress: ProgressReporter) -> AbstractContextManager[None]:
-        """A turn; `progress` knows what it uses."""
+        """A turn; `progress` has its usage."""
         del number, progress
         return nullcontext()
 
     def on_event(self, event: AgentEvent, skills: tuple[str, ...] = ()) -> None:
-        """The agent sent an event; `skills` are those that it opened with it."""
+        """The agent sent an event; `skills` are the skills that it opened with it."""
 
     def on_check(self, check: CheckRun) -> None:
-        """A command of `verify` has ended just now."""
+        """A command of `verify` has just ended."""
 
     def end(self, outcome: Outcome, facts: RunFacts) -> None:
         """The run is over."""
@@ -64,9 +64,9 @@ class SpanTrace(RunTrace):
     Args:
         tracing: makes and sends spans.
         root: the span of the whole run.
-        agent: name and kind of the agent, and the model where it is configured.
-        content: whether spans carry commands, arguments, results and messages.
-        redaction: masks secrets in everything that a span carries.
+        agent: name and kind of the agent, and the model if it is configured.
+        content: whether spans contain commands, arguments, results and messages.
+        redaction: masks secrets in everything in a span.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class SpanTrace(RunTrace):
 
     @contextmanager
     def _ended(self, span: "Span") -> Iterator[None]:
-        """End the span when the block is left, with the type of the error that it is left with."""
+        """End the span at the end of the block, with the type of its error, if any."""
         try:
             yield
         except SymphonyError as error:
@@ -203,7 +203,7 @@ class Traces:
 
     Args:
         tracing: makes and sends spans; `None` if traces are off.
-        found_ms: when a poll found an issue that waits since then, by its id; `None` if it did not wait.
+        found_ms: returns when a poll found a waiting issue, by id; `None` if it did not wait.
         now_ms: the monotonic clock.
     """
 
@@ -225,7 +225,7 @@ class Traces:
 
     @property
     def failure(self) -> str | None:
-        """Why spans could not be sent the last time; `None` if they were, or if traces are off."""
+        """Why the last sending of spans failed; `None` if it succeeded, or if traces are off."""
         return None if self._tracing is None else self._tracing.last_failure
 
     def start(self, command: StartRun, context: RuntimeContext) -> RunTrace:
@@ -270,10 +270,10 @@ async def open_traces(
     found_ms: Callable[[str], int | None],
     now_ms: Callable[[], int],
 ) -> AsyncIterator[Traces]:
-    """The traces of one daemon; sends at the end what was not sent yet, for a few seconds at most.
+    """The traces of one daemon; sends the rest at the end, for a few seconds at most.
 
     Args:
-        context: its settings say whether and where traces are sent, until the daemon is started again.
+        context: its settings say whether and where traces are sent, until the next start of the daemon.
         seed: distinguishes the runs of this daemon from those of others.
         environment: has the variables that headers refer to.
         found_ms: as of `Traces`.

@@ -1,6 +1,6 @@
-"""Folds what a run sends to its agent, and the agent's events, into the entries of its transcript.
+"""Turns a run's messages to its agent and the agent's events into entries of its transcript.
 
-On the event loop, `on_event` only remembers the event. A thread masks, encodes and writes what has come: each
+On the event loop, `on_event` only stores the event. A thread masks, encodes and writes stored events: each
 second, at the end of each turn, and at the end of the run.
 """
 
@@ -28,10 +28,10 @@ FLUSH_S: Final = 1.0
 MAX_TEXT_CHARS: Final = 65_536
 """The longest text of an entry."""
 MAX_OUTPUT_CHARS: Final = 4_096
-"""How much of the end of a command's output is kept."""
+"""How many characters of the end of a command's output are kept."""
 _MAX_ARGUMENT_CHARS: Final = 8_192
 _MAX_PATH_CHARS: Final = 1_000
-_MARGIN_CHARS: Final = 4_096  # is masked and then cut, so that no secret is cut before it is masked
+_MARGIN_CHARS: Final = 4_096  # is masked before it is cut, so that no secret is cut first
 _MAX_PENDING_EVENTS: Final = 50_000
 _MAX_PENDING_CHARS: Final = 64 * 1024 * 1024
 _MAX_OPEN: Final = 1_000
@@ -44,7 +44,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A person's answer to the question of an earlier run; `approves` and `by` are those of `Resume`."""
+    """A person's answer to the question of an earlier run; `approves` and `by` are as in `Resume`."""
 
     text: str
     by: str | None = None
@@ -53,7 +53,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewerBegins:
-    """The next entries belong to a reviewer, the agent with this name, which works in `checkout`."""
+    """From here on, entries belong to the reviewer with this agent name, which works in `checkout`."""
 
     reviewer: str
     checkout: Path
@@ -67,7 +67,7 @@ class _Writing:
 
 
 class EntryWriter(Protocol):
-    """Where entries go; `problem` is why some are missing, or `None`."""
+    """Writes entries; `problem` is why some are missing, or `None`."""
 
     problem: str | None
 
@@ -76,7 +76,7 @@ class EntryWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the transcript; nothing more is written."""
         ...
 
 
@@ -84,9 +84,9 @@ class RunTranscript:
     """Writes the transcript of one run.
 
     Args:
-        writer: takes the entries.
-        redaction: hides secrets.
-        tokens: what the run has used so far.
+        writer: writes the entries.
+        redaction: masks secrets.
+        tokens: returns the usage of the run so far.
         pending_message: the message that the agent is writing.
         on_problem: called with the reason if entries cannot be written, once for each reason.
         clock: the wall clock in milliseconds.
@@ -116,7 +116,7 @@ class RunTranscript:
         self._logged_problem: str | None = None
 
     def on_event(self, event: events.AgentEvent | Turn | Answered | CheckRun | ReviewerBegins) -> None:
-        """Remember an event, or what was sent to the agent."""
+        """Store an event, or a message to the agent."""
         match event:
             case events.Activity() | events.RateLimits() | events.SessionStarted() | events.ToolCalled():
                 return  # the agent also reports the call of a tool of the daemon as an item
@@ -130,13 +130,13 @@ class RunTranscript:
         self._fold.work_in(workspace)
 
     async def run(self) -> None:
-        """Write what has come, every second, until cancelled."""
+        """Write stored events every second, until cancelled."""
         while True:
             await anyio.sleep(FLUSH_S)
             await self.write_now()
 
     async def write_now(self) -> None:
-        """Write what has come, and the message that the agent is writing if it has grown."""
+        """Write stored events, and the agent's unfinished message if it has grown."""
         text = self._pending_message()
         if text.strip() and text != self._last_written:
             self._last_written = text
@@ -144,7 +144,7 @@ class RunTranscript:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what has come. A failure is logged once, and never ends the run."""
+        """Write stored events. A failure is logged once, and never ends the run."""
         async with self._lock:
             if self._pending:
                 batch, self._pending, self._pending_chars = self._pending, [], 0
@@ -179,7 +179,7 @@ class RunTranscript:
 
 
 class TranscriptFold:
-    """Turns events into entries, which it numbers; `redaction` hides secrets in their texts."""
+    """Turns events into numbered entries; `redaction` masks secrets in their texts."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._workspace: Sequence[str] = ()
@@ -200,11 +200,11 @@ class TranscriptFold:
         self._workspace = tuple(dict.fromkeys([str(workspace), os.path.realpath(workspace)]))
 
     def skip(self, count: int) -> None:
-        """Leave out the numbers of entries that were lost."""
+        """Skip the numbers of lost entries."""
         self._seq += count
 
     def entries(self, at_ms: int, event: Any) -> Iterator[transcripts.TranscriptEntry]:  # noqa: C901, PLR0912, PLR0915 - one case per event
-        """The entries of one event, mostly one; `at_ms` is of the wall clock."""
+        """The entries of one event, usually one; `at_ms` is a wall-clock time."""
         second, ms = divmod(at_ms, 1_000)
         if second != self._second:
             self._second, self._second_text = (
@@ -339,7 +339,7 @@ class TranscriptFold:
         )
 
     def _unfinished(self) -> Iterator[transcripts.TranscriptEntry]:
-        """The work that the end of the turn leaves without an end."""
+        """The entries of work that is unfinished at the end of the turn."""
         for seq, item in self._open.values():
             yield self._work(item, "unfinished", None, seq)
         self._open.clear()
@@ -355,7 +355,7 @@ class TranscriptFold:
         )
 
     def _head(self, replaces: int | None = None) -> dict[str, Any]:
-        """The fields that all entries have; made last, because it counts what was left out of the texts."""
+        """The common fields of entries; made last, because they count omitted text."""
         self._seq += 1
         left_out, self._left_out = self._left_out, 0
         return {
@@ -369,7 +369,7 @@ class TranscriptFold:
 
     def _text(self, text: str, limit: int = MAX_TEXT_CHARS) -> str:
         """The masked beginning of a text."""
-        if len(text) <= _SHORT_CHARS:  # such as a status, or the command of work that ends
+        if len(text) <= _SHORT_CHARS:  # such as a status, or the command of ended work
             return self._mask_short(text)[:limit]
         self._left_out += max(0, len(text) - limit)
         return self._mask(text[: limit + _MARGIN_CHARS])[:limit]

@@ -1,11 +1,9 @@
-"""Runs `verify.commands` on what a run has delivered.
+"""Runs `verify.commands` on the delivered commit of a run.
 
-The commands are the operator's, and what they run is the agent's: so they run as the agent's own commands do,
-in its environment and isolation. They see exactly the delivered commit: work that no commit holds, or a
-command that changes tracked files, is a failure of its own.
-
-A command that fails is tried once on the base commit, in a checkout of its own. The answer is kept for the
-commit and the command.
+The commands come from the operator but run the agent's code, so they run like the agent's own commands, in
+its environment and isolation. They see exactly the delivered commit. Uncommitted work, and a command that
+changes tracked files, count as failures. A failed command is tried once on the base commit, in a separate
+checkout. The answer is stored for the commit and the command.
 """
 
 import re
@@ -38,7 +36,7 @@ from symphony.workspaces import Delivery, GitError, Layout, Workspace, delete_ol
 
 _MAX_OUTPUT_BYTES: Final = (
     4 * MAX_CHECK_OUTPUT_CHARS
-)  # more than is kept, so that secrets are masked before it is cut
+)  # more than is kept, because secrets are masked before the cut
 _MAX_PATCH_BYTES: Final = 4 * 1024 * 1024
 _KEEP_BASELINES_S: Final = 30 * 24 * 3_600
 _FAILS: Final = b"fails\n"
@@ -55,9 +53,9 @@ class Verifier:
         context: settings, workspaces and agents.
         agent: the agent that did the work.
         run_id: marks the processes of the commands.
-        on_artifact: keeps a file that the commands left, by its name; raises `SymphonyError`.
-        on_start: is told of each command that begins.
-        on_check: is told of each command that has ended, or was skipped.
+        on_artifact: stores a file that the commands left, by its name; raises `SymphonyError`.
+        on_start: called with each command that begins.
+        on_check: called with each command that has ended or was skipped.
     """
 
     context: RuntimeContext
@@ -71,7 +69,7 @@ class Verifier:
         """The result for the delivered head of an issue. Without a commit there is nothing to check.
 
         Raises:
-            SymphonyError: there is no checkout to verify in.
+            SymphonyError: the checkout cannot be made.
         """
         settings, head = self.context.settings.verify, delivery.head
         if head is None or delivery.delivered is None:
@@ -107,12 +105,12 @@ class Verifier:
         """The result with the checks in a checkout of its head.
 
         Args:
-            found: says the head.
+            found: names the head.
             tree: the checkout.
-            changed: the files that the change touches; `None` for all, so that every command runs.
+            changed: the changed files; `None` for all, so that every command runs.
             set_up: whether `verify.setup` runs first.
-            only: the names of the commands that run; all if `None`.
-            objects: the object store that has the head, if it is not that of the mirror.
+            only: the names of the commands to run; all if `None`.
+            objects: the object store with the head, if it is not the mirror's.
         """
         checks = await self._checks(tree, changed, set_up=set_up, only=only)
         artifacts = await self._keep_artifacts(tree)
@@ -128,7 +126,7 @@ class Verifier:
         )
 
     async def _keep_artifacts(self, tree: Path) -> tuple[KeptFile, ...]:
-        """Keep the files that `verify.artifacts` names; a file that cannot be kept fails no check."""
+        """Store the files that `verify.artifacts` names; a file that cannot be stored fails no check."""
         globs, redaction = self.context.settings.verify.artifacts, self.context.redaction
         if not globs or self.on_artifact is None:
             return ()
@@ -146,7 +144,7 @@ class Verifier:
         return tuple(kept)
 
     async def check_base(self, tree: Path) -> Sequence[CheckRun]:
-        """Every command, whatever its paths, in a checkout of the base that nothing is installed in."""
+        """Run every command, regardless of its paths, in a checkout of the base without `verify.setup`."""
         return await self._checks(tree, None, set_up=True)
 
     async def _checks(
@@ -157,7 +155,7 @@ class Verifier:
         set_up: bool,
         only: Collection[str] | None = None,
     ) -> Sequence[CheckRun]:
-        """The commands as `check` says, behind `setup`."""
+        """Run the commands as `check` says, after `setup`."""
         settings, checks = self.context.settings.verify, list[CheckRun]()
         if set_up and settings.setup is not None:
             setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
@@ -211,9 +209,9 @@ class Verifier:
     # --- the base ----------------------------------------------------------------------------------------
 
     async def _compare_with_base(self, found: Verification, workspace: Workspace) -> Verification:
-        """The result with what is known of the failed commands on the base commit.
+        """The result, with how the failed commands behave on the base commit.
 
-        What cannot be carried out there says nothing.
+        Commands that cannot run there tell nothing.
         """
         base, commands = workspace.base_commit, {each.title: each for each in self._commands}
         failed = [
@@ -222,7 +220,7 @@ class Verifier:
         if base is None or base == found.head or not failed:
             return found
         files = {each.title: Layout(workspace.path.parent).baseline(base, each.run) for each in failed}
-        async with self.context.workspaces.baselines:  # another run may try the same commit now
+        async with self.context.workspaces.baselines:  # another run may be trying the same commit
             known = await to_thread.run_sync(partial(_read_baselines, files))
             if untried := [each for each in failed if each.title not in known]:
                 try:
@@ -240,7 +238,7 @@ class Verifier:
     async def _try_base(
         self, base: str, commands: Iterable[VerifyCommand], tree: Path, files: Mapping[str, Path]
     ) -> Mapping[str, bool]:
-        """Whether the commands fail on the base, by name, without those that cannot be carried out."""
+        """Whether each command fails on the base, by name, without commands that cannot run."""
         settings, found = self.context.settings.verify, dict[str, bool]()
         if settings.setup is not None:
             setup = VerifyCommand(name="setup", run=settings.setup, timeout_ms=settings.setup_timeout_ms)
@@ -278,7 +276,7 @@ def _uncommitted(delivery: Delivery) -> str:
 
 
 def matching(paths: Iterable[str], globs: Iterable[str]) -> Iterator[str]:
-    """The paths that a glob fits: `*` stays in a directory, `**` does not, `docs/` is all below it."""
+    """The paths that match a glob: `*` stays in a directory, `**` does not, `docs/` is all below it."""
     patterns = [_pattern(glob) for glob in globs]
     return (path for path in paths if any(pattern.fullmatch(path) for pattern in patterns))
 
@@ -302,9 +300,9 @@ _SKIP: Final = re.compile(
 
 
 def weakened_tests(patch: bytes) -> Iterator[str]:
-    """Tests that a patch takes away or newly skips, as hints for people: `tests/test_a.py: test_b is gone`.
+    """Tests that a patch removes or newly skips, as hints for people: `tests/test_a.py: test_b is gone`.
 
-    Only lines are looked at. A test that was renamed or moved to another file shows as gone.
+    Only lines are examined. A test that was renamed or moved to another file is listed as gone.
     """
     path, gone, added, skips = "", dict[str, str](), set[str](), list[str]()
     for line in patch.decode("utf-8", "replace").splitlines():

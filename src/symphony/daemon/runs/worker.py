@@ -96,7 +96,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _FinishedError(Exception):
-    """Unwinds the attempt after a `FinishRun`."""
+    """Ends the attempt after a `FinishRun`."""
 
     def __init__(self, directive: FinishRun) -> None:
         super().__init__(directive.reason.value)
@@ -104,14 +104,14 @@ class _FinishedError(Exception):
 
 
 class Worker:
-    """Carries out one run (`WorkerEnd`). What it reports and asks for goes to the daemon in frames.
+    """Carries out one run (`WorkerEnd`). It sends reports and requests to the daemon in frames.
 
     Args:
         start: begins the run.
-        send: takes the frames for the daemon.
-        context: settings and adapters of this machine; its tools are replaced by those of `start`.
-        state_dir: where the log of the agent is written.
-        transcript: takes the entries of the transcript.
+        send: sends frames to the daemon.
+        context: settings and adapters of this machine; the tools of `start` replace its tools.
+        state_dir: the directory for the log of the agent.
+        transcript: receives the entries of the transcript.
         trace: makes the spans of the run.
         pricing: prices tokens.
     """
@@ -212,15 +212,15 @@ class Worker:
                 assert_never(frame)
 
     def abandon(self) -> None:
-        """End the agent soon: the daemon is gone, or may believe that this worker is."""
+        """End the agent soon, because the daemon is gone or may believe that this worker is."""
         self._link.lose()
         self._attempt_scope.cancel()
         self._hurry()
 
     def _hurry(self) -> None:
-        """Bound the time for `after_run` and delivery.
+        """Limit the time for `after_run` and delivery.
 
-        The time counts from the end of the agent, which takes as long as its stop ladder.
+        The time counts from the end of the agent, which takes as long as its stop sequence.
         """
         self._hurried = True
         self._verify_scope.cancel()  # a later run verifies
@@ -244,7 +244,7 @@ class Worker:
                     outcome = await self._attempt()
             finally:
                 if self._input_failure is not None:
-                    # A stop that came meanwhile must not hide that the agent asks a person.
+                    # A stop meanwhile must not hide that the agent asks a person.
                     outcome = Outcome(
                         kind=OutcomeKind.INPUT_REQUIRED,
                         failure=self._input_failure,
@@ -302,17 +302,15 @@ class Worker:
             self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=self._run_id)
         self._transcript.work_in(workspace.path)
         await self._library.write(workspace)
-        self._mark_at_start = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)
         self._progress.on_workspace(str(workspace.path), workspace.branch)
+        if not self._only_verifies:
+            with self._traced_hook("before_run"):
+                await workspaces.before_run(workspace, issue, attempt, run_id=self._run_id)
+        # Changes of the hook are not work of the agent.
+        self._mark_at_start = self._mark_at_turn = await workspaces.progress(workspace)
         if self._only_verifies:
             return
-        with self._traced_hook("before_run"):
-            await workspaces.before_run(workspace, issue, attempt, run_id=self._run_id)
-        if self._context.settings.hooks.before_run is not None:
-            # Changes of the hook are not work of the agent.
-            self._mark_at_start = await workspaces.progress(workspace)
-        self._mark_at_turn = self._mark_at_start
         self._progress.on_stage(RunStage.BUILDING_PROMPT)
         self._comments = await self._comments_of_people()
         self._first_prompt = await prompts.first_prompt(
@@ -542,7 +540,7 @@ class Worker:
     # --- the end -----------------------------------------------------------------------------------------
 
     async def _finish(self, outcome: Outcome) -> Outcome:
-        """Run `after_run` and deliver; the outcome with what they found.
+        """Run `after_run` and deliver; return the outcome with their results.
 
         `after_run` cannot change how the run ended.
         """
@@ -563,7 +561,7 @@ class Worker:
             fault(FaultPoint.BEFORE_DELIVER)
             mark = await workspaces.progress(workspace)
             with self._trace.step(SpanName.DELIVERY):
-                delivery = await workspaces.deliver(workspace, git_said=self._git_said)
+                delivery = await workspaces.deliver(workspace, git_said=self._git_said, clean=mark.clean)
             fault(FaultPoint.AFTER_DELIVER)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             if not isinstance(error, SymphonyError):
@@ -584,7 +582,7 @@ class Worker:
         if delivery.failure is not None:
             return _undelivered(outcome, delivery.failure)
         self._delivery = delivery
-        # A run that changed nothing is no success, unless its issue was moved or the daemon drains.
+        # A run that changed nothing is no success, unless its issue was moved or the daemon is draining.
         ends = {FinishReason.INACTIVE, FinishReason.DRAINING}
         excused = self._wrote_in_run or self._only_verifies or self._finish_reason in ends
         if outcome.kind is OutcomeKind.SUCCEEDED and progress is False and not excused:
@@ -592,7 +590,7 @@ class Worker:
         return outcome
 
     async def _verify(self, outcome: Outcome) -> Outcome:
-        """Verify what was delivered, if that is asked for; the outcome with the result."""
+        """Verify the delivery if requested; return the outcome with the result."""
         workspace, delivery = self._workspace, self._delivery
         if not self._verifies or workspace is None or delivery is None:
             return outcome
@@ -649,7 +647,7 @@ class Worker:
             on_spawned=lambda process: self._link.send(frames.Spawned(process=process)),
             on_event=see,
         )
-        self._session = None  # what it was writing is no message of the reviewer
+        self._session = None  # the agent's unfinished message does not belong to the reviewer
         verdict: ReviewerVerdict | None = None
         failure: Failure | None = None
         with self._trace.step(SpanName.CHECK, f"reviewer {name}"):
@@ -684,14 +682,14 @@ class Worker:
         await self._link.request(lambda number: frames.ArtifactFound(request=number, name=name, data=data))
 
     async def _recheck_skills(self) -> None:
-        """Report what the run itself made of the skills: it may be the last one of its issue."""
+        """Report the skills after the run's changes, because it may be the last run of its issue."""
         if self._workspace is not None and await self._context.workspaces.exists(self._workspace):
             await self._skills.reload(self._workspace)
             await self._skills.report_problems()
             await self._skills.sync(self._workspace)
 
     def _public(self, outcome: Outcome) -> Outcome:
-        """The outcome with secrets masked: it goes to logs, to the terminal and onto the issue."""
+        """The outcome with secrets masked, for logs, the terminal and the issue."""
         redaction = self._context.redaction
         return replace(
             outcome,
@@ -705,7 +703,7 @@ class Worker:
 
 
 def _complaint(event: ItemFinished) -> str | None:
-    """What a command that failed said last."""
+    """The last output line of a failed command."""
     lines = [line.strip() for line in event.output.splitlines() if line.strip()]
     git_own = [line for line in lines if line.startswith(("error:", "fatal:"))]
     return one_line("; ".join(git_own or lines[-1:]), _SUMMARY_CHARS) or None
@@ -725,7 +723,7 @@ def _input_failure(event: InputRequired, section: str) -> Failure:
 
 
 def _vanished(outcome: Outcome, workspace: Workspace) -> Outcome:
-    """The outcome of a run that failed because its workspace is gone, with any report of the agent."""
+    """The outcome of a run that failed because its workspace is gone, with the agent's report, if any."""
     failure = vanished_failure(workspace.path)
     _log.warning("workspace_vanished", path=str(workspace.path), hint=failure.hint)
     if outcome.kind in {OutcomeKind.INPUT_REQUIRED, OutcomeKind.CANCELED}:

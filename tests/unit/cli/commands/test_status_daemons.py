@@ -11,7 +11,7 @@ from symphony.cli.documents import DaemonRow, Daemons, SkippedDirectory
 from symphony.cli.formatting import console_for, print_blocks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-COUNTS = {"running": 2, "retrying": 1, "blocked": 0, "waiting": 14}
+COUNTS = {"running": 2, "retrying": 1, "blocked": 0, "waiting": 14, "ready": 0}
 
 
 def row(name: str, **changes: Any) -> DaemonRow:

@@ -468,7 +468,9 @@ def test_a_number_that_cannot_be_is_in_no_frame(frame: frames.WorkerFrame) -> No
         frames.TranscriptIncomplete(reason="r"),
         frames.ConversationOpened(request=1, thread_id="t"),
         frames.ArtifactFound(request=1, name="a", data=b""),
-        HOSTILE_TEXTS["collected"],
+        frames.SkillsCollected(
+            request=1, collected=CollectedSkills(written=WrittenSkills(directory="d", skills={}), files={})
+        ),
     ],
     ids=lambda frame: type(frame).__name__,
 )

@@ -4,7 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from symphony.config import AGENT_SECTIONS, Section, Settings, WorkflowFile, live, parse_workflow, sections
+from symphony.config import (
+    AGENT_SECTIONS,
+    Section,
+    Settings,
+    Workflow,
+    WorkflowFile,
+    live,
+    parse_workflow,
+    sections,
+)
 from symphony.config.settings import ForWorkers, marked_for_workers
 from symphony.daemon.hosts.places import HostPlace
 from symphony.daemon.hosts.sites import site_at, site_of
@@ -29,6 +38,15 @@ class Outer(Section):
     other: Section = Section()
 
 
+def read(text: bytes) -> Workflow:
+    return parse_workflow(
+        WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=text),
+        environment={},
+        tracker_kinds=("memory",),
+        agent_kinds=AGENT_SECTIONS,
+    )
+
+
 def front_of(text: bytes) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(text.split(b"---\n")[1])
     return found
@@ -40,12 +58,7 @@ def test_a_mark_sends_a_setting_or_a_section() -> None:
 
 def test_what_has_no_mark_stays_with_the_daemon() -> None:
     text = b"---\n" + json.dumps(SECRETS).encode() + b"\n---\nDo it."
-    workflow = parse_workflow(
-        WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=text),
-        environment={},
-        tracker_kinds=("memory",),
-        agent_kinds=AGENT_SECTIONS,
-    )
+    workflow = read(text)
     front = front_of(site_of(workflow, lease_ms=1).text)
     assert front["tracker"] == {"kind": "memory"}
     marked = marked_for_workers(Settings).keys()
@@ -54,16 +67,25 @@ def test_what_has_no_mark_stays_with_the_daemon() -> None:
     assert marked <= {*sections(Settings), "agents", "pricing"}
 
 
+def test_a_worker_reads_the_rules_and_dated_prices_of_the_file() -> None:
+    prices = {"m": [{"input": 1, "output": 2}, {"from": "2026-10-01", "input": 3, "output": 4.5}]}
+    agent = {
+        "rules": [{"use": "codex", "label": "Ui"}],
+        "phases": {"rules": [{"phase": "test", "state": "T"}]},
+    }
+    text = b"---\n" + json.dumps({"tracker": {"kind": "memory"}, "pricing": prices, "agent": agent}).encode()
+    here = read(text + b"\n---\nDo it.")
+    there = read(site_of(here, lease_ms=1).text)
+    assert [price.since for price in there.settings.pricing["m"]] == [None, "2026-10-01"]
+    assert (there.settings.pricing, there.settings.agent) == (here.settings.pricing, here.settings.agent)
+    assert not there.warnings
+
+
 def test_a_worker_on_a_host_has_the_places_of_the_host_and_pushes_nothing() -> None:
     text = (
         b"---\ntracker: {kind: memory}\nworkspace: {repo: /r, push: origin, keep_dirty: false}\n---\nDo it."
     )
-    workflow = parse_workflow(
-        WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=text),
-        environment={},
-        tracker_kinds=("memory",),
-        agent_kinds=AGENT_SECTIONS,
-    )
+    workflow = read(text)
     place = HostPlace(root="/srv/w", python="/bin/python", clock_s=None)
     site = site_at(workflow, place, lease_ms=7, base_branch="main")
     assert site.lease_ms == 7

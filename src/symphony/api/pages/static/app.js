@@ -38,6 +38,7 @@
   // While there is none, all that may be stale is grey and no form can be sent. What is typed stays.
   const status = document.getElementById("live");
   let heard = Date.now(), isLost = false;
+  const unkept = new Set(); // fields with a text that the daemon does not have
 
   const say = (state, ...parts) => {
     const shown = document.createElement("p");
@@ -55,6 +56,7 @@
   };
   const connected = () => {
     heard = Date.now();
+    if (isLost) for (const field of unkept) if (field.isConnected) keep(field);
     setLost(false);
     if (!stream) say("live", `Checked every ${POLL_MS / 1000} s`);
     else say("live", isStill ? "Connected" : "Live");
@@ -66,7 +68,7 @@
     const link = document.createElement("a");
     link.href = location.href;
     link.textContent = "Sign in";
-    say("down", `Signed out since ${since}: run `, Object.assign(document.createElement("code"), { textContent: "symphony open" }), " or ", link);
+    say("down", `Signed out since ${since}: run `, Object.assign(document.createElement("code"), { textContent: "symphony open" }), " or ", link, ...(unkept.size ? [". Copy what you typed since then: it is only here."] : []));
   };
   document.addEventListener("submit", (event) => {
     if (isLost && event.target.method === "post") event.preventDefault();
@@ -83,6 +85,7 @@
       if (node.id === "entries" && isSameTranscript(node, fresh)) { updateEntries(node, fresh); return false; }
       return !typed(node);
     },
+    beforeNodeRemoved: (node) => node.className !== "offer",
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
   };
   const morph = (node, fresh) => {
@@ -264,26 +267,53 @@
 
   // --- the daemon keeps what is typed until it is sent: see typed.py ---
   const typing = new Map();
-  const keep = (field) => {
-    const body = new URLSearchParams({ csrf: field.form.elements.csrf.value, place: field.dataset.keep, text: field.value });
-    fetch(`${root}actions/keep-text`, { method: "POST", body, redirect: "error" }).catch(() => { /* it is still here */ });
+  const send = (field, text) => {
+    const body = new URLSearchParams({ csrf: field.form.elements.csrf.value, place: field.dataset.keep, text });
+    return fetch(`${root}actions/keep-text`, { method: "POST", body, redirect: "error" });
+  };
+  const keep = async (field) => {
+    const text = field.value;
+    try {
+      const answer = await send(field, text);
+      if (answer.ok && field.value === text) unkept.delete(field);
+    } catch { /* it is kept once the daemon is there again */ }
+  };
+  const change = (field, text) => {
+    field.value = text;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
   };
   document.addEventListener("input", ({ target }) => {
     if (!target.dataset.keep) return;
+    unkept.add(target);
     clearTimeout(typing.get(target));
     typing.set(target, setTimeout(keep, 500, target));
   });
   document.addEventListener("submit", () => { for (const timer of typing.values()) clearTimeout(timer); });
+  // A text of a former sign-in may be another person's: who typed it says so.
+  const offer = (field, text) => {
+    const offered = document.createElement("div"), quote = document.createElement("pre");
+    offered.className = "offer";
+    quote.className = "quote";
+    quote.textContent = text;
+    const button = (label, act) => {
+      const made = Object.assign(document.createElement("button"), { type: "button", textContent: label });
+      made.addEventListener("click", () => { act(); field.focus(); offered.remove(); });
+      return made;
+    };
+    const use = button("Use it", () => change(field, text));
+    const drop = button("Drop it", async () => { await send(field, text); await keep(field); }); // it takes it over first
+    offered.append("Typed here before the last sign-out or restart. If it is yours:", quote, use, " ", drop);
+    field.after(offered);
+  };
   const restore = async () => {
     const fields = [...document.querySelectorAll("[data-keep]")];
     if (!fields.length) return;
-    let texts = {};
-    try { texts = await (await fetch(`${root}typed`, { cache: "no-store", redirect: "error" })).json(); } catch { return; }
+    let own, left;
+    try { ({ own, left } = await (await fetch(`${root}typed`, { cache: "no-store", redirect: "error" })).json()); } catch { return; }
     for (const field of fields) {
-      const text = texts[field.dataset.keep];
-      if (!text || field.value !== field.defaultValue || text === field.value) continue;
-      field.value = text;
-      field.dispatchEvent(new Event("input", { bubbles: true }));
+      const place = field.dataset.keep, isNew = (text) => text && text !== field.value;
+      if (isNew(own[place]) && field.value === field.defaultValue) change(field, own[place]);
+      if (isNew(left[place])) offer(field, left[place]);
     }
   };
   restore();

@@ -1,1 +1,1 @@
-"""The process that speaks with Ray. `__main__` is the only module that imports it."""
+"""The process that talks to Ray. `__main__` is the only module that imports Ray."""

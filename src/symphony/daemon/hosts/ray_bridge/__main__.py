@@ -1,8 +1,8 @@
-"""`python -m symphony.daemon.hosts.ray_bridge`: the one process of the daemon that speaks with Ray.
+"""`python -m symphony.daemon.hosts.ray_bridge`: the daemon's only process that talks to Ray.
 
-Ray's threads, its memory and what it prints stay out of the daemon. The bridge reads a line with its
-settings, says `Ready` or `Refused`, and serves a socket until its stdin ends; `ray_messages` has what is
-asked and answered. It runs by the Python of `worker.ray.python`.
+Ray's threads, memory and output stay out of the daemon. The bridge reads a line with its settings, answers
+`Ready` or `Refused`, and serves a socket until its stdin ends; `ray_messages` has the messages. It runs with
+the Python of `worker.ray.python`.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ _LOST: Final = (ActorDiedError, ActorUnavailableError)
 
 
 def connect(settings: BridgeSettings) -> Refused | None:
-    """Connect to the cluster, which must ask for a token; why it cannot be used, or `None`."""
+    """Connect to the cluster, which must require a token; return why it cannot be used, or `None`."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode.lower() != "token":
         return Refused(
@@ -77,7 +77,7 @@ def connect(settings: BridgeSettings) -> Refused | None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
     except OSError as error:
         return _refused(f"nothing answers at {settings.address}", error, hint="see `ray status` there")
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # else a wrong token is known after 20 s
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # detects a wrong token sooner
     without_token = _check_health(settings.address)
     refused = _join(settings)
     wants_token = _is_refused(without_token)
@@ -128,7 +128,7 @@ def _check_health(address: str) -> "subprocess.Popen[str]":
 
 
 def _is_refused(without_token: "subprocess.Popen[str]") -> bool | None:
-    """Whether the cluster asks for a token; `None` if it did not say in time."""
+    """Whether the cluster requires a token; `None` if it did not answer in time."""
     with without_token:
         try:
             text, _ = without_token.communicate(timeout=_PROBE_S)
@@ -174,7 +174,7 @@ def may_have(node: Node, labels: Mapping[str, str]) -> bool:
 
 
 def without_labels(nodes: tuple[Node, ...], labels: Mapping[str, str]) -> Refused | None:
-    """Why none of the nodes with slots may have an actor; `None` if one may, or if there is none at all."""
+    """Why no node with slots may have an actor; `None` if one may, or if there is no node at all."""
     offering = [node for node in nodes if node.alive and node.slots]
     if not offering or any(may_have(node, labels) for node in offering):
         return None
@@ -188,7 +188,7 @@ def without_labels(nodes: tuple[Node, ...], labels: Mapping[str, str]) -> Refuse
 
 
 class NodeActor(RunActor):
-    """Knows its node."""
+    """An actor that reports its node."""
 
     def node_id(self) -> str:
         """As in `ray.nodes()`."""
@@ -196,17 +196,17 @@ class NodeActor(RunActor):
 
 
 class Bridge:
-    """Serves the daemon, in one event loop."""
+    """Serves the daemon in one event loop."""
 
     def __init__(self, settings: BridgeSettings) -> None:
         self._settings = settings
         self._actor_class: Any = ray.remote(NodeActor)
         self._actors: dict[str, tuple[Any, Placed]] = {}
         environment = msgspec.json.encode(settings.runtime_env).decode()
-        # An actor that was made by something else is not taken over.
+        # An actor of another maker is not taken over.
         self._made_by = f"{symphony.__version__} {settings.slots_resource} {environment}"
         self._open: set[asyncio.Task[Any]] = set()
-        # One thread: an actor is made before it is ended, even if nobody waits for it any more.
+        # One thread: an actor is made before it is ended, even if no request waits for it any more.
         self._making = ThreadPoolExecutor(max_workers=1)
 
     async def serve(self, ended: asyncio.Event, on_ready: Callable[[], None]) -> None:
@@ -246,7 +246,7 @@ class Bridge:
                 case Visit() as asked:
                     await self._visit(asked, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the daemon gave up what it had asked for
+            pass  # the daemon withdrew its request
         except (RayError, OSError, RuntimeError, ValueError) as error:
             with suppress(ConnectionError):
                 await _send(writer, _refused("the cluster does not answer", error))
@@ -304,7 +304,7 @@ class Bridge:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Have an actor until the connection ends."""
+        """Hold an actor until the connection ends."""
         making = asyncio.create_task(self._make(name, options))
         closed = asyncio.create_task(reader.read())
         try:
@@ -326,7 +326,7 @@ class Bridge:
                 await _send(writer, ActorEnded())
 
     async def _make(self, name: str, options: Mapping[str, Any]) -> Placed | Refused:
-        """An actor of this name, once there is a slot; one that an earlier bridge left is taken over."""
+        """An actor with this name, once there is a slot; an actor of an earlier bridge is taken over."""
         made = self._actor_class.options(
             name=name,
             namespace=self._settings.namespace,
@@ -347,7 +347,7 @@ class Bridge:
                 refused = _refused("the actor of the run cannot be made", _reason(error), hint=hint)
                 if hint or not isinstance(error, _LOST):
                     return refused
-                # Else it may be the one of this name that was about to end.
+                # Otherwise it may be an ending actor with this name.
             else:
                 if facts is not None:
                     return await self._placed(name, actor, facts, await actor.node_id.remote())
@@ -357,7 +357,7 @@ class Bridge:
 
     async def _placed(self, name: str, actor: Any, facts: ActorFacts, node_id: str) -> Placed | Refused:
         node = next((one for one in await self._list_nodes() if one.node_id == node_id), None)
-        if node is None:  # the actor says where it is
+        if node is None:  # the actor reports its node
             return Refused(reason="an actor is on no node that the cluster lists")
         if facts.auth_mode.lower() != "token":
             hint = "start it with RAY_AUTH_MODE=token and the token of the cluster"
@@ -414,7 +414,7 @@ class Bridge:
 
     @staticmethod
     async def _feed(actor: Any, key: str, reader: asyncio.StreamReader) -> None:
-        """Pass on what the relay sends; returns when the relay is gone."""
+        """Forward input from the relay; return when the relay is gone."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 prefix = await reader.readexactly(5)
@@ -424,7 +424,7 @@ class Bridge:
 
     @staticmethod
     async def _drain(actor: Any, key: str, writer: asyncio.StreamWriter) -> None:
-        """Pass on what the command writes, and its exit code."""
+        """Forward the output of the command, and its exit code."""
         code: int | None = None
         while code is None:
             stdout, stderr, code = await actor.read.remote(key)
@@ -452,7 +452,7 @@ def _piece(kind: bytes, text: str) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """What Ray says, on one line; the last line of a traceback says most."""
+    """Ray's message on one line; the last line of a traceback is the most informative."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return one_line(lines[-1] if lines and "Traceback" in str(error) else " ".join(lines), _MAX_REASON_CHARS)
 

@@ -1,9 +1,10 @@
-"""Watches open pull requests: observes all together, judges each, and does what the verdict says.
+"""Watches open pull requests: observes all together, judges each, and acts on the verdict.
 
-    all open ones are observed together -> snapshot, ledger and verdict are recorded -> something is done
+    all open ones are observed together -> snapshot, ledger and verdict are recorded -> the verdict is carried
+    out
 
-Each verdict is recorded before it is carried out, but one that tells an agent something or lands a change,
-which is recorded with what it leads to.
+Each verdict is recorded before it is carried out. A verdict that gives feedback or lands a change is recorded
+together with its effect.
 """
 
 import logging
@@ -17,11 +18,11 @@ import structlog
 from symphony import scheduler
 from symphony.config import ForgeSettings, Workflow
 from symphony.daemon.core import Core
-from symphony.daemon.forge.ending import Ender
+from symphony.daemon.forge.cleanup import Cleanup
 from symphony.daemon.forge.feedback import make_offer, post_reply, reply_marker, with_reply
-from symphony.daemon.forge.opening import digest, forge_name
+from symphony.daemon.forge.opener import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
-from symphony.daemon.forge.writes import ForgeStep, owe_write
+from symphony.daemon.forge.writes import ForgeStep, queue_write
 from symphony.daemon.jobs import JobRunner
 from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
@@ -31,14 +32,14 @@ _SOONEST_MS: Final = 5_000
 _log = structlog.get_logger(__name__)
 
 
-class Watcher:
+class Monitor:
     """Watches pull requests.
 
     Args:
-        records: what is known of them.
+        records: the records of pull requests.
         core: state, context, mailbox, clocks and observers.
-        jobs: takes what is written to the forge.
-        ender: does what follows from a merge.
+        jobs: queues writes to the forge.
+        cleanup: does the steps after a merge.
     """
 
     def __init__(
@@ -47,19 +48,19 @@ class Watcher:
         core: Core,
         *,
         jobs: JobRunner,
-        ender: Ender,
+        cleanup: Cleanup,
     ) -> None:
         self._records = records
         self._core = core
         self._jobs = jobs
-        self._ender = ender
+        self._cleanup = cleanup
         self._observed_ms = 0
         self._failures = 0
         self.due_ms = 0
-        """When they are observed next, in Unix time."""
+        """The time of the next observation, in Unix time."""
         self._base: str | None = None
         self.failure: Failure | None = None
-        """Why they could not be observed the last time."""
+        """Why the last observation failed."""
 
     # --- observing ---------------------------------------------------------------------------------------
 
@@ -69,14 +70,14 @@ class Watcher:
             self.due_ms = min(self.due_ms, self._observed_ms + _SOONEST_MS)
 
     def watches_any(self, settings: ForgeSettings) -> bool:
-        """Whether there is one to observe."""
+        """Whether there is a pull request to observe."""
         return any(self._is_watched(record, settings) for record in self._records.all().values())
 
     def _is_watched(self, record: PullRequestRecord, settings: ForgeSettings) -> bool:
-        """Whether a pull request is to be observed.
+        """Whether to observe a pull request.
 
-        A merged one is until that is recorded, a closed one while a person may reopen it: its issue waits for
-        that.
+        A merged one is observed until the merge is recorded, and a closed one while its issue waits for a
+        person to reopen it.
         """
         if record.number is None or record.forge != forge_name(settings):
             return False
@@ -85,7 +86,7 @@ class Watcher:
         return record.is_open or record.code != "merged"
 
     async def observe(self, settings: ForgeSettings, connect: Callable[[], Forge]) -> None:
-        """Observe all pull requests together, and do what their verdicts say."""
+        """Observe all pull requests together, and act on their verdicts."""
         self._observed_ms = self._core.wall_ms()
         self.due_ms = self._observed_ms + settings.poll_interval_ms
         numbers = {
@@ -144,29 +145,29 @@ class Watcher:
         self._block(record.issue.id, made)
 
     def _publish(self, record: PullRequestRecord) -> None:
-        """Tell of a pull request that waits for something else than before."""
+        """Notify observers of a pull request that waits for something else than before."""
         message = self._core.mask(f"{record.message} ({record.code})")
         self._core.publish(lambda observer: observer.pull_request_judged(record, message))
 
     # --- judging -----------------------------------------------------------------------------------------
 
     async def _take(self, forge: Forge, issue_id: str, pull: PullRequest, settings: ForgeSettings) -> None:
-        """Record what a snapshot says, then do something about it."""
+        """Record a snapshot and its verdict, then act on it."""
         made = await self._judge(self._records[issue_id], pull, settings)
         record = self._records[issue_id]
         pull, ledger = _observed(record)
         self._block(issue_id, made)
         if scheduler.must_disarm(pull, ledger, made):
-            owe_write(self._jobs, record, ForgeStep.DISARM, about=pull.head_sha)
+            queue_write(self._jobs, record, ForgeStep.DISARM, about=pull.head_sha)
         match made:
             case scheduler.PullRequestEnded(merged=True):
                 if record.code != describe(made)[0]:
-                    owe_write(self._jobs, record, ForgeStep.END, about=pull.head_sha)
+                    queue_write(self._jobs, record, ForgeStep.END, about=pull.head_sha)
             case scheduler.PullRequestEnded():
                 if record.code != describe(made)[0]:
                     await self._ended(issue_id, made)
             case scheduler.MergeHead():
-                owe_write(self._jobs, record, ForgeStep.LAND, about=made.head)
+                queue_write(self._jobs, record, ForgeStep.LAND, about=made.head)
             case scheduler.FeedbackTurn():
                 await self._tell(forge, issue_id, made)
             case _:
@@ -174,12 +175,12 @@ class Watcher:
         if not isinstance(made, scheduler.PullRequestEnded):
             for thread in self.unsent(issue_id):
                 about = reply_marker(self._reply(issue_id, thread))
-                owe_write(self._jobs, record, ForgeStep.REPLY, about=about, thread=thread)
+                queue_write(self._jobs, record, ForgeStep.REPLY, about=about, thread=thread)
 
     async def _judge(
         self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings
     ) -> scheduler.Verdict:
-        """The verdict on a snapshot; both are recorded, but what is done because of it."""
+        """The verdict on a snapshot; records both, but does not act."""
         now_ms, state = self._core.wall_ms(), self._core.state
         policy = policy_of(settings, self._core.in_force.workflow, base=self._base)
         assert record.number is not None  # noqa: S101 - it is watched
@@ -198,7 +199,7 @@ class Watcher:
             record = replace(record, head=delivered.head)  # pushed by a run that just ended, or by a person
         if ledger.pushed_head != record.head:
             ledger = scheduler.ledger_after_push(ledger, record.head, now_ms)
-        unpushed = (  # and nobody else pushed to the branch, which would keep ours out
+        unpushed = (  # and no one else pushed to the branch, which would reject the daemon's push
             delivered is not None and delivered.to_push and pull.head_sha in {record.head, delivered.head}
         )
         ledger = scheduler.ledger_after_claim(
@@ -238,7 +239,7 @@ class Watcher:
         return made
 
     def _block(self, issue_id: str, made: scheduler.Verdict) -> None:
-        """Tell the scheduler whether the issue waits for a person, unless it knows."""
+        """Tell the scheduler whether the issue waits for a person, unless it knows that already."""
         state, ledger = self._core.state, self._records[issue_id].ledger
         result = None if state is None else state.results.get(issue_id)
         if ledger is not None and result is not None and (judged := scheduler.block_of(made, ledger, result)):
@@ -252,7 +253,7 @@ class Watcher:
         return () if record is None or record.ledger is None else record.ledger.threads
 
     def take_reply(self, issue_id: str, reply: scheduler.ThreadReply) -> None:
-        """Record what the agent answers in one of them; it is posted once its work is pushed."""
+        """Record an answer of the agent in a thread; it is posted once the agent's work is pushed."""
         _, ledger = _observed(self._records[issue_id])
         self._records.change(issue_id, ledger=replace(ledger, replies=with_reply(ledger, reply)))
 
@@ -277,7 +278,7 @@ class Watcher:
         self._offer_feedback(issue_id)
 
     async def _fetch_base(self, branch: str) -> str | None:
-        """The latest commit of the base branch, brought to where every workspace has it."""
+        """Fetch the latest commit of the base branch, so that every workspace has it; return it."""
         try:
             return await self._core.in_force.workspaces.fetch_base(branch)
         except SymphonyError as error:
@@ -286,9 +287,9 @@ class Watcher:
             return None
 
     def _offer_feedback(self, issue_id: str) -> None:
-        """Give the scheduler what it has not taken yet; it takes it once, when the issue is free.
+        """Offer feedback that the scheduler has not taken yet; it takes it once, when the issue is free.
 
-        What is about an older push than the latest is withdrawn as soon as the forge shows that one.
+        Feedback about an older push is withdrawn as soon as the forge shows the latest one.
         """
         record = self._records[issue_id]
         offer = _observed(record)[1].offered
@@ -300,7 +301,7 @@ class Watcher:
             )
 
     def unsent(self, issue_id: str) -> tuple[str, ...]:
-        """The threads in which an answer is to be posted now: not while a run may still change it."""
+        """The threads with an answer to post now; none while a run may still change the answers."""
         record = self._records.get(issue_id)
         ledger = None if record is None else record.ledger
         return () if ledger is None or ledger.working else tuple(each.thread_id for each in ledger.replies)
@@ -310,9 +311,9 @@ class Watcher:
         return next(each for each in ledger.replies if each.thread_id == thread)
 
     async def reply(self, forge: Forge, issue_id: str, thread: str | None) -> None:
-        """Post what the agent answered in a thread.
+        """Post the agent's answer in a thread.
 
-        What was posted is looked up anew: an earlier try may have been carried out although no answer came,
+        Posted answers are read again first: an earlier try may have succeeded although its response was lost,
         and not every forge shows that as a change of the pull request.
         """
         pull, reply = _observed(self._records[issue_id])[0], self._reply(issue_id, thread)
@@ -328,7 +329,7 @@ class Watcher:
     # --- landing and the end -----------------------------------------------------------------------------
 
     async def land(self, forge: Forge, issue_id: str, settings: ForgeSettings) -> None:
-        """Ask the forge to merge exactly the commit that a fresh snapshot was judged at."""
+        """Ask the forge to merge exactly the commit of a fresh snapshot that was judged."""
         record = self._records[issue_id]
         assert record.number is not None  # noqa: S101 - it is watched
         seen = await forge.observe([record.number], fresh=True)
@@ -350,7 +351,7 @@ class Watcher:
             self.due_ms = 0
 
     async def disarm(self, forge: Forge, issue_id: str) -> None:
-        """Take back that the forge was asked to merge."""
+        """Withdraw the request to merge."""
         record = self._records[issue_id]
         pull, _ = _observed(record)
         await forge.disarm(pull)
@@ -359,10 +360,10 @@ class Watcher:
         _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
 
     async def end(self, forge: Forge, issue_id: str, settings: ForgeSettings, tries: int) -> None:
-        """Do what follows from a merge, and record it."""
+        """Do the steps after a merge, and record the end."""
         record = self._records[issue_id]
         pull, _ = _observed(record)
-        await self._ender.merged(forge, record, pull, settings, tries)
+        await self._cleanup.merged(forge, record, pull, settings, tries)
         await self._ended(issue_id, scheduler.PullRequestEnded(merged=True))
 
     async def _ended(self, issue_id: str, made: scheduler.PullRequestEnded) -> None:
@@ -379,14 +380,14 @@ async def _fail(error: ServiceError) -> None:
 
 
 def _observed(record: PullRequestRecord) -> tuple[PullRequest, scheduler.PullLedger]:
-    """What `Watcher._judge` recorded."""
+    """The snapshot and ledger that `Monitor._judge` recorded."""
     assert record.pull is not None  # noqa: S101 - see above
     assert record.ledger is not None  # noqa: S101 - see above
     return record.pull, record.ledger
 
 
 def policy_of(settings: ForgeSettings, workflow: Workflow, *, base: str | None) -> scheduler.ForgePolicy:
-    """The part of the settings that verdicts depend on; `base` is the branch that is landed on."""
+    """The part of the settings that verdicts depend on; `base` is the branch on which changes land."""
     agent = workflow.settings.agent
     files = (workflow.path, Path(agent.instructions.fallback or workflow.path))
     folders = (agent.skills.path, *agent.skills.extra_paths, agent.instructions.path, agent.library.directory)
@@ -408,7 +409,7 @@ def policy_of(settings: ForgeSettings, workflow: Workflow, *, base: str | None) 
 
 
 def describe(made: scheduler.Verdict) -> tuple[str, str]:
-    """The stable code of a verdict, and what it says to people."""
+    """The stable code of a verdict, and its message for people."""
     match made:
         case scheduler.ReadyForPerson(message=message):
             return "settled", message

@@ -1,10 +1,10 @@
-"""From finished work to an open pull request: finds the one that is there, or opens one, once.
+"""Opens a pull request for finished work, once: finds the existing one, or opens a new one.
 
     work is ready -> recorded as wanted -> find the one that is there, or open one -> its number is recorded
 
-Each step is recorded before it is made, and made in a way that a repetition changes nothing, so that a daemon
-that dies anywhere leaves one pull request. A closed or merged one is never used again, and that of a stranger
-never at all. With `forge.open: never` one is found and never opened.
+Each step is recorded before it is made, and a repetition changes nothing, so a daemon that dies at any point
+leaves one pull request. A closed or merged pull request is never used again, and a stranger's never at all.
+With `forge.open: never` the daemon only finds pull requests.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """A search for a pull request that another person opens; `times` is how often there was none."""
+    """A search for a pull request that someone else opens; `times` counts the searches without a result."""
 
     head: str
     looked_ms: int = 0
@@ -49,10 +49,10 @@ class _Search:
 
 
 class Opener:
-    """Opens pull requests, or finds those that are there.
+    """Opens pull requests, or finds existing ones.
 
     Args:
-        records: what is known of them.
+        records: the records of pull requests.
         core: state, context, wall clock and journal.
         on_open: called after one was opened or found.
     """
@@ -72,9 +72,9 @@ class Opener:
     # --- what is wanted ----------------------------------------------------------------------------------
 
     def is_wanted(self, result: IssueResult, settings: ForgeSettings) -> bool:
-        """Whether something is to be done about the pull request of a result.
+        """Whether the pull request of a result needs work.
 
-        Work that ended before there was a forge, or a daemon, gets none.
+        Work that ended before there was a forge or a daemon gets no pull request.
         """
         delivered, record = result.delivered, self._records.get(result.issue.id)
         has_work = (
@@ -94,18 +94,18 @@ class Opener:
         return record.head != delivered.head and result.status is ResultStatus.READY
 
     def _may_open(self, record: PullRequestRecord | None, result: IssueResult, head: str) -> bool:
-        """Whether the work may have a pull request: one is opened only of a verified commit."""
+        """Whether a pull request may be opened: only for a verified commit."""
         opened = record is not None and record.number is not None
         return opened or not self._core.in_force.settings.verify.is_set or is_verified(result, head)
 
     def search_due_ms(self, result: IssueResult) -> int:
-        """When one that another person opens is looked for, in Unix time."""
+        """When to search for a pull request of someone else, in Unix time."""
         search = self._searches.get(result.issue.id)
         is_same = search is not None and result.delivered is not None and search.head == result.delivered.head
         return search.due_ms if search is not None and is_same else 0
 
     def want(self, result: IssueResult, settings: ForgeSettings) -> PullRequestRecord:
-        """Record that the delivered commit of a result is to have a pull request."""
+        """Record that the delivered commit of a result needs a pull request."""
         delivered = result.delivered
         assert delivered is not None  # noqa: S101 - of `is_wanted`
         before, fresh = self._records.get(result.issue.id), _fresh(result, settings)
@@ -117,7 +117,7 @@ class Opener:
         return self._records.put(updated)
 
     def search_soon(self, *, by_person: bool) -> None:
-        """Search now, or a while after the last search if only the forge reports some change."""
+        """Search now, or some time after the last search if only the forge reports a change."""
         if by_person:
             self._searches.clear()
         for issue_id, search in self._searches.items():
@@ -128,15 +128,15 @@ class Opener:
     # --- one issue ---------------------------------------------------------------------------------------
 
     def searches(self, result: IssueResult, settings: ForgeSettings) -> bool:
-        """Whether one that another person opens is looked for, and none is written."""
+        """Whether to search for a pull request of someone else instead of opening one."""
         record = self._records.get(result.issue.id)
         return not settings.opens and (record is None or not record.is_open)
 
     async def go_on(self, issue_id: str, settings: ForgeSettings, forge: Forge) -> None:
-        """Open the pull request that is wanted for an issue, or bring it up to date.
+        """Open the wanted pull request of an issue, or update it.
 
         Raises:
-            SymphonyError: it is not what it is to be.
+            SymphonyError: it is not open or not up to date.
         """
         state = self._core.state
         result = None if state is None else state.results.get(issue_id)
@@ -156,9 +156,9 @@ class Opener:
     async def search(
         self, result: IssueResult, settings: ForgeSettings, connect: Callable[[], Forge]
     ) -> None:
-        """Look for one that an agent or a person opens; the longer there is none, the rarer.
+        """Search for a pull request of an agent or a person, less and less often.
 
-        Nothing is recorded until there is one, as it may never come.
+        Nothing is recorded until there is one, because there may never be one.
         """
         issue_id, fresh = result.issue.id, _fresh(result, settings)
         search = self._searches.get(issue_id) or _Search(head=fresh.head)
@@ -190,9 +190,9 @@ class Opener:
     async def _existing(
         self, forge: Forge, record: PullRequestRecord, marker: str
     ) -> tuple[PullRequest | None, Failure | None]:
-        """A pull request of the branch that is open, or that ended at this very commit, to be taken over.
+        """A pull request of the branch to take over: open, or ended at this commit.
 
-        Without one, why an open one cannot be, if there is one.
+        Without one, why an open one cannot be taken over, if there is one.
         """
         in_the_way = None
         for pull in await forge.find(record.branch):
@@ -206,7 +206,7 @@ class Opener:
         return None, in_the_way
 
     async def _adopt(self, forge: Forge, record: PullRequestRecord, marker: str) -> bool:
-        """Take over the one that is there. Raises `SymphonyError` if an open one stands in the way."""
+        """Take over the existing pull request. Raises `SymphonyError` if an open one prevents a new one."""
         found, in_the_way = await self._existing(forge, record, marker)
         if found is not None:
             await self._take_over(record, found, ours=find_marker(found.body) is not None)
@@ -224,7 +224,7 @@ class Opener:
     # --- a new one ---------------------------------------------------------------------------------------
 
     async def _open(self, forge: Forge, result: IssueResult, settings: ForgeSettings) -> None:
-        """Take over the pull request that is there, or open one."""
+        """Take over the existing pull request, or open one."""
         record = self._records[result.issue.id]
         marker = self._marker(result)
         if await self._adopt(forge, record, marker):
@@ -255,7 +255,7 @@ class Opener:
         return marker_of(self._core.in_force.workflow.path.parent.name, result.issue.id)
 
     async def _equip(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
-        """Read one that was just opened, and ask for its labels and reviewers."""
+        """Read a newly opened pull request, and request its labels and reviewers."""
         assert record.number is not None  # noqa: S101 - it is open
         seen = await forge.observe([record.number], fresh=True)
         pull = seen.get(record.number)
@@ -271,7 +271,7 @@ class Opener:
         self._records.change(issue_id, equipped=True)
 
     async def _equip_with(self, request: Awaitable[None], record: PullRequestRecord) -> None:
-        """Ask for labels or a reviewer; what the forge refuses is left out."""
+        """Request labels or a reviewer; refused ones are left out."""
         try:
             await request
         except ServiceError as error:
@@ -288,7 +288,7 @@ class Opener:
     async def _describe(
         self, forge: Forge, record: PullRequestRecord, result: IssueResult, settings: ForgeSettings
     ) -> None:
-        """Write the text anew for new work, unless a person edited it."""
+        """Update the text for new work, unless a person edited it."""
         assert record.number is not None  # noqa: S101 - it is open
         pull = (await forge.observe([record.number], fresh=True)).get(record.number)
         if pull is not None and record.text is not None and digest(pull.body) == record.text:
@@ -300,12 +300,12 @@ class Opener:
 
 
 def forge_name(settings: ForgeSettings) -> str:
-    """Kind, repository and server, as they are recorded: numbers of pull requests hold nowhere else."""
+    """Kind, repository and server for the record, because numbers of pull requests are valid only there."""
     return " ".join(filter(None, (settings.kind, settings.repo, settings.url)))
 
 
 def digest(text: str) -> str:
-    """By which the text of a pull request is known again."""
+    """The digest that recognises the text of a pull request."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
@@ -327,7 +327,7 @@ def _text(settings: ForgeSettings, result: IssueResult, *, base: str, marker: st
 
 
 async def _may_write(forge: Forge, pull: PullRequest) -> bool:
-    """Whether the author may write to the repository, which `find` does not tell on every forge."""
+    """Whether the author may write to the repository; `find` does not report that on every forge."""
     seen = await forge.observe([pull.number], fresh=True)
     return pull.number in seen and seen[pull.number].author.can_write
 

@@ -1,6 +1,7 @@
-"""The steps after a merge: the outcome, the state of the issue, and the end of the branch.
+"""The steps after a merge: records the outcome, moves the issue, and deletes the branch.
 
-The end is recorded when all of that is done. A daemon that dies before repeats it, which changes nothing.
+The end is recorded when all steps are done. If the daemon dies earlier, the next one repeats them, which
+changes nothing.
 """
 
 from collections.abc import Callable
@@ -18,15 +19,15 @@ from symphony.scheduler import WakeAsked, has_new_work, is_worked_on
 from symphony.services.pulls import Forge
 
 _BRANCH_TRIES: Final = 3
-"""How often the branch of a merged pull request is tried to be deleted."""
+"""How often the daemon tries to delete the branch of a merged pull request."""
 _log = structlog.get_logger(__name__)
 
 
-class Ender:
-    """Ends pull requests.
+class Cleanup:
+    """Does the steps after a merge.
 
     Args:
-        records: what is known of them.
+        records: the records of pull requests.
         core: state, context, mailbox and journal.
         on_merged: called with the issue whose pull request was merged.
     """
@@ -45,12 +46,13 @@ class Ender:
     async def merged(
         self, forge: Forge, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings, tries: int
     ) -> None:
-        """Record that it is merged; move its issue and delete its branch, if that is wanted.
+        """Record the merge; move the issue and delete the branch, if the settings say so.
 
-        An issue with new work is not moved: that would stop the run. `tries` is how often this has failed.
+        An issue with new work is not moved, because that would stop the run. `tries` is how often this has
+        failed.
 
         Raises:
-            SymphonyError: something is to be tried again.
+            SymphonyError: a step must be tried again.
         """
         self._on_merged(record.issue)
         await self._core.recorded()
@@ -68,14 +70,14 @@ class Ender:
             await self._delete_branch(forge, record, pull, tries)
 
     def _is_finished(self, issue: Issue) -> bool:
-        """Whether nobody gave the issue new work, as the tracker has it now."""
+        """Whether the issue has no new work, by the tracker's present snapshot."""
         state = self._core.state
         return state is None or not has_new_work(state, issue)
 
     async def _delete_branch(
         self, forge: Forge, record: PullRequestRecord, pull: PullRequest, tries: int
     ) -> None:
-        """Delete the branch, unless another person may need it or has a part in it."""
+        """Delete the branch, unless someone else may need it or committed to it."""
         removed, reason = False, await self._reason_to_keep(forge, record, pull)
         if reason is None:
             try:

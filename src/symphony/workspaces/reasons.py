@@ -224,7 +224,7 @@ REASONS: Final[Sequence[GitReason]] = (
     ),
     GitReason(
         "lock",
-        r"\.lock': file exists|cannot lock ref|unable to create '.+\.lock'",
+        r"\.lock': file exists|cannot lock ref(?!.+unable to create directory)|unable to create '.+\.lock'",
         "another git works there, or one was killed: end it, or delete the file .lock that the message names",
     ),
 )

@@ -194,6 +194,7 @@ def test_every_cause_has_a_name_and_one_line_of_hint() -> None:
         "fatal: couldn't find remote ref refs/heads/archived\n",
         "! [rejected] b -> b (non-fast-forward)\nerror: failed to push some refs to 'https://h/'\n",
         "fatal: no way\n",
+        "fatal: cannot lock ref 'refs/heads/a/b': unable to create directory for .git/refs/heads/a/b\n",
     ],
 )
 def test_a_line_without_a_known_cause_has_no_hint(printed: str) -> None:

@@ -47,7 +47,7 @@ def place_script(
         "umask 077",
         "echo; echo symphony-host",
         f'cd "$HOME" || exit {NO_ROOT}',
-        f"python={host.remote_python}",
+        f"python={shlex.quote(host.remote_python)}",
         'case "$python" in /*) ;; */*) python="$HOME/$python" ;; *) python="$(command -v "$python")" ;; esac',
         f"mkdir -p {root}/state && cd {root} || exit {NO_ROOT}",
         *((f"command -v git >/dev/null 2>&1 || exit {NO_GIT}",) if needs_git else ()),

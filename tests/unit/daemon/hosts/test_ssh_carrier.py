@@ -141,6 +141,18 @@ def test_a_host_says_where_things_are(python: str | None, tmp_path: Path) -> Non
     assert (tmp_path / "work" / "state").is_dir()
 
 
+def test_the_python_of_a_host_may_have_any_path(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\n")
+    (tmp_path / "python").chmod(0o755)
+    host = carrier().host("h")
+    host.remote_python = str(tmp_path / "python")
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    script = place_script(host, needs_git=False)
+    done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=True)
+    place, _ = read_place(done.stdout.partition("symphony-host\n")[2])
+    assert place.python == str(tmp_path / "python")
+
+
 def test_a_host_without_an_installation_is_told(tmp_path: Path) -> None:
     script = place_script(carrier().host("h"), needs_git=False)
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}

@@ -7,7 +7,6 @@ one before did not. `ended`: signs of life and total tokens that were counted fo
 a request to the tracker, with the number of ids.
 """
 
-import gc
 import os
 import sys
 import time
@@ -69,7 +68,6 @@ class Recorder:
 if __name__ == "__main__":
     workflow, environment = Path(sys.argv[1]), dict(os.environ)
     supervisor_program.become_subreaper()  # as `symphony run`, but its memory can be looked at
-    gc.freeze()
     serve(
         workflow,
         environment=environment,

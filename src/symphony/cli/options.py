@@ -212,6 +212,15 @@ def text_file_option(command: _Command) -> _Command:
     )(command)
 
 
+def only_one(**flags: bool) -> str | None:
+    """The name of the flag that is set; `None` without one. Raises `UsageError` if several are set."""
+    given = [name for name, is_set in flags.items() if is_set]
+    if len(given) > 1:
+        words = (f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"{' and '.join(words)} exclude each other")
+    return given[0] if given else None
+
+
 def read_text_argument(text: str | None, file: str | None, *, what: str, most: int) -> str:
     """The text from the argument, where `-` is standard input, or from `--file`.
 

@@ -1,6 +1,5 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
-import gc  # noqa: TID251 - for `prepare_process`, which switches nothing
 import io
 import os
 import resource
@@ -152,10 +151,8 @@ def prepare_process() -> bool:
     """Prepare this process for being a daemon; return whether it adopts orphaned descendants.
 
     Other processes of the same user cannot read its memory and environment any more. Core files are off; the
-    limit is the soft one, which a descendant may raise. Garbage collections leave out what is loaded by now,
-    some 115,000 objects that stay until the end: a collection of all objects stops the daemon.
+    limit is the soft one, which a descendant may raise.
     """
-    gc.freeze()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
         supervisor_program.deny_inspection()

@@ -202,10 +202,29 @@ def _options() -> Iterator[tuple[str, click.Option, str]]:
                 yield " ".join(name), option, word
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "review SYM-1 --send-back --approve",
+        "answer SYM-1 --approve --deny",
+        "prompt SYM-1 --envelope-only --prompt-only",
+        "prompt SYM-1 --json --prompt-only",
+        "library proposals --accepted --rejected",
+        "diff SYM-1 --json --stat",
+        "skills check --json --github",
+    ],
+)
+def test_of_flags_that_exclude_each_other_none_wins(repo: Path, command: str) -> None:
+    (repo / "WORKFLOW.md").write_text("---\ntracker: {kind: markdown}\n---\n")
+    done = run(*command.split())
+    assert done.exit_code == 2
+    assert all(word in done.stderr for word in command.split() if word.startswith("--"))
+
+
 def test_an_option_means_the_same_in_every_command() -> None:
-    kinds: dict[str, tuple[object, ...]] = {}
+    kinds: dict[str, object] = {}
     for command, option, word in _options():
-        kind = (option.is_flag, option.type.name)
+        kind = option.is_flag or option.type.name
         assert (command, word) in OTHERWISE or kinds.setdefault(word, kind) == kind, (command, word)
         if word in SHARED:
             assert option.help == SHARED[word], (command, word)

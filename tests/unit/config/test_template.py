@@ -123,7 +123,7 @@ def test_the_body_is_trimmed() -> None:
 @pytest.mark.parametrize("body", ["", " \n\t\n"])
 def test_an_empty_body_stands_for_the_default_prompt(body: str) -> None:
     prompt = render(body)
-    assert "It is SYM-7." in prompt
+    assert "SYM-7" in prompt
     assert "```text\nMend the fence\n```" in prompt
     assert "no description" in prompt
 

@@ -16,7 +16,7 @@ from symphony import workspaces
 from symphony.characters import visible
 from symphony.cli.documents import BranchDiff
 from symphony.cli.failures import CommandError, warn
-from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
+from symphony.cli.options import issue_argument, json_option, only_one, print_json, workflow_option
 from symphony.cli.queries import Queries, resolve_issue
 from symphony.cli.repository import git
 from symphony.config import WorkspaceSettings, read_secrets
@@ -72,8 +72,7 @@ Exit codes: 0 shown, 1 there is no such issue or nothing to compare, 3 the workf
 @workflow_option
 def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
     """Show what the branch of an issue changes."""
-    if as_json and stat:
-        raise click.UsageError("--json and --stat exclude each other")
+    only_one(json=as_json, stat=stat)
     environment = read_secrets(os.environ).environment
     settings = open_store(workflow, environment, acknowledged=True).current().settings.workspace
     branch = _find_branch(issue, settings, workflow)

@@ -904,11 +904,14 @@ _number = click.argument("number", metavar="N", type=click.IntRange(min=1), shel
 @click.argument(
     "number", metavar="[N]", type=click.IntRange(min=1), required=False, shell_complete=complete_proposal
 )
-@click.option("--accepted", "state", flag_value="accepted", help="Those that were accepted.")
-@click.option("--rejected", "state", flag_value="rejected", help="Those that were rejected.")
+@click.option("--accepted", is_flag=True, help="Those that were accepted.")
+@click.option("--rejected", is_flag=True, help="Those that were rejected.")
 @library_options
-def proposals(*, number: int | None, state: str | None, library: OpenLibrary, as_json: bool) -> None:
+def proposals(
+    *, number: int | None, accepted: bool, rejected: bool, library: OpenLibrary, as_json: bool
+) -> None:
     """List the proposals that wait for a person, or show one of them."""
+    state = cli_options.only_one(accepted=accepted, rejected=rejected)
     if number is not None and state is not None:
         raise click.UsageError("N names a proposal, whatever its state")
     if number is not None:

@@ -11,9 +11,9 @@ from rich.rule import Rule
 from rich.text import Text
 
 from symphony.api.models import Prompt
+from symphony.cli import options
 from symphony.cli.failures import warn
 from symphony.cli.formatting import cell, console_for, describe_instructions, lines
-from symphony.cli.options import issue_argument, json_option, phase_option, print_json, workflow_option
 from symphony.cli.queries import Queries, resolve_issue
 
 SEPARATOR: Final = "----- prompt -----"
@@ -33,24 +33,25 @@ the envelope, if there is one, then a line `{SEPARATOR}`, then the prompt, each 
 it. With --envelope-only or --prompt-only there is only that text, without a line break.
 """
 )
-@issue_argument
-@click.option("--envelope-only", "only", flag_value="envelope", help="Print only the system-level text.")
-@click.option("--prompt-only", "only", flag_value="prompt", help="Print only the prompt.")
-@phase_option
-@json_option
-@workflow_option
-def prompt(*, issue: str, only: str | None, phase: str | None, as_json: bool, workflow: Path) -> None:
+@options.issue_argument
+@click.option("--envelope-only", is_flag=True, help="Print only the system-level text.")
+@click.option("--prompt-only", is_flag=True, help="Print only the prompt.")
+@options.phase_option
+@options.json_option
+@options.workflow_option
+def prompt(
+    *, issue: str, envelope_only: bool, prompt_only: bool, phase: str | None, as_json: bool, workflow: Path
+) -> None:
     """Print what a dispatch of an issue would send."""
-    if as_json and only:
-        raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
+    only = options.only_one(json=as_json, envelope_only=envelope_only, prompt_only=prompt_only)
     queries = Queries(workflow, os.environ)
     document = resolve_issue(issue, partial(queries.prompt, phase=phase), queries.identifiers)
     if document.note:
         warn(document.note)
     if as_json:
-        print_json(document)
+        options.print_json(document)
     elif only:
-        _write((document.envelope if only == "envelope" else document.prompt) or "")
+        _write((document.envelope if envelope_only else document.prompt) or "")
     elif sys.stdout.isatty():
         _print_for_terminal(document)
     else:

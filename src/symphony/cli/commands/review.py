@@ -83,9 +83,7 @@ def review(
     for commit in filter(None, (head, since)):
         if not _COMMIT.fullmatch(commit):
             raise click.UsageError("--head and --since take the whole id of a commit")
-    if send_back and approve:
-        raise click.UsageError("--send-back and --approve exclude each other")
-    decision = "send_back" if send_back else "approve" if approve else None
+    decision = options.only_one(send_back=send_back, approve=approve)
     if decision is None and (comments or message or file or unverified):
         raise click.UsageError("add --send-back or --approve")
     if decision is not None:

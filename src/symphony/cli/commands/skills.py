@@ -34,6 +34,7 @@ from symphony.cli.main import LazyGroup
 from symphony.cli.options import (
     dry_run_option,
     json_option,
+    only_one,
     parse_age,
     phase_option,
     print_json,
@@ -210,8 +211,7 @@ def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
 @skills_options
 def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_json: bool) -> int:
     """Report all mistakes in the skills."""
-    if as_json and github:
-        raise click.UsageError("--json and --github exclude each other")
+    only_one(json=as_json, github=github)
     if strict:
         place = replace(place, options=replace(place.options, validation=agent_skills.Validation.STRICT))
     found = place.load()

@@ -201,17 +201,25 @@ Exit codes: 0 done, 1 refused or no such issue, 2 no text or too much text, 5 th
 @options.issue_argument
 @click.argument("text", required=False)
 @options.text_file_option
-@click.option("--approve", "decision", flag_value="approve", help="Approve the agent's request.")
-@click.option("--deny", "decision", flag_value="deny", help="Deny the agent's request.")
+@click.option("--approve", is_flag=True, help="Approve the agent's request.")
+@click.option("--deny", is_flag=True, help="Deny the agent's request.")
 @options.json_option
 @options.workflow_option
 def answer(
-    *, issue: str, text: str | None, file: str | None, decision: str | None, as_json: bool, workflow: Path
+    *,
+    issue: str,
+    text: str | None,
+    file: str | None,
+    approve: bool,
+    deny: bool,
+    as_json: bool,
+    workflow: Path,
 ) -> None:
     """Answer the question of an issue's agent.
 
     TEXT is the answer, or - for standard input.
     """
+    decision = options.only_one(approve=approve, deny=deny)
     require_person("answer questions", hint="a person answers them")
     if decision is None:
         text = options.read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)

@@ -7,7 +7,6 @@ file. The skills of one branch change neither the comment nor the list of anothe
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -122,9 +121,7 @@ async def test_the_skills_of_one_branch_change_neither_comment_nor_list_of_anoth
     tracker = CommentingTracker()
     context = make_context(tmp_path, tracker)
     outbox = Outbox(context)
-    comments = SkillComments(
-        outbox.jobs, started_at=datetime.now(UTC), record=lambda _: None, recorded=checkpoint
-    )
+    comments = SkillComments(outbox.jobs, record=lambda _: None, recorded=checkpoint)
 
     def calmly() -> SkillSet:
         put(quiet, "calm", calm)

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -463,9 +462,7 @@ class _Daemon:
                     handled=_nothing,
                     on_exit=self._ended,
                     jobs=self._jobs,
-                    skill_comments=SkillComments(
-                        self._jobs, started_at=datetime.now(UTC), record=lambda _: None, recorded=_nothing
-                    ),
+                    skill_comments=SkillComments(self._jobs, record=lambda _: None, recorded=_nothing),
                     people_comments=PeopleCommentReader(lambda _: ()),
                     traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
                     hosts=Hosts(LocalHost(), {}, world.state_dir.path),

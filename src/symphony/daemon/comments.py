@@ -7,7 +7,6 @@ other comments. `SkillComments` keeps the comments about malformed skills up to 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from secrets import token_hex
@@ -424,13 +423,9 @@ class SkillComments:
     Each loading of the skills, at the start and at the end of a run, decides the text of the comment. The
     outbox writes it. A comment that a person deleted is not written again until there are other problems.
 
-    The journal forgets what is old, and it may be lost. So an issue may have a comment that is not known,
-    unless the issue is newer than this daemon: the tracker is asked for it, once.
-
     Args:
         jobs: queues the comments.
         known: the comments of the previous daemon, the newest first.
-        started_at: when this daemon began.
         record: called with each new text.
         recorded: waits until everything recorded survives a restart.
         max_kept: how many comments to remember; the oldest is forgotten first.
@@ -441,13 +436,11 @@ class SkillComments:
         jobs: JobRunner,
         known: Sequence[SkillsComment] = (),
         *,
-        started_at: datetime,
         record: Callable[[SkillsComment], None],
         recorded: Callable[[], Awaitable[None]],
         max_kept: int = MAX_SKILL_COMMENTS,
     ) -> None:
         self._jobs = jobs
-        self._started_at = started_at
         self._record = record
         self._recorded = recorded
         self._max_kept = max_kept
@@ -469,9 +462,9 @@ class SkillComments:
         body = None if at_least is None else skills.comment_body(found.problems, at_least=at_least)
         revise = body is None
         if body is None:
-            if before is None and issue.created_at is not None and issue.created_at > self._started_at:
+            if before is None:
                 return  # nothing was reported
-            named = () if before is None else before.named
+            named = before.named
             disabled = context.settings.agent.skills.disabled_skills
             body = skills.resolved_body(named, found, switched_off=disabled)
         wanted = SkillsComment(

@@ -74,7 +74,7 @@ from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.daemon.watchers import TrackerWatch, on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
-from symphony.domain import FaultHook, FaultPoint, SymphonyError, moment, no_fault
+from symphony.domain import FaultHook, FaultPoint, SymphonyError, no_fault
 from symphony.journal.model import PullRequestRecord
 from symphony.library.store import Library, library_path
 from symphony.processes.base import Host
@@ -410,7 +410,6 @@ class Service:
                 skill_comments=SkillComments(
                     jobs,
                     journal.previous.skills_comments,
-                    started_at=moment(core.wall_ms()),
                     record=journal.skill_comment_changed,
                     recorded=journal.flush,
                 ),

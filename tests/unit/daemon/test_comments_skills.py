@@ -1,7 +1,6 @@
 """The comment about malformed skills: what it says, when, and what is kept until it does."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,8 +23,6 @@ from symphony.trackers.base import TrackerError
 pytestmark = pytest.mark.asyncio
 
 ISSUE = make_issue()
-BEFORE, NOW = datetime(2000, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
-"""Moments before and after the issue was created."""
 BROKEN = "no front matter\n"
 NAMELESS = "---\ndescription: d\n---\n"
 GOOD = "---\nname: x\ndescription: d\n---\n"
@@ -50,14 +47,8 @@ class Desk:
     """One daemon's comments on a tracker, and the journal that outlives it."""
 
     def __init__(
-        self,
-        path: Path,
-        tracker: FakeTracker | None = None,
-        left: "Desk | None" = None,
-        max_kept: int = 10,
-        started_at: datetime = NOW,
+        self, path: Path, tracker: FakeTracker | None = None, left: "Desk | None" = None, max_kept: int = 10
     ) -> None:
-        self.started_at = started_at
         self.tracker = tracker or CommentingTracker()
         self.context = make_context(path, self.tracker)
         self.journal: dict[str, SkillsComment] = {} if left is None else dict(left.journal)
@@ -67,7 +58,6 @@ class Desk:
         self.comments = SkillComments(
             self.outbox.jobs,
             tuple(self.journal.values()),
-            started_at=started_at,
             record=self._remember,
             recorded=checkpoint,
             max_kept=max_kept,
@@ -86,7 +76,7 @@ class Desk:
         return list(self.tracker.comments.values())
 
     def successor(self, path: Path) -> "Desk":
-        return Desk(path, self.tracker, self, started_at=self.started_at)
+        return Desk(path, self.tracker, self)
 
 
 async def refuse() -> NoReturn:
@@ -111,7 +101,7 @@ async def test_malformed_skills_are_named_by_path_in_one_comment(tmp_path: Path)
 async def test_the_gate_says_how_bad_it_must_be(
     tmp_path: Path, at_least: Severity | None, *, named: bool
 ) -> None:
-    desk = Desk(tmp_path, started_at=BEFORE)
+    desk = Desk(tmp_path)
     await desk.report(await found(tmp_path, ODD), at_least=at_least)
     assert bool(desk.bodies) is named
     assert all("could not be loaded" not in body for body in desk.bodies), "a warning is called one"
@@ -157,29 +147,17 @@ class TestWhatIsOver:
         assert "mended" not in body.lower()
         assert "No longer reported" in body
 
-    @pytest.mark.parametrize("at_least", [Severity.ERROR, None])
-    async def test_a_comment_that_the_journal_has_forgotten_is_taken_back_too(
-        self, tmp_path: Path, at_least: Severity | None
-    ) -> None:
-        """Its record is gone with the journal, or with the old runs of the issue."""
+    async def test_without_a_journal_the_comment_stays_until_there_are_problems(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
         await desk.report(await found(tmp_path, BROKEN))
         successor = Desk(tmp_path, desk.tracker)
-        await successor.report(await found(tmp_path, GOOD), at_least=at_least)
-        (body,) = desk.bodies
-        assert "No skill is reported here any more" in body
+        before = desk.bodies
+        await successor.report(await found(tmp_path, GOOD))
+        assert desk.bodies == before
         await successor.report(await found(tmp_path, ODD), at_least=Severity.WARNING)
         await successor.report(await found(tmp_path, GOOD))
         (body,) = desk.bodies
         assert "are fixed" in body
-
-    async def test_an_old_issue_is_asked_once_for_a_comment_that_is_not_known(self, tmp_path: Path) -> None:
-        desk = Desk(tmp_path)
-        for _ in range(2):
-            await desk.report(await found(tmp_path, GOOD))
-        await desk.successor(tmp_path).report(await found(tmp_path, GOOD))
-        assert desk.bodies == []
-        assert len(desk.tracker.asked) == 1
 
     async def test_a_set_that_breaks_again_is_told_in_the_same_comment(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
@@ -188,8 +166,10 @@ class TestWhatIsOver:
         (body,) = desk.bodies
         assert "missing_front_matter" in body
 
-    async def test_on_a_new_issue_nothing_is_written_and_the_tracker_not_asked(self, tmp_path: Path) -> None:
-        desk = Desk(tmp_path, started_at=BEFORE)
+    async def test_without_an_earlier_comment_nothing_is_written_and_the_tracker_not_asked(
+        self, tmp_path: Path
+    ) -> None:
+        desk = Desk(tmp_path)
         for _ in range(2):
             await desk.report(await found(tmp_path, GOOD))
         await desk.successor(tmp_path).report(await found(tmp_path, GOOD))

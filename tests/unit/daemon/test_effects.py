@@ -1,7 +1,6 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -112,9 +111,7 @@ async def at_work(
             handled=checkpoint,
             on_exit=exited.set,
             jobs=(outbox := Outbox(core.context)).jobs,
-            skill_comments=SkillComments(
-                outbox.jobs, started_at=datetime.now(UTC), record=lambda _: None, recorded=checkpoint
-            ),
+            skill_comments=SkillComments(outbox.jobs, record=lambda _: None, recorded=checkpoint),
             people_comments=PeopleCommentReader(lambda _: ()),
             traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
             hosts=Hosts(LocalHost(), {}, path),

@@ -11,8 +11,7 @@ from harness.binding import SECRET, FakeTracker, FakeWorkspaces, Mailbox, StoryC
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from kit.virtual_time import in_virtual_time
-from symphony.api import answers, models
-from symphony.api.documents import state_document
+from symphony.api import documents, models
 from symphony.api.interface import UnavailableError
 from symphony.api.models import utc_text
 from symphony.daemon import operator as module
@@ -187,7 +186,7 @@ async def test_a_snapshot_that_takes_too_long_is_given_up(
     def stuck(*_: object, **__: object) -> None:
         gate.wait()
 
-    monkeypatch.setattr(answers, "state_document", stuck)
+    monkeypatch.setattr(documents, "state_document", stuck)
     desk = Desk(tmp_path, limits=Limits(snapshot_s=0.01))
     try:
         with pytest.raises(UnavailableError) as refused:
@@ -201,13 +200,13 @@ async def test_a_snapshot_is_made_beside_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[threading.Thread] = []
-    build = state_document
+    build = documents.state_document
 
     def spy(state: State, *rest: Any, **named: Any) -> models.State:
         seen.append(threading.current_thread())
         return build(state, *rest, **named)
 
-    monkeypatch.setattr(answers, "state_document", spy)
+    monkeypatch.setattr(documents, "state_document", spy)
     desk = Desk(tmp_path)
     async with anyio.create_task_group() as group:
         for _ in range(3):

@@ -11,6 +11,7 @@ from harness.binding import SECRET, FakeTracker, FakeWorkspaces, Mailbox, StoryC
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from kit.virtual_time import in_virtual_time
+from symphony import to_thread
 from symphony.api import documents, models
 from symphony.api.interface import UnavailableError
 from symphony.api.models import utc_text
@@ -181,10 +182,11 @@ async def test_before_there_is_a_state_nothing_can_be_told(tmp_path: Path) -> No
 async def test_a_snapshot_that_takes_too_long_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = threading.Event()
+    gate, ended = threading.Event(), threading.Event()
 
     def stuck(*_: object, **__: object) -> None:
         gate.wait()
+        ended.set()
 
     monkeypatch.setattr(documents, "state_document", stuck)
     desk = Desk(tmp_path, limits=Limits(snapshot_s=0.01))
@@ -193,6 +195,7 @@ async def test_a_snapshot_that_takes_too_long_is_given_up(
             await desk.operator.state()
     finally:
         gate.set()
+        await to_thread.run_sync(ended.wait, 60)
     assert refused.value.code == "snapshot_timeout"
 
 

@@ -37,6 +37,7 @@ _SCRATCH_PREFIX: Final = "preflight-"
 _STALE: Final = ("-name", f"{_SCRATCH_PREFIX}*", "-mmin", "+60")  # no check of another daemon takes that long
 
 _PROOF_TIMEOUT_MS: Final = 15_000
+_PROOFS: Final = 3  # a socket that would be covered may vanish before bubblewrap covers it
 _MISSING_HINT: Final = "install bubblewrap (apt install bubblewrap), or set workspace.isolation: none"
 _NAMESPACE_HINT: Final = (
     "enable unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
@@ -203,18 +204,23 @@ class IsolatedBackend(base.AgentBackend):
         marker = secrets.token_hex(8)
         isolation = replace(self._isolation, hidden=(*self._isolation.hidden, scratch))
         probe = ("/bin/sh", "-c", _PROBE, "probe", str(written), str(seen), marker)
-        argv = await to_thread.run_sync(partial(isolation.wrap, probe, cwd=workspace))
         env = child_environment(self.context.environ, run_id=run_id)
-        try:
-            done = await self.context.host.run(argv, cwd=workspace, env=env, timeout_ms=_PROOF_TIMEOUT_MS)
-        except OSError as error:
-            text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
-            raise preflight_failure(text, hint=_MISSING_HINT) from error
-        lines = done.stdout.decode("utf-8", "replace").splitlines()
-        if done.exit_code != 0 or marker not in lines:
-            reason = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit code {done.exit_code}"
-            text = f"workspace.isolation: bubblewrap does not work here: {reason}"
-            raise preflight_failure(text, hint=_NAMESPACE_HINT)
+        tries = 0
+        while True:
+            argv = await to_thread.run_sync(partial(isolation.wrap, probe, cwd=workspace))
+            try:
+                done = await self.context.host.run(argv, cwd=workspace, env=env, timeout_ms=_PROOF_TIMEOUT_MS)
+            except OSError as error:
+                text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
+                raise preflight_failure(text, hint=_MISSING_HINT) from error
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
+            if done.exit_code == 0 and marker in lines:
+                break
+            tries += 1
+            if tries == _PROOFS:
+                reason = " ".join(done.stderr.decode("utf-8", "replace").split())
+                text = f"bubblewrap does not work here: {reason or f'exit code {done.exit_code}'}"
+                raise preflight_failure(f"workspace.isolation: {text}", hint=_NAMESPACE_HINT)
         wrong = [line for line in lines if line != marker]
         if not wrong and await to_thread.run_sync(written.exists):
             wrong = ["a file beside the workspace was written"]

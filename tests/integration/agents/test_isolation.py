@@ -271,6 +271,22 @@ async def test_a_host_without_user_namespaces_is_told(bench: Bench, tmp_path: Pa
     assert "kernel.unprivileged_userns_clone" in str(error.failure.hint)
 
 
+async def test_a_socket_that_vanishes_while_it_is_covered_is_no_reason_to_refuse(
+    bench: Bench, tmp_path: Path
+) -> None:
+    root, program, tried = bench.workspace.parent / "root", tmp_path / "bwrap", tmp_path / "tried"
+    program.write_text(
+        f"#!/bin/sh\ntried={shlex.quote(str(tried))}\n"
+        '[ -e "$tried" ] && exec bwrap "$@"\n: > "$tried"\n'
+        'echo "bwrap: Can\'t create file at /x.sock: Read-only file system" >&2\nexit 1\n'
+    )
+    program.chmod(0o755)
+    isolation = closed(bench, hidden=(root,), program=str(program))
+    found = await enclosed(bench, bench.scripted(), isolation).preflight(root, run_id="check")
+    assert found.agent == "symphony-scripted-agent"
+    assert tried.exists()
+
+
 async def test_an_enclosure_that_leaks_is_found(bench: Bench, tmp_path: Path) -> None:
     program = tmp_path / "bwrap"
     program.write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')

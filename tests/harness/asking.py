@@ -150,7 +150,7 @@ class FakeOperator:
     library_file: Path | None = None
     rehearsal: Rehearsal | None = None
 
-    owed: tuple[Job, ...] = ()
+    jobs: tuple[Job, ...] = ()
     known_schedules: tuple[Schedule, ...] = ()
     created: list[NewIssue] = field(default_factory=list)
 
@@ -177,10 +177,10 @@ class FakeOperator:
 
     async def outbox(self) -> Outbox:
         self._try()
-        return outbox_document(self.owed)
+        return outbox_document(self.jobs)
 
     async def change_outbox(self, verb: str, key: str) -> Outbox:
-        chosen = [job for job in self.owed if key in {job.key, job.issue_identifier}]
+        chosen = [job for job in self.jobs if key in {job.key, job.issue_identifier}]
         if not chosen:
             raise UnknownError("job_not_found", "there is no such job")
         self.orders.append((verb, key, None))

@@ -51,11 +51,11 @@ def _keeps(kept: Callable[[Record], Record | None]) -> Callable[[], Parts]:
 
 def _keeps_too_late() -> Parts:
     """What a step leaves is put only when the next one is taken: after the effects, not before."""
-    owed: list[Record] = []
+    held: list[Record] = []
 
     def keep(records: Sequence[Record], _before: State, _after: State) -> Sequence[Record]:
-        late = tuple(owed)
-        owed[:] = records
+        late = tuple(held)
+        held[:] = records
         return late
 
     return Parts(forgetting=Forgetting(keep=keep))

@@ -265,7 +265,7 @@ def skills(number: int = 1, *uses: SkillUse) -> SkillsRecord:
 
 
 def job(number: int = 1, *, attempts: int = 0) -> Job:
-    """Something that is owed since `NOW` and `number` milliseconds."""
+    """A job that waits since `NOW` and `number` milliseconds."""
     return Job(
         key=f"comment:id-{number}:delivery",
         kind="comment",

@@ -120,18 +120,18 @@ class Outbox:
             await self.jobs.finish()
 
     async def settle(self) -> None:
-        """Serve until nothing is owed."""
+        """Serve until no job waits."""
         async with self.at_work():
-            while self.owed:  # noqa: ASYNC110 - virtual time passes at once
+            while self.waiting:  # noqa: ASYNC110 - virtual time passes at once
                 await anyio.sleep(0.5)
 
     async def post(self, comment: CommentDraft) -> None:
-        """Owe a comment, and try it."""
+        """Queue a comment, and try it."""
         queue_comment(self.jobs, self.context, comment)
         await self.once()
 
     @property
-    def owed(self) -> list[str]:
+    def waiting(self) -> list[str]:
         """The keys of what is still tried."""
         return [job.key for job in self.jobs.jobs if job.state == "waiting"]
 

@@ -81,11 +81,11 @@ class Arrival:
 
 @dataclass
 class World:
-    """What the receivers have, what is owed to them, and when they fail."""
+    """What the receivers have, what waits for them, and when they fail."""
 
     dice: Random
     outages: dict[str, list[Outage]] = field(default_factory=dict)
-    owed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    queued: dict[str, tuple[int, float]] = field(default_factory=dict)
     arrivals: list[Arrival] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
     kills: int = 0
@@ -312,8 +312,8 @@ class Daemons:
         if self.outbox is not None:
             self.outbox.state = state
 
-    def owe(self, kind: str, number: int, version: int) -> None:
-        """Owe a newer version of something, as the daemon does."""
+    def queue(self, kind: str, number: int, version: int) -> None:
+        """Queue a newer version of something, as the daemon does."""
         outbox, issue = self.outbox, make_issue(str(number))
         assert outbox is not None
         key = f"{kind}:{number}"
@@ -383,7 +383,7 @@ class Daemons:
                     issue_identifier=issue.identifier,
                     payload=str(version),
                 )
-        self.world.owed[key] = (version, anyio.current_time())
+        self.world.queued[key] = (version, anyio.current_time())
 
 
 _RECEIVER_OF: Final = {
@@ -432,7 +432,7 @@ async def play(seed: int, place: Path) -> World:
                 if kind == "move" and dice.random() < 0.2:
                     world.boards[str(number)], world.by_person[str(number)] = "Rework", anyio.current_time()
                 else:
-                    daemons.owe(kind, number, version)
+                    daemons.queue(kind, number, version)
             await anyio.sleep(max(until_s - anyio.current_time(), 0))
         if until_s <= length_s:
             world.kills += 1
@@ -443,7 +443,7 @@ async def play(seed: int, place: Path) -> World:
 
 def _judge(world: World, daemons: Daemons) -> None:
     assert daemons.outbox is not None
-    for key, (version, at_s) in world.owed.items():
+    for key, (version, at_s) in world.queued.items():
         arrived = [each for each in world.arrivals if each.key == key and each.version == version]
         person_s = world.by_person.get(key.split(":")[1]) if key.startswith("move") else None
         if person_s is not None:
@@ -462,4 +462,4 @@ def _judge(world: World, daemons: Daemons) -> None:
         if arrived and person_s is None and arrived[0].at_s > since_s + grace_s:
             world.broken.append(f"{key}: {arrived[0].at_s - since_s:g} s after the receiver was back")
     if daemons.outbox.journal:
-        world.broken.append(f"still owed: {sorted(daemons.outbox.journal)}")
+        world.broken.append(f"still waiting: {sorted(daemons.outbox.journal)}")

@@ -207,7 +207,7 @@ class Daemon(Story):
             tasks.start_soon(self.pulls.run)
             tasks.start_soon(self.jobs.run)
             await anyio.lowlevel.checkpoint()  # it looks
-            for _ in range(3):  # what a look owes may lead to another look
+            for _ in range(3):  # a job of a look may lead to another look
                 await self.pulls.finish()
                 await self.jobs.finish()
                 await self._tried()

@@ -370,8 +370,8 @@ class World:
         raise self.referee.broken(FINISHED, "it is neither finished nor blocked", _now_ms(), unfinished[0])
 
     async def _look_for_untold(self) -> None:
-        if not await self._until(lambda: self.daemon is not None and not self.daemon.owes):
-            raise self.referee.broken(TOLD, "what is owed to the tracker does not arrive", _now_ms(), "")
+        if not await self._until(lambda: self.daemon is not None and not self.daemon.has_jobs):
+            raise self.referee.broken(TOLD, "a job for the tracker is not done", _now_ms(), "")
         for issue_id, blocked in sorted(self.state.blocked.items()):
             if not await self.board.says_blocked(issue_id):
                 words = f"nobody told that it is blocked: {blocked.failure.message}"
@@ -448,7 +448,7 @@ class _Daemon:
                     wall_ms=lambda: memory.wall_ms,
                 )
                 core.context = self._context()
-                self._jobs = JobRunner(core, memory.jobs, record=self._owed)
+                self._jobs = JobRunner(core, memory.jobs, record=self._record)
                 self._jobs.kinds = {
                     "comment": CommentWriter(memory.known_comments, on_written=self._commented),
                     "move": Moves(core),
@@ -516,11 +516,11 @@ class _Daemon:
             self.world.kill(cleanly=True)
 
     @property
-    def owes(self) -> bool:
-        """Whether something is owed to the tracker that was not given up."""
+    def has_jobs(self) -> bool:
+        """Whether a job waits that was not given up."""
         return any(job.state is JobState.WAITING for job in self._jobs.jobs)
 
-    def _owed(self, record: Job | JobDone) -> None:
+    def _record(self, record: Job | JobDone) -> None:
         if self.is_alive:
             self.world.memory.put_job(record)
 

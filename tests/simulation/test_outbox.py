@@ -1,4 +1,4 @@
-"""What is owed arrives within a minute after its receiver is back, once and the newest, in random worlds."""
+"""A job is done within a minute after its receiver is back, once and the newest of its key, in any world."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,7 +12,7 @@ EACH = int(SCHEDULES or 6)
 FIRST = randbelow(10**9) if SCHEDULES else 0
 
 
-def test_no_outage_and_no_death_loses_undoes_or_doubles_what_is_owed(tmp_path: Path) -> None:
+def test_no_outage_and_no_death_loses_undoes_or_doubles_a_job(tmp_path: Path) -> None:
     kinds, kills = Counter[str](), 0
     for seed in range(FIRST, FIRST + EACH):
         world = run(lambda seed=seed: play(seed, tmp_path))  # type: ignore[misc]  # of this turn of the loop

@@ -73,7 +73,7 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
         text = sentence(f"{what}: {push.failure.message}")
         yield Condition(tone="warn", text=text, hint=push.failure.hint)
     if isinstance(document, models.State):
-        yield from _owed(document.outbox)
+        yield from _unfinished_jobs(document.outbox)
         yield from _schedules(document.schedules)
     yield from _kept(document)
     for going in document.pushes if isinstance(document, models.State) else ():
@@ -81,7 +81,7 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
         yield Condition(tone="info", text=text)
 
 
-def _owed(outbox: models.OutboxCounts) -> Iterator[Condition]:
+def _unfinished_jobs(outbox: models.OutboxCounts) -> Iterator[Condition]:
     """Jobs that do not succeed."""
     reason = f": {outbox.failure}" if outbox.failure else ""
     if outbox.given_up:

@@ -103,7 +103,7 @@ def notified(project: Project) -> list[str]:
 
 
 _COMMENTED = frozenset({FaultPoint.BEFORE_COMMENT, FaultPoint.AFTER_COMMENT})
-_OWED = _COMMENTED | {
+_WITH_JOBS = _COMMENTED | {
     FaultPoint.JOB_PUT,
     FaultPoint.JOB_WRITTEN,
     FaultPoint.BEFORE_MOVE,
@@ -113,7 +113,7 @@ _OWED = _COMMENTED | {
     FaultPoint.JOB_DONE_PUT,
     FaultPoint.JOB_DONE_WRITTEN,
 }
-_BESIDE_THE_RUN = _OWED | {FaultPoint.CLAIM_WRITTEN, FaultPoint.RETRY_WRITTEN}
+_BESIDE_THE_RUN = _WITH_JOBS | {FaultPoint.CLAIM_WRITTEN, FaultPoint.RETRY_WRITTEN}
 
 
 # A point before the work, in it, at its end and after it; in the simulator the daemon dies at every one.

@@ -1,4 +1,4 @@
-"""What the daemon owes to the tracker arrives: over an outage, and over the end of the daemon."""
+"""A job for the tracker is done: over an outage, and over the end of the daemon."""
 
 import json
 import subprocess
@@ -139,8 +139,8 @@ def _listed(project: Project, *, source: str, attempts: int) -> list[dict[str, A
 
 
 @asynccontextmanager
-async def owing(project: Project) -> AsyncIterator[None]:
-    """A daemon that owes a comment and a move, both tried."""
+async def queueing(project: Project) -> AsyncIterator[None]:
+    """A daemon with the jobs of a comment and of a move, both tried."""
     await to_thread.run_sync(_question, project)
     async with serving(project) as served:
         await served.watcher.until(lambda: len(served.watcher.all(MoveIssue)) > 1)
@@ -152,7 +152,7 @@ async def owing(project: Project) -> AsyncIterator[None]:
 class TestTheCommand:
     @pytest.mark.slow
     async def test_status_says_that_something_does_not_arrive(self, project: Project) -> None:
-        async with owing(project):
+        async with queueing(project):
             done = await to_thread.run_sync(lambda: _cli(project, "status", "--json"))
             found = json.loads(done.stdout)["outbox"]
             assert (found["waiting"], found["failing"] > 0, found["given_up"]) == (2, True, 0)
@@ -161,7 +161,7 @@ class TestTheCommand:
             assert "symphony outbox list" in shown.stdout
 
     async def test_list_names_what_why_and_when(self, project: Project) -> None:
-        async with owing(project):
+        async with queueing(project):
             done = await to_thread.run_sync(lambda: _cli(project, "outbox", "list"))
             assert "comment:" in done.stdout
             assert "move:" in done.stdout
@@ -169,7 +169,7 @@ class TestTheCommand:
 
     @pytest.mark.slow
     async def test_drop_forgets_one_and_retry_tries_the_rest(self, project: Project, outage: Outage) -> None:
-        async with owing(project):
+        async with queueing(project):
             jobs = await to_thread.run_sync(lambda: _listed(project, source="daemon", attempts=1))
             assert jobs is not None
             (move,) = [job["key"] for job in jobs if job["kind"] == "move"]
@@ -181,8 +181,8 @@ class TestTheCommand:
             await _soon(lambda: len(project.comments("SYM-1", kind="blocked")) == 1)
             assert project.written_state("SYM-1") != "Human Review"
 
-    async def test_what_is_not_owed_is_an_error_with_a_hint(self, project: Project) -> None:
-        async with owing(project):
+    async def test_an_unknown_job_is_an_error_with_a_hint(self, project: Project) -> None:
+        async with queueing(project):
             for verb in ("retry", "drop"):
                 done = await to_thread.run_sync(_cli, project, "outbox", verb, "SYM-9")
                 assert done.returncode == 1

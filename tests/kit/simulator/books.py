@@ -78,7 +78,7 @@ class Books:
         polls, refreshes: requests that were asked and not answered, with the ids of a refresh.
         timers: the newest arming of every timer that has not fired.
         begun: whether the daemon was told to begin.
-        owes_poll: somebody woke the daemon and no poll was asked since.
+        expects_poll: somebody woke the daemon and no poll was asked since.
         patient_until_ms: until when the other side asked us to wait, at most.
         longest_wait_ms: the longest wait that any failure asked for.
         patient: an operator's drain has no end of its own, until a signal sets one.
@@ -99,7 +99,7 @@ class Books:
     refreshes: dict[int, frozenset[str]] = field(default_factory=dict)
     timers: dict[Timer, SetTimer] = field(default_factory=dict)
     begun: bool = False
-    owes_poll: bool = False
+    expects_poll: bool = False
     patient_until_ms: int = 0
     longest_wait_ms: int = 0
     patient: bool = False
@@ -146,7 +146,7 @@ class Books:
                 )
                 return True
             case Recovered() | WakeAsked():
-                self.begun = self.owes_poll = True
+                self.begun = self.expects_poll = True
                 return True
             case _:
                 run_id = getattr(fact, "run_id", None)
@@ -174,7 +174,7 @@ class Books:
                     self.told = {**self.told, command.run_id: type(command)}
                 case FetchCandidates():
                     self.polls.add(command.request)
-                    self.owes_poll = False
+                    self.expects_poll = False
                 case RefreshIssues():
                     self.refreshes[command.request] = command.ids
                 case ReadAnswers():
@@ -232,7 +232,7 @@ class Books:
         self.refreshes.clear()
         self.reads.clear()
         self.timers.clear()
-        self.begun = self.owes_poll = self.patient = False
+        self.begun = self.expects_poll = self.patient = False
         self.exits = 0
         self.remembers, self.left = False, None
 

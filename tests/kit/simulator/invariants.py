@@ -515,7 +515,7 @@ def _push_again(moment: Moment) -> Broken | None:
         if delivered is None or not delivered.is_pending or key in moment.after.running:
             continue
         if moment.books.pushes.get(key) != delivered.head:
-            return Broken("a push that is owed is not tried", key)
+            return Broken("a pending push is not tried", key)
     return None
 
 
@@ -537,7 +537,7 @@ def _next_poll(moment: Moment) -> Broken | None:
 def _no_lost_wake(moment: Moment) -> Broken | None:
     """After a wake a poll follows that is asked later than the wake: prepared, noted, or due in a moment."""
     after = moment.after
-    if not moment.books.owes_poll or after.drain is not Drain.NO:
+    if not moment.books.expects_poll or after.drain is not Drain.NO:
         return None
     noted = after.cycle is Cycle.RECONCILING or after.poll_again or after.poll_soon
     patient = moment.now_ms < moment.books.patient_until_ms

@@ -246,11 +246,11 @@ class Memory:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """What a predecessor still owed."""
+        """The jobs that a predecessor did not finish."""
         return self._remembered.jobs
 
     def put_job(self, record: Job | JobDone) -> None:
-        """Something is owed, was tried, or is done."""
+        """A job is queued, was tried, or is done."""
         self._put((record,), None)
 
     def keep(self, name: str, value: str) -> None:

@@ -92,7 +92,7 @@ class Referee:
         books.book(commands)
         books.follow(before, fact, after)
         if after.config_error is not None:
-            books.owes_poll = False  # an invalid workflow is not polled for
+            books.expects_poll = False  # an invalid workflow is not polled for
         moment = Moment(
             number=self.count,
             now_ms=now_ms,

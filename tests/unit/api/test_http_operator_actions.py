@@ -284,8 +284,8 @@ async def test_a_body_that_is_no_feedback_and_an_issue_that_is_unknown(
 
 
 class TestTheOutbox:
-    async def test_it_lists_what_is_owed(self, client: httpx.AsyncClient, operator: FakeOperator) -> None:
-        operator.owed = (job(1, attempts=2), replace(job(2), state=JobState.GIVEN_UP, failure="no"))
+    async def test_it_lists_the_jobs(self, client: httpx.AsyncClient, operator: FakeOperator) -> None:
+        operator.jobs = (job(1, attempts=2), replace(job(2), state=JobState.GIVEN_UP, failure="no"))
         response = await client.get("/api/v1/control/outbox")
         assert response.status_code == 200
         conforms(response.json(), "Outbox")
@@ -298,7 +298,7 @@ class TestTheOutbox:
     async def test_one_or_those_of_an_issue_are_chosen(
         self, client: httpx.AsyncClient, operator: FakeOperator, verb: str, key: str, status: int
     ) -> None:
-        operator.owed = (job(1), job(2))
+        operator.jobs = (job(1), job(2))
         response = await client.post(f"/api/v1/control/outbox/{verb}", json={"key": key})
         assert response.status_code == status
         assert operator.orders == ([(verb, key, None)] if status == 200 else [])
@@ -307,7 +307,7 @@ class TestTheOutbox:
     async def test_nothing_is_changed_by_a_body_that_names_nothing(
         self, client: httpx.AsyncClient, operator: FakeOperator, body: object
     ) -> None:
-        operator.owed = (job(1),)
+        operator.jobs = (job(1),)
         response = await client.post("/api/v1/control/outbox/drop", json=body)
         assert response.status_code == 400
         assert operator.orders == []

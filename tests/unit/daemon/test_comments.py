@@ -208,7 +208,7 @@ async def test_comments_of_a_person_all_arrive_once_after_an_outage_and_a_restar
 
 
 @in_virtual_time
-async def test_another_tracker_does_not_get_what_was_owed_to_the_first(tmp_path: Path) -> None:
+async def test_another_tracker_does_not_get_the_jobs_of_the_first(tmp_path: Path) -> None:
     first, second = CommentingTracker(before_answer=refuse), CommentingTracker()
     outbox = Outbox(make_context(tmp_path, first))
     await outbox.post(draft("x"))

@@ -1,4 +1,4 @@
-"""The outbox: what is owed arrives once, after whatever outage, the newest of each key."""
+"""The outbox: a job is done once, after whatever outage, the newest of each key."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -86,7 +86,7 @@ def outbox(tmp_path: Path, receiver: Receiver) -> Outbox:
     return Outbox(make_context(tmp_path, FakeTracker()), kinds={"note": receiver})
 
 
-def owe(
+def queue(
     outbox: Outbox, payload: str, *, key: str = "1", issue: str | None = None, to: str = "r", wait_ms: int = 0
 ) -> None:
     outbox.jobs.queue(
@@ -101,8 +101,8 @@ def owe(
 
 
 @in_virtual_time
-async def test_what_is_owed_is_recorded_carried_out_and_forgotten(outbox: Outbox, receiver: Receiver) -> None:
-    owe(outbox, "hello")
+async def test_a_job_is_recorded_carried_out_and_forgotten(outbox: Outbox, receiver: Receiver) -> None:
+    queue(outbox, "hello")
     assert [job.payload for job in outbox.journal.values()] == ["hello"], "before it is tried"
     await outbox.settle()
     assert receiver.payloads == ["hello"]
@@ -116,7 +116,7 @@ async def test_it_arrives_within_a_minute_after_an_outage(
 ) -> None:
     receiver.outage = DOWN
     for number in range(20):
-        owe(outbox, f"hello {number}", key=str(number))
+        queue(outbox, f"hello {number}", key=str(number))
     async with outbox.at_work():
         await anyio.sleep(outage_s)
         receiver.outage, asked = None, receiver.attempts
@@ -132,7 +132,7 @@ async def test_a_successor_goes_on_where_a_daemon_was_killed(
     outbox: Outbox, receiver: Receiver, outage_s: int
 ) -> None:
     receiver.outage = DOWN
-    owe(outbox, "hello")
+    queue(outbox, "hello")
     async with outbox.at_work():
         await anyio.sleep(outage_s)
     receiver.outage = None
@@ -144,12 +144,12 @@ async def test_a_successor_goes_on_where_a_daemon_was_killed(
 
 @in_virtual_time
 async def test_the_end_waits_for_what_is_tried_and_not_longer(outbox: Outbox, receiver: Receiver) -> None:
-    owe(outbox, "slow", key="1")
+    queue(outbox, "slow", key="1")
     receiver.takes_s = 3
     async with outbox.at_work():
         await anyio.sleep(0.1)
         receiver.takes_s, receiver.poison = 0.01, {"refused": DOWN}
-        owe(outbox, "refused", key="2", to="another")  # is tried again while the end waits for the slow one
+        queue(outbox, "refused", key="2", to="another")  # is tried again while the end waits for the slow one
         await anyio.sleep(0.1)
         begun_s = anyio.current_time()
         await outbox.jobs.finish()
@@ -163,7 +163,7 @@ async def test_a_daemon_whose_wall_clock_was_set_tries_it_all_the_same(
     outbox: Outbox, receiver: Receiver, shift_s: int
 ) -> None:
     receiver.outage = DOWN
-    owe(outbox, "hello")
+    queue(outbox, "hello")
     await outbox.once()
     receiver.outage = None
     later = outbox.successor(kinds={"note": receiver}, wall_shift_ms=shift_s * 1_000)
@@ -176,7 +176,7 @@ async def test_a_daemon_whose_wall_clock_was_set_tries_it_all_the_same(
 @in_virtual_time
 async def test_a_successor_comes_again_when_the_receiver_said(outbox: Outbox, receiver: Receiver) -> None:
     receiver.outage = replace(DOWN, retry_after_ms=1_800_000)
-    owe(outbox, "hello")
+    queue(outbox, "hello")
     await outbox.once()
     receiver.outage = None
     later = outbox.successor(kinds={"note": receiver})
@@ -196,7 +196,7 @@ async def test_two_jobs_a_key_after_a_day_are_drained_within_limits_newest_per_k
     async with outbox.at_work():
         for word in ("old", "new"):
             for number in range(keys):
-                owe(outbox, f"{word} {number}", key=str(number))
+                queue(outbox, f"{word} {number}", key=str(number))
             await anyio.sleep(DAY_S / 2)
         receiver.outage = None
         await anyio.sleep(60)
@@ -212,9 +212,9 @@ async def test_a_job_that_fails_for_ever_holds_up_no_other_and_is_given_up(
     receiver.poison["bad"] = failure
     with capture_logs() as logs:
         async with outbox.at_work():
-            owe(outbox, "bad", key="bad")
+            queue(outbox, "bad", key="bad")
             for number in range(100):
-                owe(outbox, f"good {number}", key=str(number))
+                queue(outbox, f"good {number}", key=str(number))
                 await anyio.sleep(60)
                 assert f"good {number}" in receiver.payloads
             await anyio.sleep(GIVE_UP_MS / 1000)
@@ -232,7 +232,7 @@ async def test_a_receiver_that_hangs_holds_up_no_other(outbox: Outbox, receiver:
     other = Receiver()
     outbox = Outbox(outbox.context, kinds={"note": receiver, "other": other})
     async with outbox.at_work():
-        owe(outbox, "hello", to="slow")
+        queue(outbox, "hello", to="slow")
         outbox.jobs.queue(
             kind="other", key="2", receiver="quick", issue_id="2", issue_identifier="SYM-2", payload="there"
         )
@@ -250,7 +250,7 @@ async def test_a_receiver_that_hangs_holds_up_no_other(outbox: Outbox, receiver:
 @in_virtual_time
 async def test_jobs_of_one_issue_come_one_after_the_other(outbox: Outbox, receiver: Receiver) -> None:
     for number in range(5):
-        owe(outbox, str(number), key=str(number), issue="1")
+        queue(outbox, str(number), key=str(number), issue="1")
     await outbox.settle()
     assert receiver.payloads == ["0", "1", "2", "3", "4"]
     assert receiver.most_at_once == 1
@@ -262,9 +262,9 @@ async def test_what_is_replaced_while_it_is_tried_is_followed_by_the_newer(
 ) -> None:
     async with outbox.at_work():
         receiver.takes_s = 5
-        owe(outbox, "old")
+        queue(outbox, "old")
         await anyio.sleep(1)
-        owe(outbox, "new")
+        queue(outbox, "new")
         await anyio.sleep(20)
     assert receiver.payloads == ["old", "new"]
     assert outbox.journal == {}
@@ -273,7 +273,7 @@ async def test_what_is_replaced_while_it_is_tried_is_followed_by_the_newer(
 @in_virtual_time
 async def test_the_same_thing_again_is_one_job(outbox: Outbox, receiver: Receiver) -> None:
     for _ in range(3):
-        owe(outbox, "hello")
+        queue(outbox, "hello")
     await outbox.settle()
     assert receiver.payloads == ["hello"]
 
@@ -282,9 +282,9 @@ async def test_the_same_thing_again_is_one_job(outbox: Outbox, receiver: Receive
 async def test_a_receiver_that_says_when_to_come_again_is_obeyed(outbox: Outbox, receiver: Receiver) -> None:
     receiver.outage = replace(DOWN, retry_after_ms=120_000)
     async with outbox.at_work():
-        owe(outbox, "one", key="1")
+        queue(outbox, "one", key="1")
         await anyio.sleep(1)
-        owe(outbox, "two", key="2")
+        queue(outbox, "two", key="2")
         await anyio.sleep(110)
         assert receiver.attempts == 1
         receiver.outage = None
@@ -313,7 +313,7 @@ class TestWhatGoesTogether:
         outbox = Outbox(outbox.context, kinds={"note": receiver})
         async with outbox.at_work():
             for number in "123":
-                owe(outbox, number, key=number, wait_ms=5_000)
+                queue(outbox, number, key=number, wait_ms=5_000)
                 await anyio.sleep(2)
             assert (receiver.attempts, len(outbox.journal)) == (1, 3)
             assert {job.attempts for job in outbox.jobs.jobs} == {1}
@@ -326,12 +326,12 @@ class TestWhatGoesTogether:
     async def test_the_end_and_the_next_daemon_do_not_wait_until_it_is_gathered(self, outbox: Outbox) -> None:
         receiver = Together()
         outbox = Outbox(outbox.context, kinds={"note": receiver})
-        owe(outbox, "1", key="1", wait_ms=3_600_000)
+        queue(outbox, "1", key="1", wait_ms=3_600_000)
         later = outbox.successor(kinds={"note": receiver})
         async with later.at_work():
             await anyio.sleep(1)
             assert receiver.payloads == ["1"]
-            owe(later, "2", key="2", wait_ms=3_600_000)
+            queue(later, "2", key="2", wait_ms=3_600_000)
             await later.jobs.finish()
         assert receiver.payloads == ["1", "2"]
 
@@ -340,7 +340,7 @@ class TestWhatGoesTogether:
         receiver = Together()
         receiver.not_yet_s = 600
         outbox = Outbox(outbox.context, kinds={"note": receiver})
-        owe(outbox, "1", key="1")
+        queue(outbox, "1", key="1")
         async with outbox.at_work():
             await outbox.jobs.finish()
             assert [job.attempts for job in outbox.jobs.jobs] == [0]
@@ -355,9 +355,9 @@ class TestWhatGoesTogether:
         receiver = Together(takes_s=20)
         outbox = Outbox(outbox.context, kinds={"note": receiver})
         async with outbox.at_work():
-            owe(outbox, "old")
+            queue(outbox, "old")
             await anyio.sleep(1)
-            owe(outbox, "new")
+            queue(outbox, "new")
             await anyio.sleep(20)
             assert [job.payload for job in outbox.jobs.jobs] == ["new"]
             await anyio.sleep(60)
@@ -368,7 +368,7 @@ class TestTheEndOfTheDaemon:
     @in_virtual_time
     async def test_it_waits_for_what_was_not_tried(self, outbox: Outbox, receiver: Receiver) -> None:
         for number in range(100):
-            owe(outbox, str(number), key=str(number))
+            queue(outbox, str(number), key=str(number))
         await outbox.once()
         assert len(receiver.taken) == 100
 
@@ -378,7 +378,7 @@ class TestTheEndOfTheDaemon:
     ) -> None:
         receiver.outage = DOWN
         for number in range(100):
-            owe(outbox, str(number), key=str(number))
+            queue(outbox, str(number), key=str(number))
         begun_s = anyio.current_time()
         await outbox.once()
         assert anyio.current_time() - begun_s < 1
@@ -392,9 +392,9 @@ class TestWhatAPersonDoes:
     ) -> None:
         receiver.poison["hello"] = REFUSED
         async with outbox.at_work():
-            owe(outbox, "hello")
+            queue(outbox, "hello")
             await anyio.sleep(7_200)
-            assert outbox.owed == []
+            assert outbox.waiting == []
             receiver.poison.clear()
             assert outbox.jobs.retry("note:1")
             await anyio.sleep(1)
@@ -403,7 +403,7 @@ class TestWhatAPersonDoes:
 
     @in_virtual_time
     async def test_drop_forgets_it(self, outbox: Outbox, receiver: Receiver) -> None:
-        owe(outbox, "hello")
+        queue(outbox, "hello")
         assert outbox.jobs.drop("note:1")
         assert not outbox.jobs.drop("note:1")
         await outbox.once()
@@ -411,10 +411,10 @@ class TestWhatAPersonDoes:
         assert outbox.journal == {}
 
 
-class TestWhatIsNotOwedAnyMore:
+class TestWhatIsNotNeededAnyMore:
     @in_virtual_time
     async def test_it_is_forgotten_without_being_tried(self, outbox: Outbox, receiver: Receiver) -> None:
-        owe(outbox, "hello")
+        queue(outbox, "hello")
         receiver.over.add("note:1")
         await outbox.settle()
         assert (receiver.attempts, outbox.journal) == (0, {})
@@ -428,7 +428,7 @@ class TestWhatIsNotOwedAnyMore:
             outbox.jobs.queue(
                 kind=kind, key="1", receiver="r", issue_id="1", issue_identifier="SYM-1", payload=payload
             )
-            owe(outbox, "hello", key="2")
+            queue(outbox, "hello", key="2")
             await outbox.settle()
         assert [(line["event"], line["log_level"]) for line in logs] == [("job_dropped", "warning")]
         assert receiver.payloads == ["hello"]
@@ -438,7 +438,7 @@ class TestWhatIsNotOwedAnyMore:
         outbox = Outbox(outbox.context, kinds={"note": receiver}, max_jobs=2)
         with capture_logs() as logs:
             for number in "123":
-                owe(outbox, number, key=number)
+                queue(outbox, number, key=number)
         assert sorted(outbox.journal) == ["note:2", "note:3"]
         assert [line["key"] for line in logs] == ["note:1"]
 
@@ -448,7 +448,7 @@ class TestWhatIsNotOwedAnyMore:
     ) -> None:
         receiver.poison["hello"] = REFUSED
         async with outbox.at_work():
-            owe(outbox, "hello")
+            queue(outbox, "hello")
             await anyio.sleep(7_200)
         for shift_ms, left in ((0, 1), (KEPT_MS, 0)):
             later = outbox.successor(kinds={"note": receiver})

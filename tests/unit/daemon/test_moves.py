@@ -33,7 +33,7 @@ class Desk:
     def __init__(self, path: Path, tracker: FakeTracker, more: str = "{}") -> None:
         self.outbox = Outbox(make_context(path, tracker, more=more))
 
-    def owe(self, *commands: MoveIssue) -> None:
+    def queue(self, *commands: MoveIssue) -> None:
         for command in commands:
             self.outbox.state = _STATES[command.reason]
             queue_move(self.outbox.jobs, self.outbox.context, command)
@@ -41,7 +41,7 @@ class Desk:
     async def do(self, *commands: MoveIssue) -> list[str]:
         """Try the moves, the last of them being what counts; the events that were logged."""
         with capture_logs() as lines:
-            self.owe(*commands)
+            self.queue(*commands)
             await self.outbox.once()
         assert SECRET not in str(lines)
         return [f"{line['log_level']} {line['event']}" for line in lines]
@@ -95,7 +95,7 @@ async def test_a_move_whose_reason_is_over_is_not_made(tmp_path: Path, reason: M
     """The run ended, the issue is worked on again, or it was released."""
     tracker = MovingTracker(issues=(ONE,))
     desk = Desk(tmp_path, tracker)
-    desk.owe(_move(reason))
+    desk.queue(_move(reason))
     desk.outbox.state = make_state(running=[] if reason is MoveReason.START else ["1"])
     await desk.outbox.once()
     assert tracker.moved == []
@@ -171,7 +171,7 @@ class TestAFailure:
             async with desk.outbox.at_work():
                 for state, error in (("Doing", failure), ("Doing", failure), ("Done", make_failure("other"))):
                     tracker.failure = TrackerError(error)
-                    desk.owe(_move(state=state))
+                    desk.queue(_move(state=state))
                     desk.outbox.jobs.retry("move:1")
                     await anyio.sleep(0.1)
                     told.append([line["log_level"] for line in lines if line["event"] == "job_failed"])
@@ -181,7 +181,7 @@ class TestAFailure:
     @in_virtual_time
     async def test_a_service_that_accepts_and_ignores_has_failed(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path, MovingTracker(issues=(ONE,), goes_to="Todo"))
-        desk.owe(_move())
+        desk.queue(_move())
         with capture_logs() as lines:
             await desk.outbox.once()
         (line,) = lines

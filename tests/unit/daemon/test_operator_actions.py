@@ -371,7 +371,7 @@ async def test_a_move_that_the_tracker_does_not_make_is_refused_with_what_to_do(
 # --- comments ---
 
 
-async def test_a_comment_is_owed_to_the_tracker_and_shown_at_once(tmp_path: Path) -> None:
+async def test_a_comment_is_queued_for_the_tracker_and_shown_at_once(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     tracker = CommentingTracker(issues=(desk.story.state.running["1"].issue,))
     desk.context = make_context(tmp_path, tracker)

@@ -29,7 +29,7 @@ help: ## Show this help
 demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model; about 15 seconds)
 	@$(BIN)/symphony demo
 
-test: style $(VENV)/.bytecode ## Run every gate and every test that is not slow (7 minutes on two cores)
+test: style $(VENV)/.bytecode ## Run every gate and every test that is not slow (5 minutes on two cores)
 	@$(call with_types,$(PYTEST) -m "$(FAST)" $(PYTEST_ARGS))
 
 test-all: style $(VENV)/.bytecode ## Run every gate and every test, and judge conformance (25 minutes on two cores)

@@ -70,6 +70,7 @@ def finished(project: Project, *, commands: list[Any], **sections: Any) -> None:
 
 def verified(project: Project, *arguments: str) -> tuple[int, dict[str, Any]]:
     done = project.symphony("rehearse", "--verify", "--json", *arguments)
+    assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     conforms_to("rehearse", found)
     return done.returncode, found
@@ -119,7 +120,14 @@ def test_the_daemon_verifies_by_itself_what_merges_and_again_when_the_base_moves
             project.git("merge", "-q", "--no-edit", f"symphony/{name}")
         project.git("rm", "-q", "SYM-1.part")
         project.git("commit", "-qm", "Make room")
-        assert project.symphony("rehearse").returncode == 0, "it looks at the base"
+        moved = project.git("rev-parse", "HEAD")
+        until(lambda: _rehearsed_onto(project) == moved or None, daemon.log.read_text)
         daemon.wait_for("merges_verified", breaks="SYM-4")
         code, found = verified(project)
     assert (code, found["source"], found["verified"]["breaks"]) == (1, "daemon", "SYM-4")
+
+
+def _rehearsed_onto(project: Project) -> str:
+    """The commit of the base onto which the daemon has rehearsed the merges; it does so at most every 2 s."""
+    base: str = json.loads(project.symphony("rehearse", "--json").stdout)["base_commit"]
+    return base

@@ -141,7 +141,7 @@ class Rehearsals:
                 await self._rehearse_if_changed()
             except Exception as error:  # noqa: BLE001 - a bug costs one rehearsal, never the daemon
                 bugs.contained("rehearsal_crashed", error)
-            self._may_verify.set()
+            self._may_verify.set()  # the settings may be new
             with anyio.move_on_after(self._look_s if self._rehearsed else None):
                 await self._woken.wait()
 
@@ -186,6 +186,7 @@ class Rehearsals:
                 found = structs.replace(done, generated_at=found.generated_at, moved=found.moved)
         changed = found != self.latest
         self._rehearsed, self.latest, self._done_s, self._said = ready, found, anyio.current_time(), None
+        self._may_verify.set()
         if changed:
             self._on_changed()
 

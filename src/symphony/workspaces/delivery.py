@@ -37,7 +37,6 @@ _PUSH: Final = (
 _LONGEST_PUSH_MS: Final = 6 * 3_600_000
 _TAKEN: Final = re.compile(r"'refs/heads/([^']+)' exists; ")
 _CHECKED_OUT: Final = re.compile(r"checked out at '(.+)'")
-_LOCKED: Final = re.compile(r"Unable to create '(.+\.lock)': File exists")
 FETCHED_BASES: Final = "refs/symphony/fetched/"
 """The prefix of the branches that `Publisher.fetch_base` fetched into the mirror."""
 
@@ -403,7 +402,7 @@ class Publisher:
         if found := _CHECKED_OUT.search(text):
             pull = f"git -C {shlex.quote(found[1])} pull --ff-only {shlex.quote(str(self._mirror.path))}"
             return f"get the work there, `{pull} {shlex.quote(branch)}`, or check out another branch there"
-        if found := _LOCKED.search(text):
+        if found := git.LOCKED.search(text):
             return f"see that no git is at work in {repository}, and delete {found[1]}"
         if _is_rejected(error):
             aside = self._fetch_command(repository, branch, f"{branch}-delivered")

@@ -34,6 +34,9 @@ NETWORK_TIMEOUT_MS: Final = 600_000
 SAFE_DIRECTORY: Final = "git config --global --add safe.directory"
 """The command that makes git accept a repository of another user."""
 
+LOCKED: Final = re.compile(r"Unable to create '(.+\.lock)': File exists")
+"""What git says if another git has locked a file, or left its lock file; the group is the lock file."""
+
 _MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 _MAX_MESSAGE_CHARS: Final = 400
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")  # up to the last @, because a password may contain one

@@ -3,7 +3,7 @@
 Git never removes such a lock file by itself, and a ref with a lock file cannot be written. A lock file is
 abandoned if it is older than the longest command, or if every process that could have created it has ended.
 The latter is true when the only daemon at a workspace root starts, because it has then ended the processes of
-its predecessor.
+its predecessor. Git removes its lock files when it gets a signal, but not one that it is just creating.
 """
 
 import fcntl
@@ -92,6 +92,12 @@ def clear_stale_locks(git_dir: Path) -> None:
 def clear_abandoned_locks(git_dir: Path) -> None:
     """Remove all lock files of a repository that no process uses."""
     _clear(git_dir, into="refs")
+
+
+def clear_fetch_locks(mirror: Path) -> None:
+    """Remove the lock files that a fetch left in a mirror; only the holder of the mirror's lock fetches."""
+    _clear(mirror / "refs" / "remotes")
+    _clear(mirror / "refs" / "symphony", into="")  # only the commit of a detached `HEAD`
 
 
 def clear_branch_locks(repository: Path) -> None:

@@ -13,6 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from symphony import to_thread
 from symphony.domain import Blame, Category, Failure, plural
 from symphony.workspaces.git import DEFAULT_IDENTITY, Git, GitError, hint_of, identity_at, read_ref
@@ -119,7 +121,8 @@ async def merge(
             await _check_clean(git, base)
             commit = await _commit(git, local, base, head, message)
             try:
-                await _move(git, local, base, commit)
+                with anyio.CancelScope(shield=True):  # a git that is ended leaves a checkout half changed
+                    await _move(git, local, base, commit)
             except GitError:
                 if not left or (await _base(git, local, name)).commit == base.commit:
                     raise

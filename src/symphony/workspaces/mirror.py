@@ -24,6 +24,7 @@ from symphony.domain import Blame, Category, branch_name, disk_full_hint
 from symphony.files import write_atomic
 from symphony.workspaces.files import is_directory, temporary_directory
 from symphony.workspaces.git import (
+    LOCKED,
     NETWORK_TIMEOUT_MS,
     SAFE_DIRECTORY,
     Git,
@@ -39,7 +40,7 @@ from symphony.workspaces.git import (
     write_git_dir,
 )
 from symphony.workspaces.layout import Layout
-from symphony.workspaces.locks import clear_stale_locks, locked
+from symphony.workspaces.locks import clear_fetch_locks, clear_stale_locks, locked
 from symphony.workspaces.model import WorkspaceError, local_repository, split_login
 from symphony.workspaces.ownership import read_records, write_record
 
@@ -53,6 +54,8 @@ UNCHECKED: Final = ("-c", "fetch.fsckObjects=false")
 _TRACKING: Final = "refs/remotes/origin/"
 _DETACHED_HEAD: Final = "refs/symphony/origin-head"
 _LOOK_TIMEOUT_S: Final = 30.0
+_ENDING_S: Final = 3.0
+"""How long a git may still run after the daemon that started it has been killed."""
 _URL_LINE = re.compile(r'(?m)^\turl = "(.*)"$')
 
 
@@ -329,7 +332,14 @@ class Mirror:
         wanted = self._mirror_refs(offered)
         if not wanted.items() <= known.items():
             await self._remove_conflicts(known, wanted)
-            await self._fetch(self.path, offered)
+            try:
+                await self._fetch(self.path, offered)
+            except GitError as error:
+                if LOCKED.search(error.output) is None:
+                    raise
+                await anyio.sleep(_ENDING_S)
+                await to_thread.run_sync(clear_fetch_locks, self.path)
+                await self._fetch(self.path, offered)
         return offered
 
     async def _remove_conflicts(self, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:

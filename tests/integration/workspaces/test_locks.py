@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from symphony.domain import Issue
-from symphony.workspaces import RootLease, WorkspaceError, WorkspaceManager
+from symphony.workspaces import RootLease, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,19 +58,30 @@ async def test_what_another_daemon_may_be_using_goes_only_when_it_is_old(
     await other.check_root()
     await other.prepare(issue("MT-1"), None)
     git(repo, "commit", "-q", "--allow-empty", "-m", "second")
-    lock = _mirror(root) / "refs" / "remotes" / "origin" / "main.lock"
+    lock = _mirror(root) / "refs" / "heads" / "symphony" / "MT-1.lock"
     branch = repo / ".git" / "refs" / "heads" / "symphony" / "MT-1.lock"
     _left(lock, branch)
 
     ours = make_manager(repo=str(repo))
     await ours.check_root()
     assert (lock.exists(), branch.exists()) == (True, True)
-    with pytest.raises(WorkspaceError, match=r"main\.lock"):
-        await ours.prepare(issue("MT-2"), None)
     os.utime(lock, (1, 1))
     await make_manager(repo=str(repo)).check_root()
+    assert (lock.exists(), branch.exists()) == (False, True)
 
-    assert (await make_manager(repo=str(repo)).prepare(issue("MT-3"), None)).created_now
+
+async def test_what_an_ended_fetch_left_does_not_hold_up_the_next_one(
+    make_manager: Make, git: Git, repo: Path, root: Path, issue: MakeIssue
+) -> None:
+    manager = make_manager(repo=str(repo))
+    await manager.check_root()
+    await manager.prepare(issue("MT-1"), None)
+    git(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    _left(_mirror(root) / "refs" / "remotes" / "origin" / "main.lock")
+
+    made = await manager.prepare(issue("MT-2"), None)
+
+    assert git(made.path, "log", "-1", "--format=%s") == "second"
 
 
 async def test_what_an_agent_left_that_was_ended_in_the_middle_does_not_hold_the_next_one_up(

@@ -1,10 +1,13 @@
 """An approved commit comes into the base branch of the operator's repository, or nothing changes."""
 
+import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
+from harness.project import DEADLINE_S
 from symphony.domain import Issue
 from symphony.workspaces import MergeRefusal, MergeRefusedError, Workspace, WorkspaceManager
 
@@ -92,6 +95,27 @@ async def test_a_base_that_moved_gets_a_merge_commit_by_the_operator(
     assert git(repo, "rev-parse", "HEAD") == done.commit
     assert [(repo / name).read_text() for name in ("new", "other")] == ["new\n", "other\n"]
     assert git(repo, "status", "--porcelain") == ""
+
+
+async def test_a_stop_waits_until_a_checkout_has_the_whole_change(
+    manager: WorkspaceManager, deliver: Deliver, repo: Path, git: Git, tmp_path: Path
+) -> None:
+    head = await deliver(new="new\n", other="other\n")
+    begun = tmp_path / "begun"
+    git(repo, "config", "filter.slow.smudge", f"touch {shlex.quote(str(begun))}; sleep 0.3; cat")
+    (repo / ".git" / "info").mkdir(exist_ok=True)
+    (repo / ".git" / "info" / "attributes").write_text("* filter=slow\n")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(manager.merge, BRANCH, head, "Merge")
+        with anyio.fail_after(DEADLINE_S):
+            while not begun.exists():  # noqa: ASYNC110 - git creates it
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+    assert git(repo, "rev-parse", "HEAD") == head
+    assert git(repo, "status", "--porcelain") == ""
+    assert [(repo / name).read_text() for name in ("new", "other")] == ["new\n", "other\n"]
 
 
 async def test_a_base_that_is_not_checked_out_moves_alone(

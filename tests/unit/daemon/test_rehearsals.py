@@ -243,6 +243,26 @@ async def test_a_result_of_the_commands_is_for_one_base_and_is_kept_for_it() -> 
 
 
 @in_virtual_time
+async def test_a_rehearsal_that_someone_asked_for_is_verified_at_once() -> None:
+    async def verify(_: object, found: models.Rehearsal) -> models.Rehearsal:
+        passed = models.VerifiedMerge(status="passed", breaks=None, message="", checks=())
+        return structs.replace(found, verified=passed)
+
+    stage = Stage(state=ready("1"), verify=verify)
+    rehearsals = stage.made()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rehearsals.run)
+        await stage.until_verified(rehearsals)
+        await anyio.sleep(stage.look_s / 2)
+        stage.repository.base = "b" * 40
+        await rehearsals.rehearse()
+        before_s = anyio.current_time()
+        assert await stage.until_verified(rehearsals) == "b" * 40
+        assert anyio.current_time() - before_s < 1
+        tasks.cancel_scope.cancel()
+
+
+@in_virtual_time
 async def test_commands_that_cannot_be_run_are_tried_again_for_other_branches_only() -> None:
     tried = list[int]()
 

@@ -9,6 +9,7 @@ from symphony.workspaces import GitError, RootLease
 from symphony.workspaces.locks import (
     clear_abandoned_locks,
     clear_branch_locks,
+    clear_fetch_locks,
     clear_stale_locks,
     locked,
 )
@@ -41,6 +42,17 @@ def test_a_stale_lock_is_one_that_is_old(git_dir: Path) -> None:
 def test_where_no_process_is_all_locks_of_refs_and_index_go(git_dir: Path) -> None:
     clear_abandoned_locks(git_dir)
     assert left(git_dir) == {NO_LOCK, "objects/a.lock"}
+
+
+def test_of_a_mirror_only_refs_that_a_fetch_writes_are_cleared(git_dir: Path) -> None:
+    before = left(git_dir)
+    fetched = {"refs/remotes/origin/symphony/a.lock", "refs/symphony/origin-head.lock"}
+    kept = {"refs/symphony/pushed/symphony/a.lock", "refs/remotes/origin/main"}
+    for name in fetched | kept:
+        (git_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (git_dir / name).touch()
+    clear_fetch_locks(git_dir)
+    assert left(git_dir) == before | kept
 
 
 def test_of_the_operators_repository_only_branches_of_issues_are_cleared(git_dir: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
 from symphony.processes.local import LocalHost
 async def main():
-    host = LocalHost(instance="of-a-test")
+    host = LocalHost(instance=Path(sys.argv[1]).name)
     if sys.argv[2] == "reap":
         left = host.find_survivors()
         ended = await host.end(left, grace_ms=100)

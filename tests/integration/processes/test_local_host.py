@@ -51,8 +51,12 @@ def _pipe(path: Path) -> Path:
 
 
 async def _identity(host: LocalHost, pipe: Path) -> Identity:
+    """What wrote its pid to a named pipe and then became `sleep`; during that exec it has no environment."""
     identity = host.identify(int(await _told(pipe)))
     assert identity is not None
+    with anyio.fail_after(60):
+        while psutil.Process(identity.pid).name() != "sleep":  # noqa: ASYNC110
+            await anyio.sleep(0.01)
     assert host.is_alive(identity)
     return identity
 
@@ -330,7 +334,8 @@ async def test_wait_returns_although_a_grandchild_holds_stdout_open(host: LocalH
 
     with anyio.fail_after(60):
         assert await child.wait() == 5
-    left = child.descendants()
+        while not (left := child.descendants()):  # noqa: ASYNC110
+            await anyio.sleep(0.01)  # in the middle of an exec it has no environment
     assert len(left) == 1
     assert await host.end(left, grace_ms=5_000) == ()
 

@@ -258,10 +258,14 @@ async def test_what_cannot_be_merged_is_said_and_spoils_nothing(stage: Stage) ->
     stage.git(stage.repo, "checkout", "-q", "--orphan", "other-history")
     stage.keep("unrelated")
     stage.deliver("A", edit(10, "of A"))
+    squashed = stage.deliver("squashed", edit(20, "of a pull request"))
+    (mirror,) = (stage.root / ".symphony" / "mirrors").glob("*.git")
+    stage.git(mirror, "update-ref", "refs/symphony/merged/symphony/squashed", squashed)
 
-    assert await stage.fates("gone", "merged", "unrelated", "A") == {
+    assert await stage.fates("gone", "merged", "squashed", "unrelated", "A") == {
         "gone": Fate.GONE,
         "merged": Fate.MERGED,
+        "squashed": Fate.MERGED,
         "unrelated": Fate.UNRELATED,
         "A": Fate.MERGES,
     }

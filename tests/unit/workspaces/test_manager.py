@@ -138,6 +138,22 @@ async def test_a_branch_of_people_that_goes_on_from_ours_is_taken_up(
     assert git(again.path, "log", "-1", "--format=%s") == "of a person"
 
 
+@pytest.mark.parametrize("more", [(), ("of a person",)])
+async def test_a_branch_of_people_that_lacks_our_work_is_not_taken_up(
+    make: Make, repo: Path, git: RunGit, more: tuple[str, ...]
+) -> None:
+    manager = make()
+    head = commit(git, await manager.prepare(ISSUE, None))
+    (record,) = await manager.records()
+    await manager.remove(record)
+    git(repo, "checkout", "-q", "-B", BRANCH, "main")
+    for message in more:
+        git(repo, "commit", "-q", "--allow-empty", "-m", message)
+    git(repo, "checkout", "-q", "main")
+    again = await manager.prepare(ISSUE, 1)
+    assert git(again.path, "rev-parse", "HEAD") == head
+
+
 async def test_progress_is_seen_in_commits_and_in_files(make: Make, git: RunGit) -> None:
     manager = make()
     made = await manager.prepare(ISSUE, None)

@@ -34,17 +34,17 @@ class Recorder:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._seen = set[str]()
 
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         del after
-        match fact:
+        match event:
             case Polled():
-                polled = {issue.id for issue in fact.issues}
+                polled = {issue.id for issue in event.issues}
                 for issue in polled - self._seen:
                     self._note("seen", issue)
                 self._seen = polled
             case RunEnded():
                 for run in before.running.values():
-                    if run.run_id == fact.run_id:
+                    if run.run_id == event.run_id:
                         self._note(
                             "ended",
                             run.issue.id,

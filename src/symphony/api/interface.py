@@ -351,8 +351,11 @@ class Operator(Protocol):
 
         Args:
             verb: one of `routes.ON_OUTBOX`.
-            key: the key of one job, or the identifier of an issue for all of its jobs. Raises: UnknownError:
-                there is no such job. UnavailableError: as `state`.
+            key: the key of one job, or the identifier of an issue for all of its jobs.
+
+        Raises:
+            UnknownError: there is no such job.
+            UnavailableError: as `state`.
         """
         ...
 

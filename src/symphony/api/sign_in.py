@@ -4,9 +4,10 @@ Nothing is stored for a browser. Its cookie is `<expiry>.<nonce>.<signature>`, s
 daemon makes at its start. Browsers share cookies between ports, and an agent can start a server on another
 port. So a signed-in browser needs three things that come from the key:
 
-- the host name, which only this daemon has, while all servers on the machine share the machine's names; - the
-  path below which all pages are. A browser sends the cookie only there, so a page on another port of this
-  name, which does not know the path, never gets it. A cookie is valid only below this path; - the cookie.
+- the host name, which only this daemon has, while all servers on the machine share the machine's names;
+- the path below which all pages are. A browser sends the cookie only there, so a page on another port of this
+  name, which does not know the path, never gets it. A cookie is valid only below this path;
+- the cookie.
 
 Signing out, and the end of the daemon, replace all of them, which ends the sign-in of all browsers.
 """

@@ -265,9 +265,8 @@ class Offline:
         try:
             issues = await self._in_time(self.context.tracker.fetch_issues_by_ids(question.ids))
         except domain.SymphonyError:
-            return scheduler.RefreshFailed(
-                request=question.request, failure=_NOT_ASKED
-            )  # the poll reports the failure
+            # The poll reports the failure.
+            return scheduler.RefreshFailed(request=question.request, failure=_NOT_ASKED)
         return scheduler.Refreshed(request=question.request, issues=tuple(issues))
 
     async def _find(self, identifier: str, state: scheduler.State) -> domain.Issue | None:

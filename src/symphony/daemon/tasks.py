@@ -116,8 +116,5 @@ class TaskReader:
         is_known = self._states_of is tracker and now_ms - self._states_at_ms < _STATES_MS
         if is_known or not isinstance(tracker, AccountCapability):
             return
-        self._states_of, self._states_at_ms = (
-            tracker,
-            now_ms,
-        )  # even if it fails
+        self._states_of, self._states_at_ms = tracker, now_ms  # even if it fails
         self._states = unique((await tracker.account_info()).states)

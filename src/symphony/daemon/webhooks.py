@@ -3,9 +3,9 @@
 Off unless `tracker.webhook_secret` or `forge.webhook_secret` is set. A relevant delivery of the tracker makes
 the daemon poll the tracker; one of the forge makes it observe its pull requests. The content is not used.
 
-- A repeated delivery is recognised by its id and its body, so a replay has no effect. - Deliveries are
-  gathered briefly, and there is a pause between polls, so a flood causes few polls. - A poll because of a
-  webhook obeys the circuit breaker and the rate limits like any other.
+- A repeated delivery is recognised by its id and its body, so a replay has no effect.
+- Deliveries are gathered briefly, and there is a pause between polls, so a flood causes few polls.
+- A poll because of a webhook obeys the circuit breaker and the rate limits like any other.
 """
 
 import re

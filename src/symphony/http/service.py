@@ -1,9 +1,12 @@
 """`ServiceProfile`: the particulars of one service, and the typed failures of its requests.
 
-| category | meaning | |---|---| | `tracker_request` | no complete answer: no connection, a timeout, an
-incomplete body | | `tracker_status` | the service refused the request | | `tracker_rate_limited` | the
-service asks for a pause | | `tracker_response` | the answer cannot be understood | | `tracker_pagination` |
-the pages of a listing cannot be followed |
+| category | meaning |
+|---|---|
+| `tracker_request` | no complete answer: no connection, a timeout, an incomplete body |
+| `tracker_status` | the service refused the request |
+| `tracker_rate_limited` | the service asks for a pause |
+| `tracker_response` | the answer cannot be understood |
+| `tracker_pagination` | the pages of a listing cannot be followed |
 
 All of them blame the tracker, so an attempt that ends with such a failure does not count against the agent.
 """

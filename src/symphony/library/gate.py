@@ -22,9 +22,8 @@ REFUSED: Final = frozenset({"hidden_characters", "secret"})
 MAX_CHANGED_LINES: Final = 200
 _MAX_PER_CODE: Final = 20
 _QUIET_KEYS: Final = frozenset({"license", "compatibility", "metadata"})
-_VARIANTS: Final = re.compile(
-    "[\U000e0100-\U000e01ef]"
-)  # variation selectors of East Asian letters; each can hide a byte
+# Variation selectors of East Asian letters; each can hide a byte.
+_VARIANTS: Final = re.compile("[\U000e0100-\U000e01ef]")
 _ADDRESS = re.compile(
     r"\b[a-z][a-z0-9+.-]{0,30}://[^\s<>\"'`)\]]+"
     r"|(?<![\w:/])//\w[^\s<>\"'`)\]]*"

@@ -15,9 +15,8 @@ from symphony.domain import Redaction
 from symphony.observability.console import PeopleLines
 from symphony.observability.redaction import masked
 
-# Sinks for log lines: a stream, and a file that rotates. A failing sink loses only a line.  The file gets one
+# Sinks for log lines: a stream, and a file that rotates. A failing sink loses only a line. The file gets one
 # JSON object per line, whatever the stream shows, so that a record with a stack is one line.
-
 
 MAX_BYTES: Final = 10 * 1024 * 1024
 BACKUPS: Final = 5

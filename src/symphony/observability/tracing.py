@@ -94,10 +94,8 @@ class _Exporter(OTLPSpanExporter):
         try:
             _check_environment(self._address)
             sent = super().export(spans)
-        except (
-            EnvironmentVariableError,
-            OSError,
-        ) as error:  # older exporters raise errors that newer ones log
+        except (EnvironmentVariableError, OSError) as error:
+            # Older exporters raise errors that newer ones log.
             _exporter_log.warning("%s", error)
             return SpanExportResult.FAILURE
         if sent is SpanExportResult.SUCCESS:

@@ -71,9 +71,8 @@ def refusal(  # noqa: PLR0911 - one case per action
 ) -> Refusal | None:
     """Why an action is not possible now, or `None`."""
     issue_id = issue_id or ""
-    left = (
-        action in ISSUE_ACTIONS and action is not messages.OperatorAction.VERIFY
-    )  # `verify` is for finished work
+    # `verify` is for finished work, whatever has become of its issue.
+    left = action in ISSUE_ACTIONS and action is not messages.OperatorAction.VERIFY
     if left and (refused := _refusal_of_left_issue(state, issue_id)):
         return refused
     match action:

@@ -169,9 +169,10 @@ def from_story(story: str) -> str:
 
 # --- flows -----------------------------------------------------------------------------------------------
 # A poll asks the event feed whether anything happened in the project; if not, it reuses the list of the last
-# poll. The feed may miss an event, so every tenth poll reads the full list.  A task names its dependencies,
-# but not their states. Some of those tasks are in the list. The others are requested, and remembered once
-# they are completed.
+# poll. The feed may miss an event, so every tenth poll reads the full list.
+#
+# A task names its dependencies, but not their states. Some of those tasks are in the list. The others are
+# requested, and remembered once they are completed.
 
 PAGE = 100
 FULL_EVERY = 10

@@ -243,9 +243,8 @@ class Git:
         said = self._redaction.text(without_credentials(stderr))
         lines = [line for line in telling_lines(said) if not _PROGRESS.search(line)]
         complaint = one_line("; ".join(lines) or f"exit code {done.exit_code}", _MAX_MESSAGE_CHARS)
-        if is_disk_full(stderr) and not is_disk_full(
-            complaint
-        ):  # it was cut off, or it is not in the last line
+        # It may be cut off, or not in the last line.
+        if is_disk_full(stderr) and not is_disk_full(complaint):
             complaint = f"no space left on device; {complaint}"
         advice, reason = _ADVICE.search(stderr), reason_for("\n".join(lines))
         raise GitError(

@@ -129,7 +129,7 @@ class Mirror:
         """Update the mirror, one process at a time.
 
         All callers that ask during a refresh share the next one, because that includes everything pushed
-            before they asked.
+        before they asked.
 
         Returns:
             the refs of the mirror, including tags.

@@ -509,9 +509,8 @@ class _TemporaryRepository:
         output = await self._run(*_DIFF, stdin=_pairs(trees.values()))
         changed = dict(zip(trees, parse_changed(output, list(trees.values())), strict=True))
         overlaps = await to_thread.run_sync(overlapping, changed)
-        overlaps.sort(
-            key=lambda pair: pair[1] not in failed
-        )  # a stable sort: the branches that explain a conflict come first
+        # The branches that explain a conflict come first; the sort is stable.
+        overlaps.sort(key=lambda pair: pair[1] not in failed)
         compared = overlaps[:_MAX_PAIRS]
         merges = await self._merge([(heads[a], heads[b]) for a, b in compared])
         against = [

@@ -83,9 +83,8 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         self.fixed_variables = variables
         directory = config_directory(context.environ)
         if directory is not None and ATTACHMENTS in settings.env and self.home is None:
-            self.skill_roots = base.AgentSkillRoots(
-                host=(directory / "skills",)
-            )  # attachments list skills too
+            # Attachments list skills too.
+            self.skill_roots = base.AgentSkillRoots(host=(directory / "skills",))
 
     @override
     @classmethod

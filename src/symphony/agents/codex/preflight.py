@@ -208,9 +208,8 @@ SCHEMAS: Final = ("ClientRequest", "ServerRequest", "ServerNotification")
 """The files of `codex app-server generate-json-schema` that are compared."""
 
 _REQUIRED: Final = frozenset({"initialize", "thread/start", "turn/start", "turn/interrupt"})
-_REMOVED: Final = frozenset(
-    {"turn/failed", "turn/cancelled"}
-)  # not in the schemas of `TRIED_VERSION` any more
+# These are not in the schemas of `TRIED_VERSION` any more.
+_REMOVED: Final = frozenset({"turn/failed", "turn/cancelled"})
 _SETTINGS: Final = CodexSettings(model="m", effort="high")
 _CWD: Final = Path("/workspace")
 _TOOL: Final = ToolSpec(name="t", description="d", input_schema={"type": "object"})

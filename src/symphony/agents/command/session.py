@@ -28,10 +28,10 @@ from symphony.agents.wire import LineSplitter, MalformedLine
 from symphony.config import CommandSettings
 from symphony.domain import Blame, Category, Failure, mask_credentials, plain_text, session_id
 
-# --- the output of a turn
-# ------------------------------------------------------------------------------------  Nothing is known about
-# the meaning of a line, so the lines are messages to people: the last line of a read is one, and the lines
-# before it another one. Of a line that was overwritten, as by a progress bar, the last state counts.
+# --- the output of a turn --------------------------------------------------------------------------------
+# Nothing is known about the meaning of a line, so the lines are messages to people: the last line of a read
+# is one, and the lines before it another one. Of a line that was overwritten, as by a progress bar, the last
+# state counts.
 
 _MAX_LINE_BYTES: Final = 262_144
 _NOT_FOUND_EXITS: Final = frozenset({126, 127})  # the shell: not executable, not found

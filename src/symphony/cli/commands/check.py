@@ -81,9 +81,7 @@ def _print_report(report: CheckedWorkflow) -> None:
 def _print_keys(*, as_json: bool) -> None:
     keys = list(config.KEYS.values())
     for kind in SECTIONS.keys() - {key.name.partition(".")[0] for key in keys}:
-        with suppress(
-            domain.SymphonyError
-        ):  # an adapter package that cannot be loaded is reported where it is used
+        with suppress(domain.SymphonyError):  # an unusable adapter package is reported where it is used
             keys += config.keys_of(SECTIONS[kind], f"{kind}.")
     for kind in CARRIERS.names:
         with suppress(domain.SymphonyError):

@@ -347,13 +347,13 @@ class DemoPage:
     def __call__(
         self,
         before: scheduler.State,
-        fact: scheduler.Event,
+        event: scheduler.Event,
         after: scheduler.State,
         commands: tuple[scheduler.Command, ...],
     ) -> None:
         """See whether the daemon serves, and whether nothing is left to do."""
         del before, commands
-        if isinstance(fact, scheduler.Polled):
+        if isinstance(event, scheduler.Polled):
             self._serving.set()
         if scheduler.run_once_finished(after, monotonic_ms()):
             self._finished.set()
@@ -449,12 +449,12 @@ class DemoLearning:
     def __call__(
         self,
         before: scheduler.State,
-        fact: scheduler.Event,
+        event: scheduler.Event,
         after: scheduler.State,
         commands: tuple[scheduler.Command, ...],
     ) -> None:
         """See whether the work is done."""
-        del before, fact, commands
+        del before, event, commands
         if scheduler.run_once_finished(after, monotonic_ms()):
             self._finished.set()
 
@@ -529,12 +529,12 @@ class ProgressTable:
     def __call__(
         self,
         before: scheduler.State,
-        fact: scheduler.Event,
+        event: scheduler.Event,
         after: scheduler.State,
         commands: tuple[scheduler.Command, ...],
     ) -> None:
         """Redraw after a step."""
-        del before, fact, commands
+        del before, event, commands
         active = {row.issue.id: row for row in issue_rows(after)}
         self._rows |= active
         caption = Text(_PAUSED, style="yellow") if after.paused else None
@@ -566,7 +566,7 @@ class ProgressLines:
     def __call__(
         self,
         before: scheduler.State,
-        fact: scheduler.Event,
+        event: scheduler.Event,
         after: scheduler.State,
         commands: tuple[scheduler.Command, ...],
     ) -> None:
@@ -577,10 +577,10 @@ class ProgressLines:
                     self._print(issue.identifier, f"started: {issue.title}")
                 case scheduler.ContinueRun(issue=issue, turn=turn):
                     self._print(issue.identifier, f"turn {turn}")
-        if isinstance(fact, scheduler.RunEnded):
-            run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)
+        if isinstance(event, scheduler.RunEnded):
+            run = next((run for run in before.running.values() if run.run_id == event.run_id), None)
             if run is not None:
-                outcome = fact.outcome
+                outcome = event.outcome
                 result = "finished" if outcome.kind is scheduler.OutcomeKind.SUCCEEDED else outcome.kind.value
                 reason = f" ({outcome.failure.message})" if outcome.failure else ""
                 commits = plural(run.report.facts.work.commits, "commit")

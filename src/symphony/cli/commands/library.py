@@ -855,8 +855,7 @@ def _assign(
     change_library(library, LibraryAssign(kind=kind, target=target, skills=skills), author(), as_json=as_json)
 
 
-# --- proposals of agents and decisions of people
-# ---------------------------------------------------------------
+# --- proposals of agents and decisions of people ---------------------------------------------------------
 
 _PROPOSALS_EPILOG = """\b
 Examples:

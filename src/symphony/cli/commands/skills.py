@@ -504,11 +504,10 @@ def outcome_code(moves: Iterable[Moved]) -> ExitCode:
     return ExitCode.FAILURE if skipped else ExitCode.OK
 
 
-# Brings the files of a foreign repository here without running anything of it.  The fetch sees the user's own
+# Brings the files of a foreign repository here without running anything of it. The fetch sees the user's own
 # git configuration, or a private repository could not be reached. The checkout sees none, so that no filter
 # runs, whatever the repository's attributes ask for; hooks are off in both. Git's data about the source, such
 # as its address, is removed before any file is read.
-
 
 _TIMEOUT_MS = 120_000
 _MAX_FILES = 50_000

@@ -221,9 +221,8 @@ class Monitor:
             and not scheduler.is_verified(result, kept.head_sha)
         ):
             made = scheduler.Wait(scheduler.WaitCode.NOT_VERIFIED, "its commit did not pass its verification")
-        if not isinstance(
-            made, scheduler.FeedbackTurn | scheduler.MergeHead
-        ):  # these are recorded when they are carried out
+        # Feedback and a merge are recorded when they are carried out.
+        if not isinstance(made, scheduler.FeedbackTurn | scheduler.MergeHead):
             ledger = scheduler.ledger_after_verdict(ledger, made, now_ms)
         code, message = describe(made)
         issue = record.issue if result is None else result.issue

@@ -112,9 +112,8 @@ class Hosts:
         self._made: list[_InUse] = []
         self._in_force: RuntimeContext | None = None
         self._reconfigured = anyio.Event()
-        self._open: dict[
-            str, tuple[carriers.RemoteRun, float | None]
-        ] = {}  # with a time after its last frame
+        # With a time after the last frame of each.
+        self._open: dict[str, tuple[carriers.RemoteRun, float | None]] = {}
         self._starts: dict[str, anyio.CapacityLimiter] = {}
         self._places: dict[tuple[str | None, ...], HostPlace] = {}
 

@@ -115,9 +115,8 @@ class StdioWorker:
 
         Too many waiting frames end the worker.
         """
-        if (
-            isinstance(frame, frames.Stop) and not frame.verify
-        ):  # the commands of a verification have their own limits
+        # The commands of a verification have their own limits.
+        if isinstance(frame, frames.Stop) and not frame.verify:
             self._stopped.set()
         try:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

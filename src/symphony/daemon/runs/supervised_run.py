@@ -207,10 +207,8 @@ class SupervisedRun:
             case frames.Withdraw():
                 if scope := self._scopes.get(frame.request):
                     scope.cancel()
-            case (
-                frames.Hello() | frames.Ping() | frames.TranscriptEntries() | frames.Logged()
-            ):  # the carrier handles those of a stream
-                pass
+            case frames.Hello() | frames.Ping() | frames.TranscriptEntries() | frames.Logged():
+                pass  # the carrier handles those of a stream
             case _:
                 assert_never(frame)
 

@@ -25,9 +25,8 @@ from symphony.files import read_regular, write_atomic
 from symphony.processes.base import Completed
 from symphony.workspaces import Delivery, GitError, Layout, Workspace, delete_old_entries
 
-_MAX_OUTPUT_BYTES: Final = (
-    4 * domain.MAX_CHECK_OUTPUT_CHARS
-)  # more than is kept, because secrets are masked before the cut
+# More than is kept, because secrets are masked before the cut.
+_MAX_OUTPUT_BYTES: Final = 4 * domain.MAX_CHECK_OUTPUT_CHARS
 _MAX_PATCH_BYTES: Final = 4 * 1024 * 1024
 _KEEP_BASELINES_S: Final = 30 * 24 * 3_600
 _FAILS: Final = b"fails\n"

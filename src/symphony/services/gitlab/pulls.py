@@ -200,9 +200,8 @@ class GitlabForge(RemoteForge):
                 continue
             known = self._known.get(number)
             if known is None or fresh or not answer.cached or _is_moving(known):
-                self._known.pop(
-                    number, None
-                )  # a change is reported once: if this fails, it must be read again
+                # A change is reported once: if this fails, it must be read again.
+                self._known.pop(number, None)
                 if pull := (yield from self.sound(number, self._snapshot(answer.body, request, me))):
                     found[number] = pull
             else:

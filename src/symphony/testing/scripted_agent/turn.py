@@ -206,7 +206,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# The state of threads on disk, so that a later process of the agent can continue them.  There is one file per
+# The state of threads on disk, so that a later process of the agent can continue them. There is one file per
 # thread, which is replaced as a whole. An unfinished turn runs again from its first step, like a script that
 # runs again from its first turn; a question is not asked again.
 
@@ -354,14 +354,8 @@ def _commit(turn: ScriptedTurn, message: str) -> None:
     _check(["git", "add"], _run(turn, ["git", "add", "--all"]))
     unchanged, _ = _run(turn, ["git", "diff", "--cached", "--quiet"])
     if unchanged != 0:
-        commit = [
-            "git",
-            "commit",
-            "--quiet",
-            "--no-gpg-sign",
-            "--message",
-            message,
-        ]  # there is no person to type a passphrase
+        # There is no person to type a passphrase.
+        commit = ["git", "commit", "--quiet", "--no-gpg-sign", "--message", message]
         _check(["git", "commit"], _run(turn, commit))
 
 

@@ -276,7 +276,7 @@ class Board:
         """Write a new issue under the next number; two processes never get the same one.
 
         A draft with a `key` is written once: an issue with this key is returned as it is. `numbers` has the
-            numbers used so far; without it only the board's folder counts.
+        numbers used so far; without it only the board's folder counts.
 
         Raises:
             TrackerError: the draft is not a valid issue, or the folder cannot be written to.

@@ -44,6 +44,7 @@ from symphony.trackers.comments import (
     PERSON,
     Upserted,
     comments_of_people,
+    find_comment,
     replies_since,
     revise_comment,
     upsert_comment,
@@ -229,17 +230,27 @@ def queue_persons_comment(
     queue_comment(jobs, context, comment)
 
 
-def unsent_comments(jobs: Iterable[Job], issue_id: str) -> tuple[UnsentComment, ...]:
-    """The comments of people on an issue that the tracker does not have yet, the oldest first."""
+def unsent_comments(
+    jobs: Iterable[Job], context: RuntimeContext, issue_id: str, posted: Sequence[Comment]
+) -> tuple[UnsentComment, ...]:
+    """The comments of people on an issue that are not among the `posted` ones yet, the oldest first.
+
+    The tracker has a comment before its job is done.
+    """
+    drafts = (
+        (job, decode(job.payload, CommentDraft))
+        for job in jobs
+        if job.key.startswith(f"comment:{issue_id}:{PERSON}:")
+    )
     return tuple(
         UnsentComment(
-            text=decode(job.payload, CommentDraft).body.removeprefix(ON_BEHALF).lstrip("\n"),
+            text=draft.body.removeprefix(ON_BEHALF).lstrip("\n"),
             since_wall_ms=job.created_wall_ms,
             given_up=job.state is JobState.GIVEN_UP,
             failure=job.failure,
         )
-        for job in jobs
-        if job.key.startswith(f"comment:{issue_id}:{PERSON}:")
+        for job, draft in drafts
+        if find_comment(posted, issue_id, kind=PERSON, scope=_scope(context), occasion=draft.occasion) is None
     )
 
 

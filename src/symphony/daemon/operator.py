@@ -309,14 +309,14 @@ class ServiceOperator(Observer):
             issue_id = found.id
         if issue_id is None:
             return None
-        known = answers.find_issue(state, identifier)
+        known, answer = answers.find_issue(state, identifier), await self._read(identifier, issue_id)
         document = task_document(
             state,
             issue_id=issue_id,
             identifier=identifier,
             known=known,
-            answer=await self._read(identifier, issue_id),
-            unsent=unsent_comments(snapshot.jobs, issue_id),
+            answer=answer,
+            unsent=unsent_comments(snapshot.jobs, context, issue_id, answer.comments),
             can_comment=isinstance(context.tracker, CommentCapability),
             now=snapshot.now,
         )

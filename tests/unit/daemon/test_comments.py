@@ -196,12 +196,15 @@ async def test_comments_of_a_person_all_arrive_once_after_an_outage_and_a_restar
     for text in ("Blue", "And small", "Blue"):
         queue_persons_comment(outbox.jobs, outbox.context, "1", "SYM-1", text)
     await outbox.once()
-    unsent = unsent_comments(outbox.jobs.jobs, "1")
+    unsent = unsent_comments(outbox.jobs.jobs, outbox.context, "1", ())
     assert [one.text for one in unsent] == ["Blue", "And small", "Blue"]
     assert any(one.failure for one in unsent)
-    assert unsent_comments(outbox.jobs.jobs, "2") == ()
-    tracker.before_answer = nothing
+    assert unsent_comments(outbox.jobs.jobs, outbox.context, "2", ()) == ()
+    tracker.before_answer, jobs = nothing, outbox.jobs.jobs
     await outbox.successor(comments=CommentWriter(on_persons=written.append)).settle()
+    posted = await tracker.list_comments("1")
+    assert unsent_comments(jobs, outbox.context, "1", posted) == (), "though their jobs are not done"
+    assert len(unsent_comments(jobs, outbox.context, "1", posted[1:])) == 1
     bodies = [attributed(one)[1].body for one in await tracker.list_comments("1")]
     assert sorted(bodies) == ["And small", "Blue", "Blue"]
     assert written == ["SYM-1"] * 3
@@ -227,7 +230,7 @@ async def test_a_comment_of_a_person_waits_for_its_tracker(tmp_path: Path) -> No
     outbox.context = make_context(tmp_path, second, more=more)
     await outbox.settle()
     assert second.asked == []
-    (unsent,) = unsent_comments(outbox.jobs.jobs, "1")
+    (unsent,) = unsent_comments(outbox.jobs.jobs, outbox.context, "1", ())
     assert (unsent.text, unsent.given_up) == ("Blue", True)
     first.before_answer, outbox.context = nothing, make_context(tmp_path, first)
     (job,) = outbox.jobs.jobs

@@ -21,7 +21,7 @@ def _as_init_writes_it(project: Project, command: str) -> None:
     workflow = project.repo / "WORKFLOW.md"
     text = workflow.read_text()
     for before, after in (
-        ("command: codex app-server", f"command: {command}\n  read_timeout_ms: 30000"),
+        ("command: codex app-server", f"command: {json.dumps(command)}\n  read_timeout_ms: 30000"),
         ("interval_ms: 30000", "interval_ms: 300"),
     ):
         assert before in text

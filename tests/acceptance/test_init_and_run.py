@@ -96,7 +96,7 @@ def test_it_names_no_directory_where_one_is_there_already(project: Project) -> N
 def test_run_works_whatever_is_checked_out(project: Project, state: str) -> None:
     project.symphony("init")
     workflow = project.repo / "WORKFLOW.md"
-    workflow.write_text(workflow.read_text().replace("codex app-server", scripted()))
+    workflow.write_text(workflow.read_text().replace("codex app-server", json.dumps(scripted())))
     project.commit("Add Symphony")
     project.git("checkout", "--quiet", *(["--detach"] if state == "detached" else ["-b", "other"]))
     move = {"tool": "board_move", "arguments": {"state": "Human Review"}}
@@ -118,7 +118,7 @@ def test_outside_a_repository_init_says_what_to_do(project: Project) -> None:
 def test_run_once_works_with_what_init_wrote(project: Project) -> None:
     project.symphony("init")
     workflow = project.repo / "WORKFLOW.md"
-    workflow.write_text(workflow.read_text().replace("codex app-server", scripted()))
+    workflow.write_text(workflow.read_text().replace("codex app-server", json.dumps(scripted())))
     project.issue(
         "SYM-1",
         [
@@ -167,7 +167,7 @@ def test_off_the_board_and_onto_github_in_one_command(project: Project, agent: s
         )
         assert done.returncode == 0, done.stderr
         workflow = project.repo / "WORKFLOW.md"
-        workflow.write_text(workflow.read_text().replace("codex app-server", scripted()))
+        workflow.write_text(workflow.read_text().replace("codex app-server", json.dumps(scripted())))
         project.commit("Add Symphony")
         project.environment["GITHUB_TOKEN"] = SECRET
         checked = project.symphony("check")

@@ -107,7 +107,7 @@ async def readonly(path: Path) -> None:
     journal = await opened(path)
     journal.put(claim(1), event(1))
     await journal.close()
-    subprocess.run(["mount", "-o", "remount,ro", str(path.parent)], check=True)  # noqa: ASYNC221 - as above
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(path.parent)], check=True)  # noqa: ASYNC221 - as above
     with open_reader(path) as reader:
         _say(claims=[held.claim.issue.id for held in reader.claims()])
     journal = await opened(path)

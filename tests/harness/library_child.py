@@ -54,9 +54,9 @@ def be_readonly(path: Path) -> None:
     """Keep one skill; then neither a reader nor a writer can change anything."""
     library = Library(path)
     library.add(SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n"), ADA)
-    subprocess.run(["mount", "-o", "remount,ro", str(path.parent)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(path.parent)], check=True)
     _, failure = add_until_refused(library)
-    subprocess.run(["mount", "-o", "remount,rw", str(path.parent)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,rw", str(path.parent)], check=True)
     _say(there=[one.name for one in library.skills()], **_words(failure))
 
 

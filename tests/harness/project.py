@@ -110,6 +110,12 @@ class Project:
     def state_dir(self) -> Path:
         return self.root / "state"
 
+    @property
+    def control_socket(self) -> str:
+        """The control socket of the daemon, which is elsewhere if its path would be too long."""
+        found: str = json.loads((self.state_dir / "control.json").read_text())["socket"]
+        return found
+
     def create(self) -> "Project":
         """Make the repository: a copy of one that this process has made, which saves five commands of git."""
         shutil.copytree(_new_repository(), self.repo)

@@ -1,7 +1,5 @@
 """Scrapes of a daemon: `GET /metrics` on its control socket, parsed as Prometheus would."""
 
-import json
-
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -34,8 +32,7 @@ def parsed(text: str) -> Scrape:
 
 def scrape(project: Project) -> Scrape:
     """The metrics of the project's daemon at this moment."""
-    socket = json.loads((project.state_dir / "control.json").read_text())["socket"]
-    transport = httpx.HTTPTransport(uds=socket, verify=False)
+    transport = httpx.HTTPTransport(uds=project.control_socket, verify=False)
     with httpx.Client(transport=transport, base_url="http://symphony", timeout=DEADLINE_S) as client:
         answer = client.get("/metrics")
     assert answer.status_code == 200, answer.text

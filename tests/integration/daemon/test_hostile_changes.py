@@ -1,6 +1,8 @@
 """A change with every byte in file names and control characters in lines: read and reviewed on its page."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from html import unescape
 from typing import Any
 
@@ -41,17 +43,23 @@ def is_ready(served: Served) -> bool:
 
 
 async def test_every_file_is_shown_marked_and_commented_on(project: Project) -> None:
-    def prepare() -> str:
+    def prepare() -> None:
         project.workflow(agent={"skills": {"enabled": False}})
         project.issue("SYM-1", WORK)
-        return str(project.state_dir / "control.sock")
 
-    socket = await to_thread.run_sync(prepare)
-    transport = httpx.AsyncHTTPTransport(uds=socket, verify=False)
-    async with (
-        serving(project) as served,
-        httpx.AsyncClient(transport=transport, base_url="http://symphony", timeout=DEADLINE_S) as browser,
-    ):
+    @asynccontextmanager
+    async def reviewing() -> AsyncIterator[httpx.AsyncClient]:
+        """A browser, once the work is ready."""
+        async with serving(project) as served:
+            await served.watcher.until(lambda: is_ready(served))
+            transport = httpx.AsyncHTTPTransport(uds=project.control_socket, verify=False)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://symphony", timeout=DEADLINE_S
+            ) as client:
+                yield client
+
+    await to_thread.run_sync(prepare)
+    async with reviewing() as browser:
 
         async def form_with(field: str, address: str) -> dict[str, str]:
             """The hidden fields of the form that has this one."""
@@ -67,7 +75,6 @@ async def test_every_file_is_shown_marked_and_commented_on(project: Project) -> 
             assert sent.status_code == 303
             return (await browser.get(sent.headers["location"])).text
 
-        await served.watcher.until(lambda: is_ready(served))
         page = (await browser.get(PATH)).text
         assert not [one for one in page if not one.isprintable() and one != "\n"]
         assert page.count("\\x1b[31mred\\x1b[0m \\u202eright to left\\u2066 \\x07") == len(NAMES)

@@ -63,7 +63,7 @@ def on_line(file: str, line: int, text: str, *, old: bool = False) -> models.Rev
 @asynccontextmanager
 async def browser(project: Project) -> AsyncIterator[httpx.AsyncClient]:
     """A person's own browser."""
-    transport = httpx.AsyncHTTPTransport(uds=str(project.state_dir / "control.sock"), verify=False)
+    transport = httpx.AsyncHTTPTransport(uds=project.control_socket, verify=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://symphony", timeout=DEADLINE_S) as made:
         yield made
 

@@ -243,7 +243,7 @@ async def test_open_connections_do_not_hold_up_the_end(tmp_path: Path) -> None:
 
 async def control_of(served: Served, project: Project) -> Path:
     await served.watcher.until_seen(Polled)
-    return project.state_dir / "control.sock"
+    return Path(project.control_socket)
 
 
 @pytest.mark.conformance("H-3")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -21,8 +22,12 @@ def _systemd() -> None:
 
 
 @pytest.fixture
-def units(tmp_path: Path) -> Path:
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The units of the machine and of a person, each with an instance whose paths need every escape."""
+    program = tmp_path / ODD / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(program))
     for of_user in (False, True):
         place = tmp_path / ("user" if of_user else "system")
         repository = tmp_path / ODD

@@ -73,7 +73,10 @@ def test_paths_become_absolute(value: str, expected: str) -> None:
 
 
 def test_the_home_of_a_user_comes_from_the_user_database() -> None:
-    me = pwd.getpwuid(os.getuid())
+    try:
+        me = pwd.getpwuid(os.getuid())
+    except KeyError:
+        pytest.skip("this user is not in the user database")
     expected = Path(me.pw_dir) / "x"
 
     assert expand_path("~/x", base=BASE, environment={}) == expected

@@ -1,5 +1,6 @@
 """A small project that shows every rule, so that a test can break one thing in it."""
 
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
@@ -32,7 +33,7 @@ class Suite:
     root: Path
 
     def create(self) -> "Suite":
-        self.write("pytest.ini", f"[pytest]\n{SETTINGS}pythonpath = {TESTS}\n")
+        self.write("pytest.ini", f"[pytest]\n{SETTINGS}pythonpath = {shlex.quote(str(TESTS))}\n")
         self.write(
             "tests/conftest.py", "from conformance.recorder import pytest_addoption, pytest_configure\n"
         )

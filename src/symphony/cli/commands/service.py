@@ -291,7 +291,10 @@ def drop_in(instance: Instance) -> str:
     Raises:
         CommandError: a unit file cannot contain one of the paths.
     """
-    command = (sys.executable, "-m", "symphony", "run", "--log-format", "json", str(instance.workflow))
+    # systemd starts no program whose path has a quote or a backslash.
+    starter = ("/usr/bin/env",) if re.search(r"['\"\\]", sys.executable) else ()
+    program = (*starter, sys.executable, "-m", "symphony")
+    command = (*program, "run", "--log-format", "json", str(instance.workflow))
     lines = [
         f"{_MARK}`, and written anew by the next; put your own settings into another file.",
         f"# workflow: {_require_printable(str(instance.workflow))}",

@@ -108,12 +108,17 @@ def whole(config: pytest.Config) -> bool:
     return {Path(argument).resolve() for argument in config.args} == {config.rootpath / "tests"}
 
 
-class Before:
-    """Leaves out unit tests that passed in an earlier session, and were not skipped in it."""
+class LeftOut:
+    """Leaves out unit tests that passed in an earlier session; `results` are how these ended.
 
-    def __init__(self, results: frozenset[Result]) -> None:
-        others = {result.test for result in results if result.outcome is not Outcome.PASSED}
-        self._passed = {result.test for result in results} - others
+    What was skipped in it runs again, and only its new end counts.
+    """
+
+    def __init__(self, earlier: frozenset[Result]) -> None:
+        others = {result.test for result in earlier if result.outcome is not Outcome.PASSED}
+        unit = {result for result in earlier if result.test.startswith("tests/unit/")}
+        self.results = frozenset(result for result in unit if result.test not in others)
+        self._tests = {result.test for result in self.results}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -121,9 +126,7 @@ class Before:
         done = [
             item
             for item in items
-            if item.nodeid.startswith("tests/unit/")
-            and name_of(item.nodeid) in self._passed
-            and item.get_closest_marker("slow") is None
+            if name_of(item.nodeid) in self._tests and item.get_closest_marker("slow") is None
         ]
         if done:
             config.hook.pytest_deselected(items=done)
@@ -134,12 +137,12 @@ class Before:
 class Recorder:
     """Writes how the tests ended to a file, and what they claim where the session collected all of them.
 
-    `before` are results of an earlier session, which count too.
+    `results` are those of tests that are left out, which count too.
     """
 
-    def __init__(self, file: Path, before: frozenset[Result]) -> None:
+    def __init__(self, file: Path, results: frozenset[Result]) -> None:
         self._file = file
-        self._results = set(before)
+        self._results = set(results)
         self._claims: dict[str, Any] | None = None
 
     @pytest.hookimpl(optionalhook=True)
@@ -192,8 +195,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Claims(), "conformance-claims")
     file: Path | None = config.getoption(OPTION)
     earlier: Path | None = config.getoption(BEFORE)
-    before = frozenset[Result]() if earlier is None else read_results(earlier)[1]
-    if before:
-        config.pluginmanager.register(Before(before), "conformance-before")
+    left_out = LeftOut(frozenset() if earlier is None else read_results(earlier)[1])
+    if left_out.results:
+        config.pluginmanager.register(left_out, "conformance-left-out")
     if file is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Recorder(file, before), "conformance-recorder")
+        config.pluginmanager.register(Recorder(file, left_out.results), "conformance-recorder")

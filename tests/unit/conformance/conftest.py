@@ -63,9 +63,9 @@ class Suite:
         options = ("--workers", "0", "--root", str(self.root))
         return self._python("conformance", *options, *arguments, **environment)
 
-    def pytest(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def pytest(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """`pytest` on this project."""
-        return self._python("pytest", *arguments)
+        return self._python("pytest", *arguments, **environment)
 
     def _python(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """A module as a program, without the plugins of pytest that only our own tests need."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.recorder import read_results
+from conformance.recorder import Outcome, Result, read_results
 from conformance.report import PAGE
 
 if TYPE_CHECKING:
@@ -59,14 +59,18 @@ def test_each_thing_that_is_wrong_is_one_line_and_fails_the_job(suite: "Suite") 
         assert sum(complaint in line for line in told) == 1, complaint
 
 
-def test_what_passed_before_counts_and_is_left_out_unless_it_is_slow(suite: "Suite") -> None:
+def test_what_passed_before_is_left_out_and_what_was_skipped_counts_as_it_ends_now(suite: "Suite") -> None:
     text = "import pytest\n\n@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.slow)])\n"
     suite.write("tests/unit/test_pure.py", f"{text}def test_it(n):\n    pass\n")
-    suite.write("tests/unit/test_odd.py", "import pytest\n\ndef test_it():\n    pytest.skip('no git-lfs')\n")
+    needs = "import os\n\nimport pytest\n\ndef test_it():\n    if 'REAL' not in os.environ:\n"
+    suite.write("tests/unit/test_odd.py", f"{needs}        pytest.skip('no git-lfs (Debian: git-lfs)')\n")
     first, second = suite.root / "first.json", suite.root / "second.json"
     files = ("tests/unit/test_pure.py", "tests/unit/test_odd.py")
     fast = suite.pytest(*files, "-m", "not slow", f"--conformance-results={first}")
-    rest = suite.pytest(*files, f"--conformance-before={first}", f"--conformance-results={second}")
+    again = (*files, f"--conformance-before={first}", f"--conformance-results={second}")
+    rest = suite.pytest(*again, REAL="1")
     assert "1 passed, 1 skipped, 1 deselected" in fast.stdout
-    assert "1 passed, 1 skipped, 1 deselected" in rest.stdout, "the variant, and what was skipped"
-    assert read_results(second)[1] == read_results(first)[1]
+    assert "2 passed, 1 deselected" in rest.stdout, "the variant, and what was skipped"
+    assert read_results(second)[1] == {
+        Result(test=f"{file}::test_it", outcome=Outcome.PASSED) for file in files
+    }

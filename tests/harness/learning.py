@@ -128,11 +128,9 @@ class LearnerBench:
         context = make_context(tmp_path, FakeTracker(), more=more)
         self.context: RuntimeContext = replace(context, agents={"codex": cast("AgentBackend", self.agent)})
         self.state: State = populated().state
-        self.learner = Learner(
-            StoryCore(tmp_path, state=lambda: self.state, context=lambda: self.context),
-            self.library,
-            look_s=0,
-        )
+        core = StoryCore(tmp_path, state=lambda: self.state, context=lambda: self.context)
+        core.recovered.set()
+        self.learner = Learner(core, self.library, look_s=0)
 
     def rate(self, identifier: str = "SYM-99", **changes: Any) -> StoredFeedback:
         rating = Rating(

@@ -90,6 +90,7 @@ class Outbox:
         )
         self.jobs = JobRunner(self.core, left, record=self._record, max_jobs=max_jobs)
         self.jobs.kinds = dict(kinds or {"comment": comments or CommentWriter(), "move": Moves(self.core)})
+        self.core.observers = (self.jobs,)
 
     def wall_ms(self) -> int:
         """The wall clock."""
@@ -109,7 +110,7 @@ class Outbox:
         """Serve; at the end the daemon is gone without a farewell."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.jobs.run)
-            self.jobs(self.state, Recovered(), self.state, ())
+            self.core.stepped(self.state, Recovered(), self.state, ())
             with anyio.fail_after(7 * 86_400):
                 yield
             tasks.cancel_scope.cancel()

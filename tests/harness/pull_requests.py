@@ -139,7 +139,6 @@ class Daemon(Story):
             wall_ms=lambda: self.wall_ms,
         )
         core.recorded = self.journal.recorded
-        core.observers = (Judged(self.changed),)
         self.jobs = JobRunner(core, tuple(self.journal.jobs.values()), record=self.journal.record)
         self.pulls = PullRequests(
             core,
@@ -150,9 +149,9 @@ class Daemon(Story):
             connect=self._connect,
         )
         self.jobs.kinds = {"pull_request": self.pulls.kind}
+        core.observers = (self.jobs, self.pulls, Judged(self.changed))
         if recovered:
-            self.jobs(self.state, Recovered(), self.state, ())
-            self.pulls(self.state, Recovered(), self.state, ())
+            core.stepped(self.state, Recovered(), self.state, ())
 
     def _posted(self, event: Event | ActionRequest) -> None:
         assert not isinstance(event, ActionRequest)

@@ -454,6 +454,7 @@ class _Daemon:
                     "move": Moves(core),
                     "push": Pushes(core),
                 }
+                core.observers = (self._jobs,)
                 self._effects = Effects(
                     core,
                     tasks=self.tasks,
@@ -503,7 +504,7 @@ class _Daemon:
             self._effects.carry_out(command)
             if points and reach(points[1]):
                 return
-        self._jobs(before, fact, world.state, commands)
+        self._core.stepped(before, fact, world.state, commands)
         world.tell_change()
 
     def fault(self, point: FaultPoint) -> None:

@@ -12,7 +12,16 @@ from symphony.api.observer import Observer
 from symphony.daemon.clock import Timers
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.state_dir import StateDirectory
-from symphony.scheduler import Command, Event, OperatorAsked, Refusal, State, already_done, refusal
+from symphony.scheduler import (
+    Command,
+    Event,
+    OperatorAsked,
+    Recovered,
+    Refusal,
+    State,
+    already_done,
+    refusal,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -77,7 +86,9 @@ class Core:
         wall_ms: the wall clock.
 
     Attributes:
-        state: the state of the scheduler; `None` before the first step.
+        state: the state of the scheduler; `None` before it begins.
+        recovered: set when the state includes what the previous daemon left; until then, work in progress
+            looks like waiting work, and a paused daemon like one at work.
         context: the context in force; `None` until the daemon serves.
         parts: get each context that `reconfigure` puts in force.
         observers: get all events, in this order.
@@ -100,6 +111,7 @@ class Core:
         self.wall_ms = wall_ms
         self.timers = Timers(post, now_ms)
         self.state: State | None = None
+        self.recovered = anyio.Event()
         self.context: RuntimeContext | None = None
         self.parts: tuple[Part, ...] = ()
         self.observers: tuple[StepObserver, ...] = ()
@@ -129,6 +141,8 @@ class Core:
 
     def stepped(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Notify observers of a step. A broken observer must not stop the work."""
+        if isinstance(event, Recovered):
+            self.recovered.set()
         for observer in self.observers:
             try:
                 observer(before, event, after, commands)

@@ -150,7 +150,6 @@ class JobRunner:
         self._untried: set[str] = set()  # by this daemon
         self._finishing = False
         self._numbers = count()
-        self._started = anyio.Event()
         self._changed = anyio.Event()
         for job in left:
             self._jobs[job.key] = job
@@ -162,12 +161,10 @@ class JobRunner:
             self._schedule(job, wait_ms)
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Note a step: from the first one on, the state includes that of the previous daemon."""
+        """Forget what is needed no more after a step."""
         del commands
-        recovered = isinstance(event, Recovered)
-        if recovered:
-            self._started.set()
-        if recovered or before.blocked is not after.blocked or before.running is not after.running:
+        changed = before.blocked is not after.blocked or before.running is not after.running
+        if changed or isinstance(event, Recovered):
             self._forget_given_up()
 
     # --- queued jobs ------------------------------------------------------------------------------------
@@ -292,7 +289,7 @@ class JobRunner:
 
     async def run(self) -> None:
         """Carry out due jobs until cancelled."""
-        await self._started.wait()
+        await self._core.recovered.wait()
         async with anyio.create_task_group() as tasks:
             while True:
                 if self._changed.is_set():  # otherwise `finish` may wait for it

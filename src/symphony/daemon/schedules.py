@@ -81,6 +81,7 @@ class ScheduleRunner:
 
     async def run(self) -> None:
         """File due issues until cancelled."""
+        await self._core.recovered.wait()
         while True:
             self._woken = anyio.Event()
             try:

@@ -19,6 +19,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.new_issues import IssueCreations
 from symphony.daemon.schedules import ScheduleRunner
 from symphony.domain import Issue
+from symphony.scheduler import Recovered
 from symphony.trackers.base import IssueToCreate, TrackerError
 from symphony.trackers.memory import MemoryTracker
 
@@ -149,6 +150,24 @@ async def test_a_new_schedule_is_looked_at_at_once(desk: Desk) -> None:
         await anyio.sleep(1)
         assert list(desk.settings) == ["schedule.nightly"]
         tasks.cancel_scope.cancel()
+
+
+@in_virtual_time
+async def test_what_is_due_at_a_start_is_filed_as_soon_as_the_state_of_the_last_daemon_is_known(
+    desk: Desk,
+) -> None:
+    await desk.serve(1)
+    await anyio.sleep(2 * DAY_S)
+    outbox, known = Outbox(desk.context(), kinds={}), dict(desk.settings)
+    runner = ScheduleRunner(outbox.core, outbox.jobs, recovered=known, record=desk.record)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(runner.run)
+        await anyio.sleep(60)
+        assert desk.settings == known, "the last daemon may have been paused"
+        outbox.core.stepped(outbox.state, Recovered(), outbox.state, ())
+        await anyio.sleep(1)
+        tasks.cancel_scope.cancel()
+    assert len(outbox.waiting) == 1
 
 
 @in_virtual_time

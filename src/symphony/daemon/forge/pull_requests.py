@@ -68,7 +68,6 @@ class PullRequests:
         self._forge: Forge | None = None
         self._connected: ForgeSettings | None = None
         self._settings: ForgeSettings | None = None
-        self._is_recovered = False
         self._woken = anyio.Event()
         self._looking = anyio.Lock()
 
@@ -84,7 +83,6 @@ class PullRequests:
         if isinstance(event, scheduler.WakeAsked):
             self.look_soon(by_person=event.by_operator)
         if isinstance(event, scheduler.Recovered):
-            self._is_recovered = True
             self.wake()
         if after.results is before.results:
             return
@@ -195,8 +193,8 @@ class PullRequests:
     async def _do_due_work(self) -> float | None:
         """Do everything that is due; return after how many seconds to check again, `None` for never."""
         state, settings = self._core.state, self._core.in_force.settings.forge
-        if state is None or not self._is_recovered or not settings.watches:
-            return None  # before recovery, work in progress looks like waiting work
+        if state is None or not self._core.recovered.is_set() or not settings.watches:
+            return None
         self._records.trim(state.results)
         if settings != self._settings:  # after a start or a correction nothing waits for a next try
             self._settings = settings

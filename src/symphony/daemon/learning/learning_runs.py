@@ -52,7 +52,7 @@ from symphony.library.model import (
 from symphony.library.provenance import is_learned, marked, provenance
 from symphony.library.store import Library
 from symphony.observability import bugs
-from symphony.scheduler import Command, Drain, Event, Recovered, State, Thread, threads_in_use
+from symphony.scheduler import Command, Drain, Event, State, Thread, threads_in_use
 from symphony.skills import FILE_NAME
 
 MAX_ATTEMPTS: Final = 3
@@ -103,10 +103,9 @@ class Learner:
         self.run_id: str | None = None
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Look for feedback that waited for the start of the daemon or the end of a run or pause."""
-        del commands
-        ended = len(after.running) < len(before.running) or after.paused is not before.paused
-        if ended or isinstance(event, Recovered):
+        """Look for feedback that waited for the end of a run or pause."""
+        del event, commands
+        if len(after.running) < len(before.running) or after.paused is not before.paused:
             self.wake()
 
     def reconfigure(self, _context: RuntimeContext) -> None:
@@ -119,6 +118,7 @@ class Learner:
 
     async def run(self) -> None:
         """Learn from waiting feedback until cancelled."""
+        await self._core.recovered.wait()
         while True:
             self._woken = anyio.Event()
             try:

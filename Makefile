@@ -39,11 +39,13 @@ test-all: style $(VENV)/.bytecode ## Run every gate and every test, and judge co
 # What `make test` runs.
 FAST := not (slow or real_acp or real_aider or real_claude or real_codex)
 
-# Four workers for two processors, because one whose tests start real processes waits for them. Each worker more
-# costs ten seconds of a processor: it collects all tests, and starts a process that daemons begin in.
-PYTEST := $(BIN)/pytest -n 4 --dist worksteal
+# Five workers for two processors, because one whose tests start real processes waits for them: with four, a sixth of
+# the processors' time is unused. Each worker more costs ten seconds of a processor: it collects all tests, and starts a
+# process that daemons begin in.
+PARALLEL := -n 5 --dist worksteal
+PYTEST := $(BIN)/pytest $(PARALLEL)
 
-# Bytecode is made once, so that the workers find it and do not compile the tests four times.
+# Bytecode is made once, so that the workers find it and do not compile the tests five times.
 $(VENV)/.bytecode: $(VENV)/.dev
 	@$(BIN)/pytest --collect-only -q >/dev/null || true
 	@touch $@
@@ -96,7 +98,7 @@ lowest: ## Run what calls libraries with the lowest versions of them that pyproj
 	@test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
 	@$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[dev,otel]'
-	$(LOWEST)/bin/pytest -n 4 --dist worksteal -o filterwarnings=default -m "$(FAST)" $(LOWEST_TESTS) $(PYTEST_ARGS)
+	$(LOWEST)/bin/pytest $(PARALLEL) -o filterwarnings=default -m "$(FAST)" $(LOWEST_TESTS) $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
 	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_loader_fuzz.py

@@ -132,7 +132,7 @@ class Daemon(Story):
         """The next daemon, which knows what the one before left, unless not `recovered` yet."""
         self.journal.dies_at = None
         core = StoryCore(
-            state=lambda: self.state,
+            state=lambda: self.state if recovered else None,
             context=lambda: self.context,
             post=self._posted,
             now_ms=lambda: self.wall_ms,

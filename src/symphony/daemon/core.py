@@ -86,9 +86,9 @@ class Core:
         wall_ms: the wall clock.
 
     Attributes:
-        state: the state of the scheduler; `None` before it begins.
-        recovered: set when the state includes what the previous daemon left; until then, work in progress
-            looks like waiting work, and a paused daemon like one at work.
+        state: the state of the scheduler; `None` until it includes what the previous daemon left. Before that
+            a paused daemon would look like one at work.
+        recovered: set once there is a state.
         context: the context in force; `None` until the daemon serves.
         parts: get each context that `reconfigure` puts in force.
         observers: get all events, in this order.

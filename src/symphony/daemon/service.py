@@ -196,7 +196,7 @@ class Service:
 
     @property
     def state(self) -> State | None:
-        """The state of the scheduler; `None` before the first step."""
+        """See `Core.state`."""
         return self._core.state
 
     def post(self, item: _Mail) -> None:
@@ -447,15 +447,19 @@ class Service:
     # --- the loop ----------------------------------------------------------------------------------------
 
     async def _decide(self, context: RuntimeContext, effects: Effects, journal: JournalWriter) -> None:
-        """Take events from the mailbox, one at a time, until cancelled."""
+        """Take over what the last daemon left, then take events from the mailbox until cancelled.
+
+        The mailbox waits meanwhile, so a person who resumes a paused daemon at its start resumes it.
+        """
         settings = scheduler_settings(context)
-        self._core.state = state = initial_state(settings, epoch=secrets.token_hex(4))
+        state = initial_state(settings, epoch=secrets.token_hex(4))
         workspaces = await existing_workspaces(context)
         delivered = await deliver_interrupted(context, journal.interrupted_issues)
-        self.post(journal.recovery_event(settings, workspaces, delivered))
-        for answer in journal.stored_answers():
-            self.post(answer)
         _log.info("serving", workflow=str(context.workflow.path), once=self._once)
+        state = self._handle(state, journal.recovery_event(settings, workspaces, delivered), effects)
+        for answer in journal.stored_answers():
+            state = self._handle(state, answer, effects)
+        self._notifier.looped(state)
         async for item in self._inbox:
             if isinstance(item, ActionRequest):
                 before, state = state, self._handle(state, item.event, effects)

@@ -14,6 +14,7 @@ from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from harness.shell import word
 from symphony.daemon import reload, service
+from symphony.daemon.core import ActionRequest
 from symphony.daemon.runs.skills import RunCatalog, load_run_skills
 from symphony.domain import Blame, Category, Issue, SymphonyError
 from symphony.scheduler import (
@@ -25,6 +26,8 @@ from symphony.scheduler import (
     Event,
     FinishReason,
     FinishRun,
+    OperatorAction,
+    OperatorAsked,
     Polled,
     Recovered,
     RunEnded,
@@ -436,6 +439,29 @@ async def test_an_agent_that_is_missing_refuses_the_start_and_frees_the_lock(pro
         with pytest.raises(SymphonyError) as told:
             await service.run()
         assert told.value.failure.category is Category.CODEX_NOT_FOUND
+
+
+async def test_an_action_during_the_start_meets_what_the_last_daemon_left(project: Project) -> None:
+    project.workflow()
+    pause, resume = (
+        ActionRequest(OperatorAsked(action=each)) for each in (OperatorAction.PAUSE, OperatorAction.RESUME)
+    )
+    async with serving(project) as first:
+        first.service.post(pause)
+        await pause.taken.wait()
+    before = list[State | None]()
+
+    def decide(state: State, event: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+        before.append(second.service.state)
+        return step(state, event, now_ms)
+
+    async with serving(project, step=decide) as second:
+        second.service.post(resume)
+        await resume.taken.wait()
+    assert (resume.refused, resume.no_change) == (None, False)
+    assert isinstance(second.watcher.facts[0], Recovered)
+    assert before[0] is None, "until then a client is told that the daemon is starting"
+    assert [state.paused for state in (second.watcher.states[0], second.watcher.states[-1])] == [True, False]
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ class PullRequests:
     async def _do_due_work(self) -> float | None:
         """Do everything that is due; return after how many seconds to check again, `None` for never."""
         state, settings = self._core.state, self._core.in_force.settings.forge
-        if state is None or not self._core.recovered.is_set() or not settings.watches:
+        if state is None or not settings.watches:
             return None
         self._records.trim(state.results)
         if settings != self._settings:  # after a start or a correction nothing waits for a next try

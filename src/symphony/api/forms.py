@@ -495,6 +495,7 @@ async def keep_typed(request: Request) -> Response:
     if who is None or not 0 < len(place) <= _MAX_PLACE_CHARS or len(text) > MAX_CHARS:
         raise RequestError(400, "bad_request", f"a text of at most {MAX_CHARS} characters has a place")
     texts.keep(place, text, *who)
+    await texts.recorded()
     return Response(status_code=204)
 
 

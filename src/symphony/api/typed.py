@@ -8,9 +8,11 @@ another address, which no other program can take over (see `sign_in`).
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
+
+from anyio.lowlevel import checkpoint
 
 from symphony.journal.model import CodecError, SettingRecord, decode, encode
 
@@ -39,16 +41,26 @@ class TypedAt:
 
 
 class TypedTexts:
-    """Stores texts by place, such as `comment:SYM-7`; in the journal too, once `begin` was called."""
+    """Stores texts by place, such as `comment:SYM-7`; in the journal too, once `begin` was called.
+
+    Attributes:
+        recorded: waits until all texts so far are in the journal, or cannot be.
+    """
 
     def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._wall_ms = wall_ms
         self._places: dict[str, TypedAt] = {}
         self._record: Callable[[str, str | None], None] = lambda _, __: None
+        self.recorded: Callable[[], Awaitable[None]] = checkpoint
 
-    def begin(self, recovered: Mapping[str, str], record: Callable[[str, str | None], None]) -> None:
+    def begin(
+        self,
+        recovered: Mapping[str, str],
+        record: Callable[[str, str | None], None],
+        recorded: Callable[[], Awaitable[None]],
+    ) -> None:
         """Take over the texts of the previous daemon; `record` stores a value for the next one."""
-        self._record = record
+        self._record, self.recorded = record, recorded
         for name, value in recovered.items():
             if name.startswith(SETTING):
                 try:

@@ -551,6 +551,7 @@ class ServiceOperator(Observer):
             raise UnknownError("job_not_found", "there is no such job", hint="symphony outbox list")
         for job in chosen:
             (jobs.retry if verb == "retry" else jobs.drop)(job.key)
+        await self._core.recorded()
         if verb == "retry":
             names = {job.key for job in chosen}
             chosen = [job for job in self._jobs() if job.key in names]
@@ -615,6 +616,7 @@ class ServiceOperator(Observer):
             self._core.post(request)
             with anyio.move_on_after(self._limits.action_s):
                 await request.taken.wait()
+                await self._core.recorded()
             refused, no_change = request.refused, request.no_change
         if refused is not None:
             mask = context.redaction.text
@@ -634,7 +636,9 @@ class ServiceOperator(Observer):
         issue = answers.find_issue(state, identifier)
         if issue is None:
             return None
-        return await self._review_answers().edit(context, issue.id, issue.identifier, reviewer, edit)
+        text = await self._review_answers().edit(context, issue.id, issue.identifier, reviewer, edit)
+        await self._core.recorded()
+        return text
 
     async def decide(
         self, identifier: str, reviewer: str, given: models.ReviewGiven, *, with_draft: bool = False
@@ -686,6 +690,7 @@ class ServiceOperator(Observer):
         except ValueError as error:
             message = context.redaction.text(str(error))
             raise ConflictError("schedule_failed", message, hint="correct WORKFLOW.md") from error
+        await self._core.recorded()
         public: models.CreatedIssue = masked(created_document(issue), context.redaction.text)
         return public
 

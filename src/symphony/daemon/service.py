@@ -330,7 +330,7 @@ class Service:
             record=journal.put,
             on_merged=journal.work_merged,
         )
-        self._operator.typed.begin(settings, record)
+        self._operator.typed.begin(settings, record, journal.flush)
         reviews = Reviews(
             core, jobs, pull_requests, recovered=settings, record=record, on_merged=journal.work_merged
         )

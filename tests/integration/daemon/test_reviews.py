@@ -1,8 +1,9 @@
 """Finished work is sent back or approved: by the command line, on a daemon in this process."""
 
 import re
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from html import unescape
 from typing import Any
@@ -15,10 +16,12 @@ from harness.project import DEADLINE_S, Project
 from harness.serving import Served, serving
 from symphony.api import models
 from symphony.cli.client import Client, RefusedError, connect
+from symphony.daemon.state_dir import JOURNAL_FILE
 from symphony.scheduler import ResultStatus, RunEnded
 
 pytestmark = pytest.mark.asyncio
 PAGE = "/issues/SYM-1/diff"
+JSON = "application/json"
 REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 WORK: list[dict[str, Any]] = [
     {"write": "app.py", "text": "def run():\n    return 1\n"},
@@ -216,6 +219,29 @@ async def test_what_a_second_person_wrote_is_shown_once_the_work_and_its_workspa
         page = unescape((await lea.get(sent.headers["location"])).text)
     assert "this work was approved already" in page
     assert "No, not so\n\napp.py:2\nReturn two</textarea>" in page
+
+
+async def test_what_a_person_was_told_to_be_done_is_in_the_journal(project: Project) -> None:
+    """A daemon that is killed right after its answer loses nothing of it."""
+
+    def stored() -> set[tuple[str, str]]:
+        with closing(sqlite3.connect(project.state_dir / JOURNAL_FILE)) as journal:
+            return {*journal.execute("SELECT name, value FROM settings")}
+
+    async with ready(project), browser(project) as lea:
+        form = review_form((await lea.get(PAGE)).text)
+        for path, data in (
+            ("/actions/review-draft", {**form, "path": "app.py", "line": "n2", "text": "Return two"}),
+            ("/actions/review", {**form, "message": "Nearly", "decision": "keep"}),
+            ("/actions/keep-text", {**form, "place": "comment:SYM-1", "text": "By the w"}),
+            ("/api/v1/control/pause", None),
+            ("/api/v1/control/resume", None),
+        ):
+            before = await to_thread.run_sync(stored)
+            answer = await lea.post(path, data=data, headers={} if data else {"content-type": JSON})
+            after = await to_thread.run_sync(stored)
+            assert answer.status_code in {202, 204, 303}, answer.text
+            assert after != before, path
 
 
 @pytest.mark.slow

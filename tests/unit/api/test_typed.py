@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 
 from harness.asking import TOKEN, asking, signed_in
 from harness.pages import DemoOperator
@@ -43,10 +44,10 @@ def test_a_restart_keeps_texts_and_a_broken_value_is_dropped() -> None:
             settings[name] = value
 
     first = TypedTexts()
-    first.begin({}, record)
+    first.begin({}, record, checkpoint)
     first.keep("new:title", "A title", "ann", "s1")
     second = TypedTexts()
-    second.begin(dict(settings), record)
+    second.begin(dict(settings), record, checkpoint)
     assert second.left("s2") == {"new:title": "A title"}
     assert [one.name for one in second.records()] == [f"{SETTING}new:title"]
     second.keep("new:title", "A title", "bea", "s2")

@@ -74,7 +74,7 @@ from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import JOURNAL_FILE, StateDirectory
 from symphony.daemon.watchers import TrackerWatch, on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
-from symphony.domain import FaultHook, FaultPoint, SymphonyError, no_fault
+from symphony.domain import DeliveredBranch, FaultHook, FaultPoint, SymphonyError, no_fault
 from symphony.journal.model import PullRequestRecord
 from symphony.library.store import Library, library_path
 from symphony.processes.base import Host
@@ -454,7 +454,9 @@ class Service:
         settings = scheduler_settings(context)
         state = initial_state(settings, epoch=secrets.token_hex(4))
         workspaces = await existing_workspaces(context)
-        delivered = await deliver_interrupted(context, journal.interrupted_issues)
+        delivered: Mapping[str, DeliveredBranch] = {}
+        with anyio.CancelScope() as self._start_scope:
+            delivered = await deliver_interrupted(context, journal.interrupted_issues)
         _log.info("serving", workflow=str(context.workflow.path), once=self._once)
         state = self._handle(state, journal.recovery_event(settings, workspaces, delivered), effects)
         for answer in journal.stored_answers():

@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
-from harness.project import Project
+from harness.project import Project, until
 from harness.serving import DEADLINE_S, Watcher, make_service
 from harness.shell import word
 from symphony.daemon.shutdown import serve_until_signalled
@@ -19,6 +20,7 @@ from symphony.scheduler import (
     DrainAsked,
     Event,
     Polled,
+    Recovered,
     RunEnded,
     SettingsChanged,
     StopAsked,
@@ -27,6 +29,10 @@ from symphony.scheduler import (
 
 pytestmark = pytest.mark.asyncio
 
+HANGS = """#!/bin/sh
+case " $* " in *" fetch "*) : > {begun}; exec sleep 600 ;; esac
+exec {git} "$@"
+"""
 SLEEP = [{"write": "a", "text": "a"}, {"commit": "A"}, {"wait_for": "never"}]
 
 
@@ -85,6 +91,36 @@ async def test_an_interrupt_stops_at_once_without_being_asked_twice(project: Pro
     assert watcher.all(DrainAsked) == []
     told = [(line["signal"], line["now"]) for line in logs if line["event"] == "signal_received"]
     assert told == [("SIGINT", True)]
+
+
+@pytest.mark.slow
+async def test_an_interrupt_does_not_wait_for_interrupted_work_that_is_delivered_at_the_start(
+    project: Project,
+) -> None:
+    begun = project.root / "begun"
+
+    def die_in_mid_run() -> None:
+        project.workflow()
+        project.issue("SYM-1", [*SLEEP[:2], {"write": "b", "text": "b"}, SLEEP[2]])
+        committed = project.workspaces / "SYM-1" / "b"
+        with project.daemon() as daemon:
+            until(lambda: committed.exists() or None, daemon.log.read_text)
+        project.write("bin/git", HANGS.format(begun=word(begun), git=shutil.which("git")))
+        (project.repo / "bin" / "git").chmod(0o755)
+        project.environment["PATH"] = f"{project.repo / 'bin'}:{os.environ['PATH']}"
+
+    await to_thread.run_sync(die_in_mid_run)
+    watcher = Watcher()
+    service = await make_service(project, watcher)
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve_until_signalled, service)
+            while not await anyio.Path(begun).exists():  # noqa: ASYNC110 - the writer is another process
+                await anyio.sleep(0.01)
+            begun_s = anyio.current_time()
+            os.kill(os.getpid(), signal.SIGINT)
+        assert anyio.current_time() - begun_s < 30, "the delivery may take a minute"
+    assert [type(fact) for fact in watcher.facts][:2] == [Recovered, StopAsked]
 
 
 @pytest.mark.slow

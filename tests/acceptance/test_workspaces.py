@@ -223,16 +223,17 @@ def test_hooks_run_around_the_work_and_see_the_issue(project: Project) -> None:
 
 def test_a_workspace_that_is_deleted_in_mid_run_is_made_anew_and_said(project: Project) -> None:
     project.workflow(agent={"budget": {"max_attempts_without_progress": 1}})
+    issue = project.issue("SYM-1", [{"write": "b", "text": "b"}, {"commit": "B"}, DONE])
+    edited = issue.rename(project.root / "edited.md")
     project.issue(
         "SYM-1",
         [{"write": "a", "text": "a"}, {"commit": "A"}],
-        [{"run": f"rm -rf {word(project.workspaces)}/SYM-1"}, {"say": "Where am I?"}],
+        [{"run": f"cp {word(edited)} {word(issue)} && rm -rf {word(project.workspaces)}/SYM-1"}],
     )
     with project.daemon() as daemon:
         ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="failed")
         assert ended["reason"].startswith("workspace_vanished: ")
         assert ended["hint"]
-        project.issue("SYM-1", [{"write": "b", "text": "b"}, {"commit": "B"}, DONE])
         daemon.wait_for("workspace_made_anew")
         daemon.wait_for("workspace_removed", issue_identifier="SYM-1")
     (retry,) = [line for line in daemon.events() if line["event"] == "run_retrying"]

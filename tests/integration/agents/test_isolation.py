@@ -239,18 +239,20 @@ async def test_sigterm_reaches_the_agent_and_its_last_words_reach_us(bench: Benc
 async def test_the_check_before_the_first_dispatch_proves_it(bench: Bench) -> None:
     root = bench.workspace.parent / "root"
     found = await enclosed(bench, bench.scripted(), closed(bench, hidden=(root,))).preflight(
-        root, run_id="check"
+        root, run_id=bench.run_id
     )
     assert found.agent == "symphony-scripted-agent"
     offline = closed(bench, hidden=(root,), network=False)
-    found = await enclosed(bench, bench.scripted(), offline).preflight(root, run_id="check")
+    found = await enclosed(bench, bench.scripted(), offline).preflight(root, run_id=bench.run_id)
     assert "workspace.network: closed" in found.notices[-1]
     assert not list((root / ".symphony").iterdir())
 
 
 async def refusal(bench: Bench, isolation: Isolation) -> AgentError:
     with pytest.raises(AgentError) as caught:
-        await enclosed(bench, bench.scripted(), isolation).preflight(bench.workspace.parent, run_id="check")
+        await enclosed(bench, bench.scripted(), isolation).preflight(
+            bench.workspace.parent, run_id=bench.run_id
+        )
     assert caught.value.failure.category is Category.AGENT_PREFLIGHT
     assert caught.value.failure.blame is Blame.HOST
     return caught.value
@@ -282,7 +284,7 @@ async def test_a_socket_that_vanishes_while_it_is_covered_is_no_reason_to_refuse
     )
     program.chmod(0o755)
     isolation = closed(bench, hidden=(root,), program=str(program))
-    found = await enclosed(bench, bench.scripted(), isolation).preflight(root, run_id="check")
+    found = await enclosed(bench, bench.scripted(), isolation).preflight(root, run_id=bench.run_id)
     assert found.agent == "symphony-scripted-agent"
     assert tried.exists()
 
@@ -412,7 +414,7 @@ async def test_a_real_codex_sandbox_holds_within(real: Make) -> None:
     bench = real({"work": edit_and_commit("a.txt", "hello\n", "add a")})
     top = bench.workspace.parents[1]
     backend = enclosed(bench, bench.command, Isolation(hidden=(bench.workspace.parent,)))
-    found = await backend.preflight(bench.workspace.parent, run_id="check")
+    found = await backend.preflight(bench.workspace.parent, run_id=bench.run_id)
     assert found.agent == "codex"
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")

@@ -74,7 +74,7 @@ async def test_a_private_home_inherits_nothing_and_keeps_what_a_person_wrote_the
         config.write(f'\n[mcp_servers.asker]\ncommand = "{sys.executable}"\nargs = ["{ASKER}", "form"]\n')
 
     backend = private(bench)
-    found = await backend.preflight(bench.workspace.parent, run_id="check")
+    found = await backend.preflight(bench.workspace.parent, run_id=bench.run_id)
     assert (found.agent, found.notices) == ("codex", ())
     assert (await turn(bench, backend, "[[work]] please"))[-1] == COMPLETED
 
@@ -92,7 +92,7 @@ async def test_a_private_home_without_a_login_is_told_where_to_log_in(real: Make
     bench = real({})
     backend = private(bench)
     with pytest.raises(Exception, match="Codex is not logged in") as caught:
-        await backend.preflight(bench.workspace.parent, run_id="check")
+        await backend.preflight(bench.workspace.parent, run_id=bench.run_id)
     home = bench.workspace.parents[1] / "homes" / "mine"
     assert f"CODEX_HOME={home} codex login" in str(getattr(caught.value, "failure", None))
     assert "yours" in (home / "config.toml").read_text()
@@ -101,7 +101,7 @@ async def test_a_private_home_without_a_login_is_told_where_to_log_in(real: Make
 async def test_an_unknown_model_is_noted_before_and_named_when_it_fails(real: Make) -> None:
     bench = real({"work": (UNKNOWN_MODEL,)})
     backend = bench.backend(bench.command, model="no-such-model", effort="high")
-    found = await backend.preflight(bench.workspace.parent, run_id="check")
+    found = await backend.preflight(bench.workspace.parent, run_id=bench.run_id)
     assert "codex.model no-such-model is none that this Codex knows: gpt-" in found.notices[0]
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")
@@ -117,7 +117,7 @@ async def test_an_unknown_model_is_noted_before_and_named_when_it_fails(real: Ma
 async def test_an_effort_that_the_model_does_not_have_is_noted(real: Make) -> None:
     bench = real({})
     backend = bench.backend(bench.command, model="gpt-5.5", effort="utmost")
-    (told,) = (await backend.preflight(bench.workspace.parent, run_id="check")).notices
+    (told,) = (await backend.preflight(bench.workspace.parent, run_id=bench.run_id)).notices
     assert told.startswith("codex.effort utmost is none of this model: ")
 
 

@@ -290,7 +290,10 @@ async def test_streamed_text_counts_as_activity(make: Make) -> None:
 
 async def test_a_missing_program_is_not_found_with_a_hint(make: Make) -> None:
     bench = make(command="claude-that-is-not-there")
-    for attempt in (bench.session().__aenter__, lambda: bench.backend().preflight(bench.root, run_id="r")):
+    for attempt in (
+        bench.session().__aenter__,
+        lambda: bench.backend().preflight(bench.root, run_id=bench.run_id),
+    ):
         with pytest.raises(AgentError) as caught:
             await attempt()
         failure = caught.value.failure

@@ -21,13 +21,14 @@ from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
 from symphony.processes.local import LocalHost
 async def main():
-    host = LocalHost(instance=Path(sys.argv[1]).name)
+    name = Path(sys.argv[1]).name
+    host = LocalHost(instance=name)
     if sys.argv[2] == "reap":
         left = host.find_survivors()
         ended = await host.end(left, grace_ms=100)
         print(sorted(one.pid for one in left), ended, host.find_survivors(), flush=True)
         return
-    env = {"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": "run-1"}
+    env = {"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": f"{name}-1"}
     here = Path.cwd()
     child = await host.spawn(["sh", "-c", sys.argv[3]], cwd=here, env=env, stderr_path=here / "stderr")
     told = (await child.receive()).decode().strip()
@@ -38,9 +39,9 @@ async def main():
         os.kill(os.getpid(), 9)
     survivors = await host.end(family, grace_ms=100)
     # What was just being forked when the family was read is in the next look, as in a sweep of the daemon.
-    survivors += await host.end(host.find_marked(["run-1"]), grace_ms=100)
-    print(survivors, host.find_marked(["run-1"]), flush=True)
-    env["SYMPHONY_RUN_ID"] = "run-2"
+    survivors += await host.end(host.find_marked([f"{name}-1"]), grace_ms=100)
+    print(survivors, host.find_marked([f"{name}-1"]), flush=True)
+    env["SYMPHONY_RUN_ID"] = f"{name}-2"
     await (await host.spawn(["true"], cwd=here, env=env, stderr_path=here / "stderr")).wait()
 anyio.run(main)
 """
@@ -102,7 +103,7 @@ def test_what_lost_mark_parent_and_session_ends_with_its_run(delegated: Path, tm
     assert second == "() ()"
     assert not _lives(pid)
     left = [place.name for place in delegated.glob("symphony-*/*/")]
-    assert left == ["run-2"], "a group that nobody is in is removed when another run begins"
+    assert left == [f"{delegated.name}-2"], "a group that nobody is in is removed when another run begins"
 
 
 def test_a_successor_finds_it_after_a_crash(delegated: Path, tmp_path: Path) -> None:

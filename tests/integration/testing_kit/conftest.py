@@ -36,7 +36,7 @@ def scripted(workspace: Path, tmp_path: Path) -> Iterator[Callable[..., RawClien
 
         def start(*switches: str) -> RawClient:
             argv = [sys.executable, "-P", "-m", "symphony.testing.scripted_agent", *switches]
-            env = {**os.environ, "PYTHONPATH": str(SOURCE), "SYMPHONY_RUN_ID": "run-1"}
+            env = {**os.environ, "PYTHONPATH": str(SOURCE), "SYMPHONY_RUN_ID": f"run-{os.getpid()}"}
             client = RawClient(argv, cwd=workspace, env=env, stderr=tmp_path / "stderr.log")
             return stack.enter_context(client)
 

@@ -108,10 +108,10 @@ def test_it_can_leave_a_child_of_its_own_session_and_notes_both(
     child = psutil.Process(noted["child"]["pid"])
     try:
         assert noted["agent"]["pid"] == client.process.pid
-        assert noted["agent"]["run_id"] == noted["child"]["run_id"] == "run-1"
+        assert noted["agent"]["run_id"] == noted["child"]["run_id"] == f"run-{os.getpid()}"
         assert "--own-session-child" in noted["agent"]["argv"]
         assert noted["agent"]["cwd"] == str(workspace)
-        assert child.environ()["SYMPHONY_RUN_ID"] == "run-1"
+        assert child.environ()["SYMPHONY_RUN_ID"] == f"run-{os.getpid()}"
         assert os.getsid(child.pid) == child.pid
         ignored = Path(f"/proc/{child.pid}/status").read_text().split("SigIgn:")[1].split()[0]
         assert int(ignored, 16) & 1 << (signal.SIGTERM - 1)

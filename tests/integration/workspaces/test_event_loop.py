@@ -55,12 +55,12 @@ async def test_the_life_of_a_process_never_blocks_the_event_loop(tmp_path: Path)
     child = await host.spawn(
         ["cat"],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": "strict"},
+        env={"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": f"strict-{os.getpid()}"},
         stderr_path=tmp_path / "log",
     )
     await child.send(b"hello")
 
     assert await child.receive() == b"hello"
-    assert child.descendants() == host.find_marked(["strict"]) == (child.identity,)
+    assert child.descendants() == host.find_marked([f"strict-{os.getpid()}"]) == (child.identity,)
     assert await host.end(child.descendants(), grace_ms=5_000) == ()
     assert await child.wait() != 0

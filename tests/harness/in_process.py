@@ -124,6 +124,9 @@ class _Agent:
     def descendants(self) -> tuple[Identity, ...]:
         return (self.identity,)
 
+    def left_only_orphans(self) -> bool:
+        return True
+
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         if self.identity in targets:
             self._end(-number)

@@ -1,9 +1,10 @@
 """An agent's process: start it, read and write it, and end it with everything it started.
 
 This module knows no protocol. The stop ladder closes stdin, sends SIGTERM and sends SIGKILL, with a grace
-period after each. Then it sweeps the remaining processes of the session by identity, because tool shells
-leave the process group and cannot be found by their ancestors once their parent is dead. Stdout is read all
-the while: an agent that cannot write cannot end, and its last output may hold the final token totals.
+period after each. Then it ends what is left: the orphans that this process has adopted. A process that adopts
+none ends the processes of the session by identity instead, because tool shells leave the process group and
+cannot be found by their ancestors once their parent is dead. Stdout is read all the while: an agent that
+cannot write cannot end, and its last output may hold the final token totals.
 """
 
 import os
@@ -241,13 +242,14 @@ class AgentProcess:
             sink(data)
 
     async def _sweep(self) -> None:
-        for _ in range(_SWEEPS):
-            marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
-            family = dict.fromkeys([*self._family, *marked])
-            left = [member for member in family if self._host.is_alive(member)]
-            if not left:
-                break
-            await self._host.end(left, grace_ms=int(self._grace_s * 1000))
+        if not self._child.left_only_orphans():
+            for _ in range(_SWEEPS):
+                marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
+                family = dict.fromkeys([*self._family, *marked])
+                left = [member for member in family if self._host.is_alive(member)]
+                if not left:
+                    break
+                await self._host.end(left, grace_ms=int(self._grace_s * 1000))
         await self._host.end_orphans()
 
 

@@ -87,6 +87,10 @@ class HostProcess(Protocol):
         """
         ...
 
+    def left_only_orphans(self) -> bool:
+        """Return whether everything that an ended child left is a child of this process (`end_orphans`)."""
+        ...
+
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those `targets` whose identity still matches."""
         ...

@@ -10,7 +10,6 @@ from typing import Final
 import anyio
 import structlog
 
-from symphony import to_thread
 from symphony.processes.base import MAX_OUTPUT_BYTES, Completed, HostProcess, Identity
 from symphony.processes.cgroups import RunGroups, own_cgroup
 from symphony.processes.child import Child, PipeReader, PipeWriter, unreaped
@@ -117,7 +116,7 @@ class LocalHost:
             child = await self._start(argv, last_signal, cwd, env, stderr, run_id=run_id)
         finally:
             os.close(stderr)
-        return LocalProcess(child, self._table, run_id)
+        return LocalProcess(child, self._table, run_id, adopted=self._adopt_orphans)
 
     def identify(self, pid: int) -> Identity | None:
         """Return the process that has this pid now, or None."""
@@ -155,7 +154,7 @@ class LocalHost:
             return 0
         ended = set[int]()
         for _ in range(_SWEEPS):
-            children = await to_thread.run_sync(self._table.adopted)
+            children = self._table.adopted()
             # The order matters: a child that was started meanwhile is in `unreaped` by now.
             orphans = [pid for pid in children if pid not in unreaped]
             if not orphans:
@@ -231,10 +230,13 @@ class LocalHost:
 class LocalProcess:
     """A long-lived command (`HostProcess`)."""
 
-    def __init__(self, child: Child | SupervisedChild, table: ProcessTable, run_id: str | None) -> None:
+    def __init__(
+        self, child: Child | SupervisedChild, table: ProcessTable, run_id: str | None, *, adopted: bool
+    ) -> None:
         self._child = child
         self._table = table
         self._run_id = run_id
+        self._adopted = adopted  # what its subreaper leaves becomes a child of this process
 
     @property
     def identity(self) -> Identity:
@@ -268,6 +270,13 @@ class LocalProcess:
         found = _descendants(self._table, self._child, self._run_id)
         hidden = self.identity not in found and self.exit_code is None  # by `/proc`
         return (self.identity, *found) if hidden else found
+
+    def left_only_orphans(self) -> bool:
+        """Return whether everything that the ended command left is a child of this process.
+
+        The kernel gives the children of a subreaper to this process before the subreaper counts as ended.
+        """
+        return self._adopted and not self._table.is_alive(self._child.root)
 
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those `targets` whose identity still matches.

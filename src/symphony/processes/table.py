@@ -122,7 +122,7 @@ class ProcessTable:
         A process cannot return from its own session to this one, so other children are not among them.
         """
         found = []
-        for pid in self._fs.children(os.getpid()):
+        for pid in self._fs.adopted():
             with suppress(ProcessLookupError):
                 if os.getsid(pid) != os.getsid(0):  # `/proc` may hide it
                     found.append(pid)
@@ -295,6 +295,11 @@ class ProcFs:
         """Return the children of a process, including those that have ended and were not reaped."""
         return self._children_lookup()(pid)
 
+    def adopted(self) -> list[int]:
+        """Return the children of this process's first thread: the kernel gives orphans to that one."""
+        pid = os.getpid()
+        return self._thread_children(pid, pid) if self._lists_children else self.children(pid)
+
     def with_descendants(self, pids: Iterable[int]) -> list[int]:
         """Return these processes and all their descendants, each once, the given ones first."""
         children = self._children_lookup()
@@ -356,9 +361,14 @@ class ProcFs:
         found: list[int] = []
         with suppress(OSError):
             for thread in os.listdir(f"{self._root}/{pid}/task"):  # noqa: PTH208 - asked for every process
-                with suppress(OSError):
-                    found += map(int, _read(f"{self._root}/{pid}/task/{thread}/children").split())
+                found += self._thread_children(pid, thread)
         return found
+
+    def _thread_children(self, pid: int, thread: int | str) -> list[int]:
+        try:
+            return list(map(int, _read(f"{self._root}/{pid}/task/{thread}/children").split()))
+        except OSError:
+            return []
 
     def _listing(self) -> list[tuple[int, int]]:
         """Return pid and inode of every process."""

@@ -18,7 +18,6 @@ Everything here blocks, so callers use a thread.
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ import structlog
 from msgspec import Struct
 
 from symphony.domain import DECODE_ERRORS, Blame, Category, branch_name
-from symphony.files import has_settled, read_present, read_regular, signature, write_atomic
+from symphony.files import read_present, read_regular, signature, write_atomic
 from symphony.workspaces.files import is_directory, make_directory
 from symphony.workspaces.git import common_dir, read_ref, without_credentials
 from symphony.workspaces.layout import MAX_NAME_BYTES, Layout, check_key, record_name
@@ -114,32 +113,31 @@ def read_records(layout: Layout) -> Iterator[StoredRecord]:
 
 
 class RecordReader:
-    """Reads all records repeatedly, but each file only after it changed. Threads may share it."""
+    """Reads all records repeatedly, but each file only after it was replaced. Threads may share it.
+
+    A file that is replaced twice within a clock tick may look unchanged. That happens only within a run,
+    which leaves the owners as they are.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, StoredRecord]] = {}
 
     def read(self, layout: Layout) -> list[StoredRecord]:
         """Every readable record, in no order; others are skipped with a warning."""
-        known, self._known = self._known, {}
-        found = []
+        current: dict[str, tuple[object, StoredRecord]] = {}
         with suppress(FileNotFoundError), os.scandir(layout.records) as entries:
             for entry in entries:
                 if not entry.name.endswith(".json"):
                     continue
                 with suppress(FileNotFoundError):
-                    info, now_ns = entry.stat(follow_symlinks=False), time.time_ns()
-                    before = known.get(entry.path)
-                    if before is not None and before[0] == signature(info):
-                        record: StoredRecord | None = before[1]
-                    else:
-                        record = _record_at(layout, Path(entry.path))
-                    if record is None:
-                        continue
-                    found.append(record)
-                    if has_settled(info, now_ns):
-                        self._known[entry.path] = signature(info), record
-        return found
+                    seen = signature(entry.stat(follow_symlinks=False))
+                    known = self._known.get(entry.path)
+                    if known is not None and known[0] == seen:
+                        current[entry.path] = known
+                    elif (record := _record_at(layout, Path(entry.path))) is not None:
+                        current[entry.path] = seen, record
+        self._known = current
+        return [record for _, record in current.values()]
 
 
 def write_record(layout: Layout, record: StoredRecord, *, new: bool = False) -> None:

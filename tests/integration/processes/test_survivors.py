@@ -36,6 +36,27 @@ async def main():
 anyio.run(main)
 """
 
+# A daemon that adopts orphans, and one agent; it tells the agent's first line, and when the agent is stopped.
+_ADOPTING = """
+import anyio, os, sys
+from pathlib import Path
+from symphony.agents.process import AgentProcess, Launch
+from symphony.processes.local import LocalHost
+from symphony.processes.supervisor_program import become_subreaper
+async def main():
+    become_subreaper()
+    host, here = LocalHost(instance=sys.argv[1], adopt_orphans=True), Path(sys.argv[2])
+    env = {"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": sys.argv[1]}
+    launch = Launch(command="", cwd=here, env=env, stderr_path=here / "log")
+    child = await host.spawn(["sh", "-c", sys.argv[3]], cwd=here, env=env, stderr_path=here / "log")
+    agent = AgentProcess(host, child, launch, grace_ms=1_000)
+    print((await agent.receive()).decode(), end="", flush=True)
+    await agent.stop()
+    print("stopped", flush=True)
+    sys.stdin.read()
+anyio.run(main)
+"""
+
 
 @pytest.fixture
 def instance() -> Iterator[str]:
@@ -186,6 +207,25 @@ def test_a_command_is_told_to_end_when_the_daemon_is_killed(tmp_path: Path, inst
     daemon.communicate()
 
     _gone(child)
+
+
+@pytest.mark.parametrize("after", ["kill -9 $0; ", ""], ids=["its subreaper is killed", "it ends by itself"])
+def test_nothing_of_an_agent_is_left_when_it_is_stopped(tmp_path: Path, instance: str, after: str) -> None:
+    """Not even what dropped its mark, in a session of its own, with no parent left."""
+    below = f"echo $$; {after}exec sleep 600 >/dev/null"
+    script = f"env -i setsid sh -c '{below}' $PPID & read x"
+    with subprocess.Popen(
+        [sys.executable, "-c", _ADOPTING, instance, str(tmp_path), script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as daemon:
+        left = _told(daemon)
+        assert daemon.stdout is not None
+        assert "stopped\n" in iter(daemon.stdout.readline, "")
+        assert ProcessTable().identify(left) is None
+        daemon.communicate("")
 
 
 @pytest.mark.asyncio

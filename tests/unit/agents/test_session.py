@@ -111,6 +111,9 @@ class MemoryChild:
     def descendants(self) -> tuple[Identity, ...]:
         return (ME,)
 
+    def left_only_orphans(self) -> bool:
+        return False
+
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         del targets
         self.signals.append(number)

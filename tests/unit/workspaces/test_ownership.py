@@ -12,7 +12,7 @@ from symphony.workspaces import (
     read_record,
     write_record,
 )
-from symphony.workspaces.ownership import Tenant, read_records, register_tenant, with_digest
+from symphony.workspaces.ownership import RecordReader, Tenant, read_records, register_tenant, with_digest
 
 
 class TestRecords:
@@ -73,6 +73,21 @@ class TestRecords:
         with pytest.raises(WorkspaceError) as caught:
             read_record(layout, "sym-1")
         assert caught.value.failure.category is Category.WORKSPACE_UNSAFE_KEY
+
+    def test_a_record_is_read_again_when_it_was_replaced(self, tmp_path: Path) -> None:
+        layout, reader = open_root(tmp_path), RecordReader()
+        assert reader.read(layout) == []
+        write_record(layout, made("SYM-1"))
+        (first,) = reader.read(layout)
+        assert first == made("SYM-1")
+        write_record(layout, made("SYM-2"))
+        again = {record.key: record for record in reader.read(layout)}
+        assert again["SYM-1"] is first
+        write_record(layout, made("SYM-1", tenant="/b.md"))
+        layout.record("SYM-2").write_text("{")
+        assert reader.read(layout) == [made("SYM-1", tenant="/b.md")]
+        layout.record("SYM-1").unlink()
+        assert reader.read(layout) == []
 
 
 def made(key: str, tenant: str | None = None, repo: str | None = None) -> StoredRecord:

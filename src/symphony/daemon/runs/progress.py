@@ -1,5 +1,6 @@
-"""Reports the progress of a run to the scheduler: milestones at once, anything else every 250 ms."""
+"""Reports the progress of a run to the scheduler: milestones at once, anything else twice a second."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -13,7 +14,7 @@ from symphony.domain import Cost, Redaction, RunFacts
 from symphony.scheduler import RunReport, RunStage, Thread
 from symphony.workspaces import Delivery
 
-INTERVAL_S: Final = 0.25
+INTERVAL_S: Final = 0.5
 # Minutes of silence may follow the start of an item, so it is reported at once.
 _MILESTONES = (events.ItemStarted, events.TurnEnd, events.InputRequired)
 # A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
@@ -49,6 +50,7 @@ class ProgressReporter:
         self._tool_calls = 0
         self._reported_limits: Mapping[str, Any] | None = None
         self._is_due = False
+        self._reported_at = -math.inf
         self._changed = anyio.Event()
         self._milestone = anyio.Event()
 
@@ -56,11 +58,11 @@ class ProgressReporter:
         """Report changes until cancelled. All events of one read make one report."""
         while True:
             await self._changed.wait()
-            self._changed, self._milestone = anyio.Event(), anyio.Event()
-            if self._is_due:
-                self.report_now()
-                with anyio.move_on_after(self._interval_s):
+            if anyio.current_time() < (due := self._reported_at + self._interval_s):
+                with anyio.CancelScope(deadline=due):
                     await self._milestone.wait()
+            self._changed, self._milestone = anyio.Event(), anyio.Event()
+            self.flush()
 
     def on_workspace(self, path: str, branch: str | None) -> None:
         """The workspace exists."""
@@ -147,7 +149,7 @@ class ProgressReporter:
 
     def report_now(self) -> None:
         """Report the present state."""
-        self._is_due = False
+        self._is_due, self._reported_at = False, anyio.current_time()
         report = self._stats.snapshot(self._stage)
         limits = None if report.rate_limits is self._reported_limits else report.rate_limits
         self._reported_limits = report.rate_limits

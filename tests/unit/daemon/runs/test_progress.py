@@ -128,9 +128,17 @@ async def test_a_report_in_between_replaces_the_one_that_was_due() -> None:
         desk.reporter.report_now()
         await anyio.wait_all_tasks_blocked()
         assert len(desk.reports) == 1
-        desk.reporter.on_event(Text(message="next"))
+
+
+async def test_an_interval_begins_with_any_report() -> None:
+    async with reporting() as desk:
+        desk.reporter.on_stage(RunStage.STREAMING_TURN)
+        desk.reporter.on_event(Text(message="not now"))
         await anyio.wait_all_tasks_blocked()
-        assert desk.last.last_message == "next", "it is not waited for a report that was not made"
+        assert [one.event_count for one in desk.reports] == [0]
+        desk.reporter.on_event(MILESTONES[0])
+        await anyio.wait_all_tasks_blocked()
+        assert [one.event_count for one in desk.reports] == [0, 2]
 
 
 async def test_a_stage_is_reported_once_when_it_is_entered() -> None:

@@ -36,14 +36,15 @@ async def main():
 anyio.run(main)
 """
 
-# A daemon that adopts orphans, and one agent; it tells the agent's first line, and when the agent is stopped.
+# A daemon with two threads that adopts orphans, and one agent; it tells the agent's first line and its end.
 _ADOPTING = """
-import anyio, os, sys
+import anyio, os, sys, threading, time
 from pathlib import Path
 from symphony.agents.process import AgentProcess, Launch
 from symphony.processes.local import LocalHost
 from symphony.processes.supervisor_program import become_subreaper
 async def main():
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
     become_subreaper()
     host, here = LocalHost(instance=sys.argv[1], adopt_orphans=True), Path(sys.argv[2])
     env = {"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": sys.argv[1]}

@@ -3,7 +3,7 @@
 It has their command, variables, private home, isolation and start (specification section 10.1).
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ from symphony.agents.base import AgentBackend, AgentError, BackendContext, Progr
 from symphony.agents.environment import ALL_CREDENTIALS, child_environment, private_environment, private_home
 from symphony.agents.events import redact
 from symphony.agents.folders import located
-from symphony.agents.isolation import Isolation
+from symphony.agents.isolation import TRIES, Isolation, has_failed
 from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.config import AgentSection
 from symphony.domain import Blame, Category, Failure
@@ -207,16 +207,17 @@ class ProcessBackend(AgentBackend, Generic[S]):
         options = LaunchOptions.for_check(run_id, cwd or Path("/"))
         env, secrets = await self._environment(options)
         argv = shell_argv(command, secrets, search_path=env.get("PATH"), arguments=arguments)
-        if (isolation := await self._isolation(env, options)) is not None:
-            argv = await to_thread.run_sync(partial(isolation.wrap, argv, cwd=options.cwd))
-        return await self.context.host.run(
-            argv,
+        run = partial(
+            self.context.host.run,
             cwd=cwd,
             env=env,
             timeout_ms=timeout_ms,
             max_output_bytes=max_output_bytes,
             keep_end=keep_end,
         )
+        if (isolation := await self._isolation(env, options)) is None:
+            return await run(argv)
+        return await _run_confined(run, partial(isolation.wrap, argv, cwd=options.cwd))
 
     async def _isolation(self, env: Mapping[str, str], options: LaunchOptions) -> Isolation | None:
         """Return what confines a process with these variables.
@@ -305,10 +306,18 @@ async def run_as_agent(
         )
         return isolation.wrap(argv, cwd=cwd)
 
-    return await context.host.run(
-        await to_thread.run_sync(confined),
-        cwd=cwd,
-        env=env,
-        timeout_ms=timeout_ms,
-        max_output_bytes=_MAX_OUTPUT_BYTES,
+    run = partial(
+        context.host.run, cwd=cwd, env=env, timeout_ms=timeout_ms, max_output_bytes=_MAX_OUTPUT_BYTES
     )
+    return await _run_confined(run, confined)
+
+
+async def _run_confined(
+    run: Callable[[tuple[str, ...]], Awaitable[Completed]], confined: Callable[[], tuple[str, ...]]
+) -> Completed:
+    """Run a confined command, and confine it again if bubblewrap has failed."""
+    for _ in range(TRIES - 1):
+        done = await run(await to_thread.run_sync(confined))
+        if not has_failed(done):
+            return done
+    return await run(await to_thread.run_sync(confined))

@@ -32,6 +32,7 @@ from typing import Final
 import symphony
 from symphony.agents.folders import AgentFolder
 from symphony.agents.secret_places import git_configurations, look, mode_of, unclean_git_configurations
+from symphony.processes.base import Completed
 
 _TEMP: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - private inside
 _RUN: Final = Path("/run")
@@ -56,6 +57,9 @@ _NESTED_SANDBOX: Final = ("--cap-add", "CAP_SETFCAP")
 _EMPTY_FILE: Final = Path(symphony.__file__).with_name("py.typed")
 _FIRST_DESCRIPTOR: Final = 100  # beyond those that this process and its subreaper hand on
 _MAX_COPY_BYTES: Final = 33_554_432
+
+TRIES: Final = 3
+"""How often a command is started: a socket that is to be covered may vanish before bubblewrap covers it."""
 
 
 class _Access(IntEnum):
@@ -227,6 +231,11 @@ def _is_copied(path: Path) -> bool:
     status = path.stat()
     is_file = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o111
     return is_file and status.st_size <= _MAX_COPY_BYTES and os.access(path, os.R_OK)
+
+
+def has_failed(done: Completed) -> bool:
+    """Return whether bubblewrap could not prepare the place of a command, so that nothing ran in it."""
+    return done.exit_code == 1 and done.stderr.startswith(b"bwrap: Can't ")
 
 
 def _opening(files: Sequence[str]) -> tuple[str, ...]:

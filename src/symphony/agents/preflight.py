@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from typing_extensions import override
@@ -21,10 +21,10 @@ from symphony.agents import base
 from symphony.agents.environment import child_environment
 from symphony.agents.events import redact
 from symphony.agents.folders import located
-from symphony.agents.isolation import Isolation
+from symphony.agents.isolation import TRIES, Isolation
 from symphony.agents.process import shell_argv
 from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
-from symphony.processes.base import Host
+from symphony.processes.base import Completed, Host
 
 _LOOKUP_TIMEOUT_MS: Final = 10_000
 _NOT_FOUND: Final = 1  # what bash's `command -v` ends with
@@ -37,7 +37,6 @@ _SCRATCH_PREFIX: Final = "preflight-"
 _STALE: Final = ("-name", f"{_SCRATCH_PREFIX}*", "-mmin", "+60")  # no check of another daemon takes that long
 
 _PROOF_TIMEOUT_MS: Final = 15_000
-_PROOFS: Final = 3  # a socket that would be covered may vanish before bubblewrap covers it
 _MISSING_HINT: Final = "install bubblewrap (apt install bubblewrap), or set workspace.isolation: none"
 _NAMESPACE_HINT: Final = (
     "enable unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
@@ -190,6 +189,16 @@ class IsolatedBackend(base.AgentBackend):
         """Open a session of the backend inside."""
         return self._inside.open(request)
 
+    async def run_command(self, command: str, **options: Any) -> Completed:
+        """Run a command by the backend inside (`RunsCommands`).
+
+        Raises:
+            AgentError: the backend inside runs no commands; else as it says.
+        """
+        if not isinstance(self._inside, base.RunsCommands):
+            raise preflight_failure(f"the agent {self.name} runs no commands", hint="name another agent")
+        return await self._inside.run_command(command, **options)
+
     async def _prove(self, scratch: Path, run_id: str) -> None:
         """Try from inside to write and see a file beside the workspace; only the workspace is writable."""
         workspace, neighbour = scratch / "own", scratch / "other"
@@ -217,7 +226,7 @@ class IsolatedBackend(base.AgentBackend):
             if done.exit_code == 0 and marker in lines:
                 break
             tries += 1
-            if tries == _PROOFS:
+            if tries == TRIES:
                 reason = " ".join(done.stderr.decode("utf-8", "replace").split())
                 text = f"bubblewrap does not work here: {reason or f'exit code {done.exit_code}'}"
                 raise preflight_failure(f"workspace.isolation: {text}", hint=_NAMESPACE_HINT)

@@ -21,7 +21,8 @@ from harness.sessions import SOURCE, git
 from harness.shell import word
 from integration.agents.conftest import Bench, RealBench
 from kit.model_server import edit_and_commit, say, shell
-from symphony.agents.base import AgentError, BackendContext, Turn
+from symphony.agents.backend import run_as_agent
+from symphony.agents.base import AgentError, BackendContext, RunsCommands, Turn
 from symphony.agents.events import Text, TurnEnd, TurnStatus, UsageUpdate
 from symphony.agents.folders import CLAUDE_FOLDERS, CODEX_FOLDERS, claude_project, located
 from symphony.agents.isolation import Isolation
@@ -273,20 +274,42 @@ async def test_a_host_without_user_namespaces_is_told(bench: Bench, tmp_path: Pa
     assert "kernel.unprivileged_userns_clone" in str(error.failure.hint)
 
 
-async def test_a_socket_that_vanishes_while_it_is_covered_is_no_reason_to_refuse(
-    bench: Bench, tmp_path: Path
-) -> None:
-    root, program, tried = bench.workspace.parent / "root", tmp_path / "bwrap", tmp_path / "tried"
+def losing_a_socket(place: Path) -> str:
+    """A bubblewrap that first finds a socket gone that it is to cover."""
+    program, tried = place / "bwrap", place / "tried"
     program.write_text(
         f"#!/bin/sh\ntried={shlex.quote(str(tried))}\n"
         '[ -e "$tried" ] && exec bwrap "$@"\n: > "$tried"\n'
         'echo "bwrap: Can\'t create file at /x.sock: Read-only file system" >&2\nexit 1\n'
     )
     program.chmod(0o755)
-    isolation = closed(bench, hidden=(root,), program=str(program))
+    return str(program)
+
+
+async def test_a_socket_that_vanishes_while_it_is_covered_is_no_reason_to_refuse(
+    bench: Bench, tmp_path: Path
+) -> None:
+    root = bench.workspace.parent / "root"
+    isolation = closed(bench, hidden=(root,), program=losing_a_socket(tmp_path))
     found = await enclosed(bench, bench.scripted(), isolation).preflight(root, run_id=bench.run_id)
     assert found.agent == "symphony-scripted-agent"
-    assert tried.exists()
+    assert (tmp_path / "tried").exists()
+
+
+async def test_a_command_that_must_pass_does_not_fail_because_a_socket_vanishes(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The checks of an evaluation, and those of delivered work."""
+    backend = enclosed(bench, bench.scripted(), closed(bench, program=losing_a_socket(tmp_path)))
+    run_id, cwd = bench.run_id, bench.workspace
+    done = await run_as_agent(
+        backend, "echo evaluated", run_id=run_id, cwd=cwd, timeout_ms=60_000, variables={}
+    )
+    assert (done.exit_code, done.stdout) == (0, b"evaluated\n")
+    (tmp_path / "tried").unlink()
+    assert isinstance(backend, RunsCommands)
+    done = await backend.run_command("echo checked", run_id=run_id, cwd=cwd, timeout_ms=60_000)
+    assert (done.exit_code, done.stdout) == (0, b"checked\n")
 
 
 async def test_an_enclosure_that_leaks_is_found(bench: Bench, tmp_path: Path) -> None:

@@ -103,6 +103,17 @@ def test_secrets_of_every_kind_are_hidden_and_what_work_needs_is_not(visible: Pr
     assert any(f"{home}/.codex/sessions" in line for line in notices)
 
 
+def test_delivered_work_is_verified_inside(project: Project) -> None:
+    outside = project.root / "outside"
+    commands = ["! grep bad a.txt", f"touch {word(outside)} || true"]
+    project.workflow(workspace={"isolation": "bwrap"}, verify={"commands": commands})
+    project.issue("SYM-1", [{"write": "a.txt", "text": "good\n"}, {"commit": "Work"}, DONE])
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert daemon.wait_for("verified")["result"] == "passed", daemon.log.read_text()
+    assert not outside.exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_daemon_that_ends_leaves_nothing_behind(project: Project, number: signal.Signals) -> None:
     project.workflow(workspace={"isolation": "bwrap"}, agent={"drain_timeout_ms": 100})

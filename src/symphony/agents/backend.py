@@ -318,6 +318,6 @@ async def _run_confined(
     """Run a confined command, and confine it again if bubblewrap has failed."""
     for _ in range(TRIES - 1):
         done = await run(await to_thread.run_sync(confined))
-        if not has_failed(done):
+        if not has_failed(done.exit_code, done.stderr.decode("utf-8", "replace")):
             return done
     return await run(await to_thread.run_sync(confined))

@@ -32,6 +32,10 @@ class AgentError(SymphonyError):
     """An agent could not be started or broke its protocol; carries a `Failure`."""
 
 
+class IsolationError(AgentError):
+    """The isolation of an agent could not be made, so the agent has not begun; another try may succeed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """The abilities of a backend's sessions. Nothing else depends on the backend.

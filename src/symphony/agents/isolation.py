@@ -32,7 +32,6 @@ from typing import Final
 import symphony
 from symphony.agents.folders import AgentFolder
 from symphony.agents.secret_places import git_configurations, look, mode_of, unclean_git_configurations
-from symphony.processes.base import Completed
 
 _TEMP: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - private inside
 _RUN: Final = Path("/run")
@@ -233,9 +232,9 @@ def _is_copied(path: Path) -> bool:
     return is_file and status.st_size <= _MAX_COPY_BYTES and os.access(path, os.R_OK)
 
 
-def has_failed(done: Completed) -> bool:
+def has_failed(exit_code: int | None, stderr: str) -> bool:
     """Return whether bubblewrap could not prepare the place of a command, so that nothing ran in it."""
-    return done.exit_code == 1 and done.stderr.startswith(b"bwrap: Can't ")
+    return exit_code == 1 and stderr.startswith("bwrap: Can't ")
 
 
 def _opening(files: Sequence[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -185,9 +185,21 @@ class IsolatedBackend(base.AgentBackend):
         return (f"{read}{changed}; home: private closes that",)
 
     @override
-    def open(self, request: base.SessionRequest) -> AbstractAsyncContextManager[base.AgentSession]:
-        """Open a session of the backend inside."""
-        return self._inside.open(request)
+    @asynccontextmanager
+    async def open(self, request: base.SessionRequest) -> AsyncIterator[base.AgentSession]:
+        """Open a session of the backend inside, in an isolation that is made again if it could not be made.
+
+        Raises:
+            AgentError: as the backend inside.
+        """
+        async with AsyncExitStack() as stack:
+            yield await self._begin(stack, request)
+
+    async def _begin(self, stack: AsyncExitStack, request: base.SessionRequest) -> base.AgentSession:
+        for _ in range(TRIES - 1):
+            with suppress(base.IsolationError):
+                return await stack.enter_async_context(self._inside.open(request))
+        return await stack.enter_async_context(self._inside.open(request))
 
     async def run_command(self, command: str, **options: Any) -> Completed:
         """Run a command by the backend inside (`RunsCommands`).

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
 import anyio
 import msgspec
 
-from symphony.agents.base import AgentError
+from symphony.agents.base import AgentError, IsolationError
 from symphony.agents.events import AgentEvent, LogNotice, Malformed, redact
+from symphony.agents.isolation import has_failed
 from symphony.agents.json_fields import decode_object
 from symphony.agents.process import AgentProcess
 from symphony.domain import DECODE_ERRORS, Blame, Category, Failure
@@ -357,11 +358,12 @@ class MessageStream(Generic[MessageT]):
 
         Raises:
             AgentError: the stream has ended and every message was taken (`port_exit`, or not found).
+            IsolationError: it has ended before the agent began.
         """
         data = await self._process.receive()
         self.feed(data)
         if not data and not self._inbox:
-            raise AgentError(await self._exit_failure())
+            raise await self._exit_error()
 
     def feed(self, data: bytes) -> None:
         """Add bytes that were read elsewhere; `b""` marks the end of the stream."""
@@ -403,21 +405,24 @@ class MessageStream(Generic[MessageT]):
             return
         raise _response_timeout(f"the agent has not read its input for {self._read_timeout_ms} ms")
 
-    async def _exit_failure(self) -> Failure:
+    async def _exit_error(self) -> AgentError:
         """Return why the stream has ended. A program that has sent a message was found."""
         code = await self._process.exit_code()
         last_line = await self._process.stderr_line()
         details = f": {last_line}" if last_line else ""
         if code == _NOT_FOUND_EXIT and not self._has_spoken:
-            return Failure(
+            failure = Failure(
                 category=self._not_found,
                 blame=Blame.CONFIG,
                 message=redact(f"the agent's program was not found{details}"),
                 hint=self._install_hint,
             )
+            return AgentError(failure)
         ended = "closed its output" if code is None else f"ended with exit code {code}"
         message = redact(f"the agent {ended}{details}")
-        return Failure(category=Category.PORT_EXIT, blame=Blame.AGENT, message=message)
+        failure = Failure(category=Category.PORT_EXIT, blame=Blame.AGENT, message=message)
+        not_begun = not self._has_spoken and has_failed(code, last_line)
+        return IsolationError(failure) if not_begun else AgentError(failure)
 
 
 def _response_timeout(message: str) -> AgentError:

@@ -296,6 +296,21 @@ async def test_a_socket_that_vanishes_while_it_is_covered_is_no_reason_to_refuse
     assert (tmp_path / "tried").exists()
 
 
+@pytest.mark.parametrize("kind", ["codex", "command"])
+async def test_a_session_begins_although_a_socket_vanishes(bench: Bench, tmp_path: Path, kind: str) -> None:
+    isolation = closed(bench, program=losing_a_socket(tmp_path))
+    if kind == "codex":
+        backend = enclosed(bench, bench.scripted(), isolation)
+    else:
+        agent = NamedAgent(name=kind, kind=kind, settings=CommandSettings(command="echo here"))
+        backend = create_backend(agent, bench.context(isolation=isolation))
+    async with backend.open(bench.request()) as session:
+        events = await bench.turn(session, bench.script({"say": "here"}))
+    assert isinstance(events[-1], TurnEnd)
+    assert events[-1].status is TurnStatus.COMPLETED
+    assert (tmp_path / "tried").exists()
+
+
 async def test_a_command_that_must_pass_does_not_fail_because_a_socket_vanishes(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap
 from kit.speakers import PLACE, scripted_claude
-from symphony.agents.base import AgentError, Turn
+from symphony.agents.base import AgentError, IsolationError, Turn
 from symphony.agents.events import (
     Activity,
     AgentEvent,
@@ -241,6 +241,18 @@ async def test_silence_at_a_resume_is_no_lost_conversation(make: Make) -> None:
         async with bench.session({"resume": Thread(thread_id="gone")}, read_timeout_ms=1_500):
             pass
     assert caught.value.failure.category is Category.RESPONSE_TIMEOUT
+    assert len(bench.spawned) == 1
+
+
+async def test_an_isolation_that_cannot_be_made_is_no_lost_conversation(make: Make, tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text('#!/bin/sh\necho "bwrap: Can\'t create file at /x.sock" >&2\nexit 1\n')
+    program.chmod(0o755)
+    bench = make()
+    backend = bench.backend(context={"isolation": Isolation(program=str(program))})
+    with pytest.raises(IsolationError):
+        async with backend.open(bench.request(resume=Thread(thread_id="earlier"))):
+            pass
     assert len(bench.spawned) == 1
 
 

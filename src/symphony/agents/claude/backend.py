@@ -181,7 +181,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
             try:
                 return await start(request.resume.thread_id, resumed=True)
             except base.AgentError as error:
-                if error.failure.category not in _CANNOT_RESUME:
+                if isinstance(error, base.IsolationError) or error.failure.category not in _CANNOT_RESUME:
                     raise
                 refused = error.failure
         return await start(str(uuid.uuid4()), resumed=False, refused=refused)

@@ -22,6 +22,7 @@ from symphony.agents.base import AgentError, SessionRequest, Turn, silence_limit
 from symphony.agents.command.profiles import CommandProfile, FailurePattern
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import Activity, AgentEvent, SessionStarted, Text, TurnEnd, TurnStatus, redact
+from symphony.agents.isolation import TRIES, has_failed
 from symphony.agents.process import AgentProcess
 from symphony.agents.session import TurnSession
 from symphony.agents.wire import LineSplitter, MalformedLine
@@ -162,6 +163,8 @@ class CommandSession(TurnSession):
         self._output = TurnOutput(profile)
         self._task: str | None = None
         self._turn = 0
+        self._values: Mapping[str, str] = {}
+        self._tries = 0
 
     @property
     def pid(self) -> int:
@@ -184,7 +187,7 @@ class CommandSession(TurnSession):
             prompt = f"{self._envelope.rstrip()}\n\n{prompt}"
         await self._files.write(prompt=prompt, envelope=self._envelope or "")
         identifier, _, issue_title = turn.title.partition(": ")
-        values = {
+        self._values = {
             "prompt_file": str(self._files.prompt_file),
             "envelope_file": str(self._files.envelope_file),
             "issue": identifier,
@@ -192,11 +195,17 @@ class CommandSession(TurnSession):
             "workspace": str(self._request.cwd),
             "model": self._settings.model or "",
         }
-        self._process = await self._start({name: value.replace("\0", "") for name, value in values.items()})
-        with suppress(OSError):
-            await self._process.close_stdin()
+        self._tries = 0
+        await self._launch()
         thread, turn_id = self._request.run_id, str(self._turn)
         return SessionStarted(session_id=session_id(thread, turn_id), thread_id=thread, turn_id=turn_id)
+
+    async def _launch(self) -> None:
+        values = {name: value.replace("\0", "") for name, value in self._values.items()}
+        self._tries += 1
+        self._process = await self._start(values)
+        with suppress(OSError):
+            await self._process.close_stdin()
 
     @override
     async def _process_inbox(self) -> None:
@@ -216,8 +225,12 @@ class CommandSession(TurnSession):
         if code is None:  # the limit was missed because this process was suspended
             return
         await self._end()
+        last_line = await process.stderr_line()
+        if has_failed(code, last_line) and self._tries < TRIES:
+            await self._launch()
+            return
         self._emit_all(self._output.close())
-        self._emit(self._output.turn_end(code, await process.stderr_line()))
+        self._emit(self._output.turn_end(code, last_line))
 
     @override
     async def _end(self) -> None:

@@ -430,7 +430,8 @@ class FoundPlaces:
     """The findings on the disk.
 
     Attributes:
-        sockets: sockets and named pipes, or directories that contain nothing else.
+        sockets: sockets and named pipes, or directories that contain nothing else; state directories of
+            running daemons.
         git_dirs: git directories.
     """
 
@@ -456,8 +457,13 @@ def look(home: Path | None) -> FoundPlaces:
 
 
 def _cover(path: str) -> Path:
-    """Return a socket's directory if it holds nothing else, so that a later socket is covered too."""
+    """Return a socket's directory if it holds nothing else, so that a later socket is covered too.
+
+    The state directory of another daemon is returned too, because its journal and its token are secrets.
+    """
     folder = Path(os.path.realpath(os.path.dirname(path)))  # noqa: PTH120 - a path of any bytes
+    if path.endswith("/control.sock") and (folder / "control.json").is_file():
+        return folder
     with suppress(OSError):
         if all(_is_special(str(each)) for each in folder.iterdir()):
             return folder

@@ -24,7 +24,7 @@ from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.frames import CarriedSkills
 from symphony.daemon.instruction_store import InstructionStore
 from symphony.daemon.issue_numbers import used_numbers
-from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
+from symphony.daemon.state_dir import TOKEN_VARIABLE, locate, other_state_dirs
 from symphony.library.store import Library
 from symphony.processes.base import Host
 from symphony.scheduler import AgentInfo, SchedulerSettings
@@ -268,6 +268,7 @@ def build_isolation(workflow: config.Workflow, environment: Mapping[str, str]) -
             workspace.root,
             locate(workflow.path, environment),  # journal, token and control socket of this daemon
             locate(workflow.path, usual).parent,  # the state directories of other daemons
+            *other_state_dirs(environment),
             *(Path(path) for path in runtime if path.startswith("/")),
             *secret_paths(environment),
             *named_secrets(environment),

@@ -172,6 +172,19 @@ def register_state_dir(state_dir: Path, environment: Mapping[str, str]) -> None:
             write_atomic(file, json.dumps({"state_dir": str(real)}).encode() + b"\n")
 
 
+def other_state_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """State directories outside of the state home: those of services, and registered ones; blocking."""
+    found: list[Path] = []
+    for home in SYSTEM_STATE_HOMES:
+        with suppress(OSError):
+            found += islice(home.iterdir(), _MAX_KNOWN)
+    for file in islice((state_home(environment) / KNOWN_FOLDER).glob("*.json"), _MAX_KNOWN):
+        with suppress(OSError):
+            path = parse_known_state_dir(file.read_bytes()) if file.is_file() else None
+            found += [] if path is None else [path]
+    return tuple(found)
+
+
 def parse_known_state_dir(content: bytes) -> Path | None:
     """The state directory that a file in `known/` names; `None` for any other content."""
     try:

@@ -428,6 +428,19 @@ async def test_sockets_of_others_are_out_of_reach_and_those_of_the_session_are_n
     assert told.splitlines() == [str(top / each) for each in own]
 
 
+async def test_the_state_of_another_daemon_is_not_seen(bench: Bench) -> None:
+    state = bench.workspace.parent / "other"
+    state.mkdir()
+    for name in ("control.json", "operator.token"):
+        (state / name).write_text("secret\n")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(state / "control.sock"))
+        listener.listen()
+        told = await inside(bench, closed(bench), f"ls -A {word(state)}; cat {word(state)}/operator.token")
+    assert "No such file" in told
+    assert "secret" not in told
+
+
 async def test_a_program_of_a_private_home_is_asked_for_its_version_inside(bench: Bench) -> None:
     """The agent can write the profile of that home, which a login shell obeys."""
     top = bench.workspace.parent

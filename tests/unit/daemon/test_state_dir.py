@@ -19,6 +19,7 @@ from symphony.daemon.state_dir import (
     library_key,
     locate,
     operator_token,
+    other_state_dirs,
     parse_known_state_dir,
     register_state_dir,
 )
@@ -418,6 +419,22 @@ def test_a_place_of_its_own_is_remembered_once(tmp_path: Path, environment: dict
     register_state_dir(place, environment)
     assert _known(tmp_path / "home") == [place]
     assert file.stat().st_mtime_ns == before
+
+
+def test_the_places_of_other_daemons_are_those_of_services_and_the_registered_ones(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, place = tmp_path / "services" / "app", tmp_path / "elsewhere"
+    for made in (service, place):
+        made.mkdir(parents=True)
+    homes = (tmp_path / "services", tmp_path / "none")
+    monkeypatch.setattr("symphony.daemon.state_dir.SYSTEM_STATE_HOMES", homes)
+    register_state_dir(place, environment)
+    folder = tmp_path / "home" / "symphony" / KNOWN_FOLDER
+    (folder / "a.json").write_text("[my notes]")
+    (folder / "b.json").mkdir()
+    assert set(other_state_dirs(environment)) == {service, place}
+    assert set(other_state_dirs({"XDG_STATE_HOME": str(tmp_path / "no")})) == {service}
 
 
 def test_a_place_that_is_found_by_listing_needs_no_word(tmp_path: Path, environment: dict[str, str]) -> None:

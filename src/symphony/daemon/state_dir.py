@@ -175,9 +175,9 @@ def register_state_dir(state_dir: Path, environment: Mapping[str, str]) -> None:
 def other_state_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """State directories outside of the state home: those of services, and registered ones; blocking."""
     found: list[Path] = []
-    for home in SYSTEM_STATE_HOMES:
+    for home in SYSTEM_STATE_HOMES:  # in a container, homes and workspaces lie there as well
         with suppress(OSError):
-            found += islice(home.iterdir(), _MAX_KNOWN)
+            found += [one for one in islice(home.iterdir(), _MAX_KNOWN) if os.path.lexists(one / "lock")]
     for file in islice((state_home(environment) / KNOWN_FOLDER).glob("*.json"), _MAX_KNOWN):
         with suppress(OSError):
             path = parse_known_state_dir(file.read_bytes()) if file.is_file() else None

@@ -425,8 +425,9 @@ def test_the_places_of_other_daemons_are_those_of_services_and_the_registered_on
     tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, place = tmp_path / "services" / "app", tmp_path / "elsewhere"
-    for made in (service, place):
+    for made in (service, place, tmp_path / "services" / "home"):
         made.mkdir(parents=True)
+    (service / "lock").touch()
     homes = (tmp_path / "services", tmp_path / "none")
     monkeypatch.setattr("symphony.daemon.state_dir.SYSTEM_STATE_HOMES", homes)
     register_state_dir(place, environment)

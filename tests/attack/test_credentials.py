@@ -326,7 +326,7 @@ async def test_an_enclosed_agent_reads_no_login(
     await manager.check_root()
     workspace = await manager.prepare(ISSUE, None)
     own = workflow_of(tmp_path, environment, f'root: {tmp_path}/root, repo: "{repo}", isolation: bwrap')
-    isolation = build_isolation(own, environment)
+    isolation = await to_thread.run_sync(build_isolation, own, environment)
     assert isolation is not None
     forms = [word for form in FORMS for word in ("-e", form)]
     looking = 'git log --format=%s; git status --short; ls "$0" >&2; grep -rlF "$@" "$0"; echo end'

@@ -316,7 +316,7 @@ async def open_site(
         fallback = state_dir.path / "instructions-fallback.md"
         await to_thread.run_sync(fallback.write_bytes, site.fallback)
         instructions = instructions.model_copy(update={"fallback": str(fallback)})
-    context = build_context(workflow, host=host, environment=environment)
+    context = await to_thread.run_sync(partial(build_context, workflow, host=host, environment=environment))
     if context.instructions is not None:
         files = site.instructions
         carried = (

@@ -298,8 +298,9 @@ class Evaluator:
             self._context.workflow,
             settings=settings.model_copy(update={"agent": agent, "workspace": workspace}),
         )
-        context = build_context(
-            workflow, host=LocalHost(instance=instance_of(place)), environment=self._environment
+        host = LocalHost(instance=instance_of(place))
+        context = await to_thread.run_sync(
+            partial(build_context, workflow, host=host, environment=self._environment)
         )
         await context.workspaces.check_root()
         library = await to_thread.run_sync(self._copy_library, past, name, text, place / LIBRARY_FILE)

@@ -1,22 +1,23 @@
 """`run_sync` as in `anyio.to_thread`, with reused threads; it waits while no thread can be started."""
 
 import asyncio
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary, finalize
 
 import anyio
 import structlog
-from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+from anyio import CapacityLimiter
+from anyio.lowlevel import checkpoint_if_cancelled
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 _AGAIN_S: Final = 0.1
+_USUAL_THREADS: Final = 40  # as anyio
 _log = structlog.get_logger(__name__)
 
 _Call = Callable[[], None]
@@ -31,7 +32,8 @@ class _Threads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.calls: Final[SimpleQueue[_Call | None]] = SimpleQueue()
         self.idle: Final[SimpleQueue[None]] = SimpleQueue()
-        weakref.finalize(loop, self.calls.put, None)
+        self.limiter: Final = CapacityLimiter(_USUAL_THREADS)
+        finalize(loop, self.calls.put, None)
 
     async def reserve(self) -> None:
         """Wait until there is a thread for one more call: an idle one, or else a new one."""
@@ -55,12 +57,18 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
     calls.put(None)  # for the next thread
 
 
-_threads: Final[RunVar[_Threads]] = RunVar("threads")
+_threads_by_loop: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Threads]] = WeakKeyDictionary()
+
+
+def _threads_of(loop: asyncio.AbstractEventLoop) -> _Threads:
+    if (threads := _threads_by_loop.get(loop)) is None:
+        _threads_by_loop[loop] = threads = _Threads(loop)
+    return threads
 
 
 def share(threads: int) -> None:
     """Allow at most `threads` calls of this loop in threads at a time; further calls wait."""
-    to_thread.current_default_thread_limiter().total_tokens = threads
+    _threads_of(asyncio.get_running_loop()).limiter.total_tokens = threads
 
 
 def require() -> None:
@@ -83,9 +91,8 @@ async def run_sync(
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[_Result] = loop.create_future()
-    limiter = limiter or to_thread.current_default_thread_limiter()
-    if (threads := _threads.get(None)) is None:
-        _threads.set(threads := _Threads(loop))
+    threads = _threads_of(loop)
+    limiter = limiter or threads.limiter
 
     def finish(result: _Result | None, error: BaseException | None) -> None:
         limiter.release_on_behalf_of(done)

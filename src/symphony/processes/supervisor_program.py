@@ -28,6 +28,7 @@ import signal
 import socket
 import sys
 import time
+import warnings  # noqa: F401 - `os.execvpe` would import it in each command
 from contextlib import suppress
 
 MAX_DESCRIPTORS = 6
@@ -43,6 +44,7 @@ _CANNOT_START = 127
 _OPTIONS = ("-I", "-S")
 _PIECE_BYTES = 65_536
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
 
 def become_subreaper() -> None:
@@ -80,7 +82,7 @@ def request(argv: list[bytes], env: list[bytes]) -> bytes:
 
 def _prctl(option: int, value: int) -> None:
     """`prctl(2)`, which Python does not offer. Raises `OSError`."""
-    if _LIBC.prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3) != 0:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -115,6 +117,8 @@ def _main(daemon: int) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # descriptors that the daemon itself was given
     # Signals to a whole group or session are for commands: subreapers end after their descendants.
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGCHLD})
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and commands would inherit that
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, lambda *_: _see_to_subreapers())
     requests = socket.socket(fileno=0)
     while True:
@@ -136,6 +140,7 @@ def _main(daemon: int) -> None:
 def _serve(last_signal: int, given: Descriptors) -> None:
     """Fork a subreaper, which starts the command."""
     supervisor = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # a subreaper waits for it instead
     try:
         forked = os.fork()
     except OSError as error:
@@ -146,13 +151,12 @@ def _serve(last_signal: int, given: Descriptors) -> None:
             _supervise(supervisor, last_signal, given)
         finally:
             os._exit(_CANNOT_START)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     given.close()
 
 
 def _supervise(supervisor: int, last_signal: int, given: Descriptors) -> None:
     """Start the command, and wait until it and its descendants have ended."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     become_subreaper()
     _prctl(_PR_SET_PDEATHSIG, _SUPERVISOR_DIED)
     subreaper = os.getpid()
@@ -196,8 +200,6 @@ def _become(subreaper: int, given: Descriptors) -> None:
         os.fchdir(given.cwd)
         for number, stream in enumerate(given.streams):
             os.dup2(stream, number)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
-            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         environment = dict(each.split(b"=", 1) for each in fields[words:-1])
         os.execvpe(fields[0], fields[:words], environment)  # noqa: S606 - no shell

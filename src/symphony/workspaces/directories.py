@@ -219,6 +219,12 @@ def discard(layout: Layout, path: Path, fault: domain.FaultHook = domain.no_faul
         _log.warning("trash_not_emptied", path=str(moved.parent), error=str(error))
 
 
+def delete(layout: Layout, path: Path, fault: domain.FaultHook = domain.no_fault) -> None:
+    """Discard a workspace and delete its record. Raises `OSError`."""
+    discard(layout, path, fault)
+    forget(layout, path.name)
+
+
 def undo_creation(layout: Layout, path: Path, *, created: bool) -> None:
     """Delete a new workspace and its record; a directory that another process created stays."""
     if created and files.is_directory(path):

@@ -423,7 +423,8 @@ class WorkspaceManager:
 
         def look() -> tuple[RefSnapshot, StoredRecord | None, ProgressMark]:
             seen, clone = _clone_at(path)
-            mark = ProgressMark(head=seen.head, tree="" if clone else _fingerprint(path))
+            gone = not os.path.lexists(path)
+            mark = ProgressMark(head=seen.head, tree="" if clone else _fingerprint(path), gone=gone)
             return seen, clone, mark
 
         seen, clone, mark = await to_thread.run_sync(look)
@@ -992,15 +993,15 @@ class WorkspaceManager:
                     work = await self._find_undelivered(layout, stored, path)
                 try:
                     if work is None:
-                        await to_thread.run_sync(directories.discard, layout, path, self._fault)
+                        await to_thread.run_sync(directories.delete, layout, path, self._fault)
+                        return Removal(removed=True, delivery=delivery)
                 except OSError as error:
                     work = Work(
                         reason=f"it cannot be deleted: {error}", look=shlex.join(["ls", "-la", str(path)])
                     )
-                if work is not None:
-                    return replace(await self._keep(layout, stored, work), delivery=delivery)
+                return replace(await self._keep(layout, stored, work), delivery=delivery)
         await to_thread.run_sync(directories.forget, layout, path.name)
-        return Removal(removed=exists, delivery=delivery)
+        return Removal(removed=exists)
 
     async def _keep(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
         await self._remember(layout, record, work)

@@ -93,13 +93,14 @@ class ProgressMark:
 
     `changed` are the uncommitted paths and those that differ from the commit at which the branch began;
     invisible characters in them are escaped. It is empty if there are more than `MAX_CHANGED`. With `clean`,
-    all files are committed or ignored.
+    all files are committed or ignored. With `gone`, nothing is at the path of the workspace.
     """
 
     head: str | None
     tree: str
     changed: tuple[str, ...] = field(default=(), compare=False)
     clean: bool = field(default=False, compare=False)
+    gone: bool = False
 
 
 MAX_CHANGED: Final = 200

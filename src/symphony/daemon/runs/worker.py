@@ -428,8 +428,6 @@ class Worker:
                 await self._transcript.flush()
             self._progress.flush()
             self._context.fault(FaultPoint.TURN_ENDED)
-            if not await self._context.workspaces.exists(workspace):
-                raise SymphonyError(vanished_failure(workspace.path))
             trace = await self._left_trace(workspace)
             changed = () if self._mark_at_turn is None else self._mark_at_turn.changed
             self._link.send(frames.TurnFinished(turn=turn, trace=trace, changed=changed))
@@ -437,6 +435,8 @@ class Worker:
                 case FinishRun() as directive:
                     raise _FinishedError(directive)
                 case ContinueRun() as directive:
+                    if not await self._context.workspaces.exists(workspace):
+                        raise SymphonyError(vanished_failure(workspace.path))
                     self._issue, turn = directive.issue, directive.turn
                     await self._envelope.enter_phase(directive.phase)
                     prompt = prompts.next_prompt(directive, self._context.settings.agent.max_turns)
@@ -550,8 +550,6 @@ class Worker:
         self._progress.on_stage(RunStage.FINISHING)
         workspaces, fault = self._context.workspaces, self._context.fault
         fault(FaultPoint.AGENT_STOPPED)
-        if not await workspaces.exists(workspace):
-            return _vanished(outcome, workspace)
         try:
             if not self._only_verifies:
                 with self._traced_hook("after_run"):
@@ -560,6 +558,9 @@ class Worker:
                     )
             fault(FaultPoint.BEFORE_DELIVER)
             mark = await workspaces.progress(workspace)
+            if mark.gone:
+                self._workspace = None
+                return _vanished(outcome, workspace)
             with self._trace.step(SpanName.DELIVERY):
                 delivery = await workspaces.deliver(workspace, git_said=self._git_said, clean=mark.clean)
             fault(FaultPoint.AFTER_DELIVER)
@@ -683,7 +684,7 @@ class Worker:
 
     async def _recheck_skills(self) -> None:
         """Report the skills after the run's changes, because it may be the last run of its issue."""
-        if self._workspace is not None and await self._context.workspaces.exists(self._workspace):
+        if self._workspace is not None:
             await self._skills.reload(self._workspace)
             await self._skills.report_problems()
             await self._skills.sync(self._workspace)

@@ -151,6 +151,17 @@ async def test_a_command_gets_its_three_streams_and_no_other_descriptor() -> Non
 
 
 @pytest.mark.asyncio
+async def test_no_signal_is_blocked_or_ignored_in_a_command() -> None:
+    child = await _start(_supervisor(), "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
+    told = await child.stdout.receive(4_096)
+
+    blocked, ignored = (int(line.split()[1], 16) for line in told.splitlines())
+    assert blocked == 0
+    assert ignored & 0x7FFF_FFFF == 0, "real-time signals are the C library's own"
+    assert await _end(child) == 0
+
+
+@pytest.mark.asyncio
 async def test_a_large_environment_and_odd_words_arrive() -> None:
     large, odd = "x" * 100_000, "a=b\n\udcff 'c'"
     env = {**_ENV, "LARGE": large, "EMPTY": "", "ODD": odd}

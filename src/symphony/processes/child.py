@@ -103,6 +103,9 @@ class Child:
             unreaped.discard(self._popen.pid)
         return code
 
+    left_nothing: Final = False
+    """Nobody has looked."""
+
     async def end_group(self, table: ProcessTable) -> None:
         """Reap a child that has ended, and end the rest of its group."""
         # Do this before reaping, while the number of the group cannot belong to another process.

@@ -272,11 +272,11 @@ class LocalProcess:
         return (self.identity, *found) if hidden else found
 
     def left_only_orphans(self) -> bool:
-        """Return whether everything that the ended command left is a child of this process.
+        """Return whether everything that the ended command left is a child of this process, if anything is.
 
         The kernel gives the children of a subreaper to this process before the subreaper counts as ended.
         """
-        return self._adopted and not self._table.is_alive(self._child.root)
+        return self._child.left_nothing or (self._adopted and not self._table.is_alive(self._child.root))
 
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those `targets` whose identity still matches.

@@ -187,6 +187,11 @@ class SupervisedChild:
         """Return the exit code (negative for a signal) if the command has ended, else None."""
         return self._ended.read()
 
+    @property
+    def left_nothing(self) -> bool:
+        """Whether the subreaper has said that all its descendants have ended."""
+        return self._ended.of_all
+
     async def end_group(self, _: ProcessTable) -> None:
         """Do nothing: the subreaper has already ended the descendants."""
 
@@ -203,6 +208,8 @@ class _ExitCode:
         self._fd = fd
         self._close = weakref.finalize(self, os.close, fd)
         self._code: int | None = None
+        self.of_all = False
+        """Whether all descendants of the subreaper had ended when it wrote the code."""
 
     async def known(self) -> None:
         """Wait until the exit code is known. Several tasks may wait."""
@@ -222,7 +229,9 @@ class _ExitCode:
                 text = os.read(self._fd, _CODE_BYTES)
             except BlockingIOError:
                 return None
-            self._code = int(text) if text else -signal.SIGKILL
+            code, _, left = text.partition(b" ")
+            self._code = int(code) if code else -signal.SIGKILL
+            self.of_all = bool(code) and not left
             self._close()
         return self._code
 

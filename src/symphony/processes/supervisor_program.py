@@ -93,7 +93,8 @@ class Descriptors:
     On `started`, a socket, the command writes a line with its pid and that of its subreaper; later, if it
     could not be executed, the errno. If no process could be created, the line is `0` and the errno. The
     socket is closed when the command is executed. On `ended`, a pipe, the subreaper writes the exit code,
-    negative for a signal, when the command and all its descendants have ended.
+    negative for a signal, when the command and all its descendants have ended. ` left` follows the code if
+    some of them could not be ended.
     """
 
     def __init__(self, started: int, ended: int, cwd: int, stdin: int, stdout: int, stderr: int) -> None:
@@ -178,7 +179,8 @@ def _supervise(supervisor: int, last_signal: int, given: Descriptors) -> None:
     ended = _end_descendants(signal.SIGTERM if status is not None else last_signal)
     status = status if status is not None else ended.get(command, signal.SIGKILL)
     with suppress(OSError):  # the reader may be gone
-        os.write(given.ended, b"%d" % os.waitstatus_to_exitcode(status))
+        left = b" left" if _has_children() else b""
+        os.write(given.ended, b"%d%s" % (os.waitstatus_to_exitcode(status), left))
 
 
 def _become(subreaper: int, given: Descriptors) -> None:

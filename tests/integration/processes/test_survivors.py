@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -227,6 +228,24 @@ def test_nothing_of_an_agent_is_left_when_it_is_stopped(tmp_path: Path, instance
         assert "stopped\n" in iter(daemon.stdout.readline, "")
         assert ProcessTable().identify(left) is None
         daemon.communicate("")
+
+
+@pytest.mark.asyncio
+async def test_a_subreaper_says_that_nothing_is_left_and_one_that_was_killed_says_nothing(
+    tmp_path: Path,
+) -> None:
+    host = LocalHost(instance="one-of-a-test")
+    start = partial(host.spawn, cwd=tmp_path, env=_ENV, stderr_path=tmp_path / "log")
+    for _ in range(20):
+        child = await start(["sh", "-c", "sleep 600 & exit 3"])
+        assert await child.wait() == 3
+        assert child.left_only_orphans()
+
+    child = await start(["cat"])
+    (subreaper,) = psutil.Process(child.identity.pid).parents()[:1]
+    subreaper.kill()
+    assert await child.wait() == -signal.SIGKILL
+    assert not child.left_only_orphans()
 
 
 @pytest.mark.asyncio

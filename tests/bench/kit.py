@@ -185,7 +185,7 @@ class Scene:
             "tracker": {"kind": "markdown"},
             "polling": {"interval_ms": self.poll_ms},
             "workspace": {
-                "root": str(self.place / "workspaces"),
+                "root": str(self.workspaces),
                 **({} if self.repo is None else {"repo": str(self.repo)}),
             },
             "agent": {"max_concurrent_agents": self.limit},
@@ -198,6 +198,10 @@ class Scene:
     @property
     def board(self) -> Path:
         return self.place / ".symphony" / "issues"
+
+    @property
+    def workspaces(self) -> Path:
+        return self.place / "workspaces"
 
     @property
     def gate(self) -> Path:

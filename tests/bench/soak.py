@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.kit import Program, Scene
+from bench.kit import Program, Scene, until
 
 _BATCH = 250
 
@@ -34,7 +34,8 @@ def soak(place: Path, agent: tuple[str, ...], *, sessions: int, every: int, limi
     """Work boards of `_BATCH` issues off, one after the other; a look after each `every` sessions.
 
     Issues that are done leave the board, as they do where people close a sprint, so that what grows is what
-    the daemon keeps by itself.
+    the daemon keeps by itself. They leave it after their workspaces are removed, because the daemon keeps the
+    workspace of an issue that it does not find any more.
     """
     scene = Scene(place=place, agent=agent, limit=limit, switches=("--turn-ms", "1", "--move", "Done"))
     found = []
@@ -46,6 +47,7 @@ def soak(place: Path, agent: tuple[str, ...], *, sessions: int, every: int, limi
                 scene.issue(f"SOAK-{number}")
             done = batch.stop
             scene.wait_told("ended", done)
+            until(lambda: None if any(scene.workspaces.glob("SOAK-*")) else True, "a workspace stays")
             for number in batch:
                 (scene.board / f"SOAK-{number}.md").unlink()
             if done % every == 0 or done == sessions:

@@ -253,7 +253,7 @@ class Board:
         Raises:
             TrackerError: the folder cannot be read.
         """
-        listing = self.store.listing()
+        listing = self.store.listing_of(ids)
         wanted = [issue_id for issue_id in dict.fromkeys(ids) if issue_id in listing.files]
         return self._snapshot(self._scan_with_blockers(listing, wanted), listing, wanted)
 
@@ -263,7 +263,7 @@ class Board:
         Raises:
             TrackerError: it does not exist, or its file is malformed.
         """
-        listing = self.store.listing()
+        listing = self.store.listing_of([name])
         issue_id = self._find(name, listing)
         snapshot = self._snapshot(self._scan_with_blockers(listing, [issue_id]), listing, [issue_id])
         for problem in snapshot.problems.values():
@@ -327,7 +327,7 @@ class Board:
                 it.
         """
         target = self.legal_state(state)
-        listing = self.store.listing()
+        listing = self.store.listing_of([name])
         issue_id = self._find(name, listing)
         self.store.check_name(issue_id, listing)
         path = self.store.path(issue_id)

@@ -117,6 +117,21 @@ class Store:
         self._listed = settled, listed
         return listed
 
+    def listing_of(self, ids: Collection[str]) -> BoardFiles:
+        """The last listing if it has all these ids and their files still exist, else a new one.
+
+        A file that is new since the last listing is found by the poll that it causes.
+
+        Raises:
+            TrackerError: as `listing`.
+        """
+        if self._listed is not None:
+            listed = self._listed[1]
+            names = [listed.files.get(issue_id) for issue_id in ids]
+            if all(name is not None and os.path.lexists(f"{self.folder}{os.sep}{name}") for name in names):
+                return listed
+        return self.listing()
+
     def scan(self, listing: BoardFiles, ids: Iterable[str]) -> Scan:
         """Read these ids; those that are not in the listing, or deleted since, are omitted.
 

@@ -305,7 +305,7 @@ class MarkdownTracker:
         return AccountInfo(login=None, scope=str(self.config.path), states=self.config.states)
 
     def _require(self, issue_id: str) -> None:
-        if issue_id not in self._board.store.listing().files:
+        if issue_id not in self._board.store.listing_of([issue_id]).files:
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.config.path}")
 
     def _log_problems(self, issue_id: str, failures: Iterable[domain.Failure]) -> None:

@@ -117,6 +117,24 @@ def test_a_task_is_read_as_it_is_written(place: Path, write: Write) -> None:
     assert issue.description == "## Description\n\nWords <!-- here -->\n## Acceptance Criteria\n- [ ] #1 It"
 
 
+def test_a_task_is_found_by_its_id_when_its_file_was_renamed_made_or_moved_since(
+    place: Path, write: Write
+) -> None:
+    task = write("task-1 - Old-title")
+    board = Board(config(place))
+    assert len(board.all().issues) == 1
+    task.rename(task.with_name("task-1 - New-title.md"))
+    assert [issue.id for issue in board.some(["TASK-1"]).issues] == ["TASK-1"]
+    write("task-2 - Another")
+    assert [issue.id for issue in board.some(["TASK-1", "TASK-2"]).issues] == ["TASK-1", "TASK-2"]
+    assert board.move("TASK-1", "Done").after == "Done"
+    assert board.find("task-1").state == "Done"
+    completed = place / "backlog" / "completed"
+    completed.mkdir()
+    task.with_name("task-1 - New-title.md").rename(completed / task.name)
+    assert [issue.id for issue in board.some(["TASK-1", "TASK-2"]).issues] == ["TASK-2"]
+
+
 def test_what_is_of_no_use_is_null(place: Path, write: Write) -> None:
     write("task-1", priority="sky", assignee="[]", created_date="soon", updated_date="2026-02-31")
     write("task-2 - B", dependencies="{a: 1}", labels="7")

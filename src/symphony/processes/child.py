@@ -35,7 +35,10 @@ class Child:
     Attributes:
         identity: the identity of the child.
         root: the ancestor of all its descendants: the child.
+        left_nothing: whether it is known that all descendants have ended; it never is.
     """
+
+    left_nothing: Final = False
 
     def __init__(
         self, popen: subprocess.Popen[bytes], identity: Identity, stdin: "PipeWriter", stdout: "PipeReader"
@@ -102,9 +105,6 @@ class Child:
         if code is not None:
             unreaped.discard(self._popen.pid)
         return code
-
-    left_nothing: Final = False
-    """Nobody has looked."""
 
     async def end_group(self, table: ProcessTable) -> None:
         """Reap a child that has ended, and end the rest of its group."""

@@ -11,13 +11,12 @@ from weakref import WeakKeyDictionary, finalize
 
 import anyio
 import structlog
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 _AGAIN_S: Final = 0.1
-_USUAL_THREADS: Final = 40  # as anyio
 _log = structlog.get_logger(__name__)
 
 _Call = Callable[[], None]
@@ -32,7 +31,7 @@ class _Threads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.calls: Final[SimpleQueue[_Call | None]] = SimpleQueue()
         self.idle: Final[SimpleQueue[None]] = SimpleQueue()
-        self.limiter: Final = CapacityLimiter(_USUAL_THREADS)
+        self.limiter: Final = to_thread.current_default_thread_limiter()
         finalize(loop, self.calls.put, None)
 
     async def reserve(self) -> None:

@@ -28,7 +28,7 @@ import signal
 import socket
 import sys
 import time
-import warnings  # noqa: F401 - `os.execvpe` would import it in each command
+import warnings  # noqa: F401 - else `os.execvpe` imports it in each command
 from contextlib import suppress
 
 MAX_DESCRIPTORS = 6

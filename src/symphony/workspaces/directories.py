@@ -144,13 +144,17 @@ def check_path(layout: Layout, key: str) -> tuple[Path, os.stat_result | None]:
     return path, found
 
 
-def is_launchable(path: Path, root: Path) -> bool:
-    """Whether an agent may be started there: a real directory strictly below the resolved root.
+def is_launchable(path: Path, layout: Layout) -> bool:
+    """Whether an agent may be started there: a real directory directly below the resolved root.
 
     Raises:
-        WorkspaceError: the containment check failed.
+        WorkspaceError: the key is unsafe, or the containment check failed.
     """
-    return resolve_contained(path, root) == path and files.is_directory(path)
+    if path.parent != layout.root:
+        resolve_contained(path, layout.root)
+        return False
+    _, found = check_path(layout, path.name)
+    return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def is_complete(
@@ -177,6 +181,24 @@ def foreign_owner(
         return f"it is the workspace of {record.tenant}"
     expected = os.geteuid() if record is None or record.owner is None else record.owner
     return None if found.st_uid == expected else f"it belongs to another user (uid {found.st_uid})"
+
+
+def _refuse_unusable(path: Path, found: os.stat_result, record: ownership.StoredRecord | None) -> None:
+    """Raise `WorkspaceError` if what is at a path can be neither used nor replaced."""
+    if owner := foreign_owner(found, record):
+        command = f"chown -R {os.geteuid()} {shlex.quote(str(path))}"
+        raise WorkspaceError.of(
+            domain.Category.WORKSPACE_PREPARE_FAILED,
+            f"{path} cannot be worked in: {owner}",
+            hint=f"give it to this user ({command}), or move it away for a new one",
+        )
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise WorkspaceError.of(
+            domain.Category.WORKSPACE_PATH_NOT_DIRECTORY,
+            f"{path} is neither a directory nor a plain file",
+            hint="move it out of the workspace root",
+            retryable=False,
+        )
 
 
 class ExaminedWorkspace(NamedTuple):
@@ -238,11 +260,11 @@ def forget(layout: Layout, key: str) -> None:
 
 
 class FoundWorkspace(NamedTuple):
-    """Where the workspace of an issue is; without a record it does not exist yet."""
+    """Where the workspace of an issue is; if its record is not `ready`, it does not exist yet."""
 
     layout: Layout
     path: Path
-    record: ownership.StoredRecord | None
+    record: ownership.StoredRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +285,7 @@ class WorkspaceFinder:
 
     def tenant(self) -> ownership.Tenant | None:
         """The owner of these workspaces."""
-        return None if self.workflow is None else ownership.Tenant.of(self.workflow, self.settings.repo)
+        return None if self.tenant_name is None else ownership.Tenant.of(self.tenant_name, self.settings.repo)
 
     def open_root(self) -> Layout:
         """The layout below the resolved root, with all directories created. Raises `WorkspaceError`."""
@@ -303,7 +325,7 @@ class WorkspaceFinder:
         return key if tenant is None else tenant.key(layout, key, claim=claim)
 
     def find(self, issue: domain.Issue) -> FoundWorkspace:
-        """Find the workspace of an issue, or make room for a new one (specification section 9.2).
+        """Find the workspace of an issue, or make room and a record for a new one (specification 9.2).
 
         A plain file and an incomplete workspace, which no agent has used, are replaced.
 
@@ -315,35 +337,28 @@ class WorkspaceFinder:
         key = self.key(layout, issue.identifier, issue_id=issue.id, claim=True)
         path, found = check_path(layout, key)
         record = ownership.read_record(layout, key)
-        if found is None:
-            if record is not None and record.ready:
-                _log.warning("workspace_made_anew", path=str(path))
-            return FoundWorkspace(layout, path, None)
-        if owner := foreign_owner(found, record):
-            command = f"chown -R {os.geteuid()} {shlex.quote(str(path))}"
-            raise WorkspaceError.of(
-                domain.Category.WORKSPACE_PREPARE_FAILED,
-                f"{path} cannot be worked in: {owner}",
-                hint=f"give it to this user ({command}), or move it away for a new one",
-            )
-        is_file = stat.S_ISREG(found.st_mode)
-        if not is_file and not stat.S_ISDIR(found.st_mode):
-            raise WorkspaceError.of(
-                domain.Category.WORKSPACE_PATH_NOT_DIRECTORY,
-                f"{path} is neither a directory nor a plain file",
-                hint="move it out of the workspace root",
-                retryable=False,
-            )
+        if found is not None:
+            _refuse_unusable(path, found, record)
         try:
             if is_complete(path, found, record, populated=self.settings.repo is not None):
                 return FoundWorkspace(layout, path, self._update_record(layout, issue, key, record))
-            if is_file:
+            if found is None and record is not None and record.ready:
+                _log.warning("workspace_made_anew", path=str(path))
+            elif found is not None and stat.S_ISREG(found.st_mode):
                 path.unlink()
-            elif record is not None and not record.ready:
+            elif found is not None and record is not None and not record.ready:
                 discard(layout, path)
+            begun = ownership.StoredRecord(
+                issue_id=issue.id,
+                identifier=issue.identifier,
+                key=key,
+                ready=False,
+                tenant=self.tenant_name,
+            )
+            ownership.write_record(layout, begun, new=record is None)
         except OSError as error:
             raise prepare_error(path, error) from error
-        return FoundWorkspace(layout, path, None)
+        return FoundWorkspace(layout, path, begun)
 
     def _update_record(
         self, layout: Layout, issue: domain.Issue, key: str, record: ownership.StoredRecord | None
@@ -378,7 +393,7 @@ class WorkspaceFinder:
         """
         layout = self.resolve_root()
         try:
-            reason = None if is_launchable(workspace.path, layout.root) else "it is no directory"
+            reason = None if is_launchable(workspace.path, layout) else "it is no directory"
         except WorkspaceError as error:
             reason = error.failure.category.value
         if reason is not None:

@@ -315,36 +315,24 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is deleted again.
         """
-        layout, path, record = await to_thread.run_sync(self._finder.find, issue)
-        created = record is None
-        if record is None:
+        found = await to_thread.run_sync(self._finder.find, issue)
+        record = found.record
+        if not record.ready:
             try:
-                record = await self._create(layout, path, issue, attempt, run_id)
+                record = await self._create(found, HookCall.of(issue, found.path, attempt, run_id))
             except OSError as error:
-                raise prepare_error(path, error) from error
+                raise prepare_error(found.path, error) from error
         return Workspace(
-            key=path.name,
-            path=path,
+            key=found.path.name,
+            path=found.path,
             branch=record.branch,
             base_commit=record.base_commit,
-            created_now=created,
+            created_now=not found.record.ready,
         )
 
-    async def _create(
-        self, layout: Layout, path: Path, issue: domain.Issue, attempt: int | None, run_id: str | None
-    ) -> StoredRecord:
+    async def _create(self, found: directories.FoundWorkspace, hook_call: HookCall) -> StoredRecord:
         """Create, populate and prepare a new workspace, or leave nothing of it. Raises `OSError`."""
-
-        def begin() -> StoredRecord:
-            record = StoredRecord(
-                issue_id=issue.id,
-                identifier=issue.identifier,
-                key=path.name,
-                ready=False,
-                tenant=self._finder.tenant_name,
-            )
-            write_record(layout, record, new=read_record(layout, path.name) is None)
-            return record
+        layout, path, begun = found
 
         def complete(populated: StoredRecord) -> StoredRecord:
             owner, hashes = path.lstat().st_uid, hash_watched_files(path / ".git")
@@ -356,7 +344,6 @@ class WorkspaceManager:
             write_record(layout, record)
             return record
 
-        begun = await to_thread.run_sync(begin)
         created = False
         try:
             self._fault(domain.FaultPoint.WORKSPACE_RECORDED)
@@ -366,7 +353,7 @@ class WorkspaceManager:
             looks = self._repo is not None and not self._hooks.has(Hook.AFTER_CREATE)
             if looks and await to_thread.run_sync((path / ".gitmodules").exists):
                 _log.warning("submodules_not_populated", key=path.name, hint=SUBMODULES_HINT)
-            await self._hooks.run(Hook.AFTER_CREATE, HookCall.of(issue, path, attempt, run_id))
+            await self._hooks.run(Hook.AFTER_CREATE, hook_call)
             return await to_thread.run_sync(complete, populated)
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -423,9 +410,12 @@ class WorkspaceManager:
 
         def look() -> tuple[RefSnapshot, StoredRecord | None, ProgressMark]:
             seen, clone = _clone_at(path)
-            gone = not os.path.lexists(path)
-            mark = ProgressMark(head=seen.head, tree="" if clone else _fingerprint(path), gone=gone)
-            return seen, clone, mark
+            gone = seen.problem is not None and not os.path.lexists(path)
+            return (
+                seen,
+                clone,
+                ProgressMark(head=seen.head, tree="" if clone else _fingerprint(path), gone=gone),
+            )
 
         seen, clone, mark = await to_thread.run_sync(look)
         if clone is None:
@@ -974,34 +964,34 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: the path fails the containment check.
         """
-        layout, path, stored, exists, foreign_owner = await to_thread.run_sync(
-            lambda: directories.examine(record.path, self._finder.tenant_name)
-        )
+
+        def examine() -> tuple[directories.ExaminedWorkspace, RefSnapshot | None]:
+            found = directories.examine(record.path, self._finder.tenant_name)
+            return found, read_ref_snapshot(found.path) if found.exists else None
+
+        (layout, path, stored, exists, foreign_owner), seen = await to_thread.run_sync(examine)
         if foreign_owner:
             return await self._keep(
                 layout, stored, Work(reason=foreign_owner, look=shlex.join(["ls", "-ld", str(path)]))
             )
-        delivery: Delivery | None = None
-        if exists:
+        if exists and self._hooks.has(Hook.BEFORE_REMOVE):
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             seen = await to_thread.run_sync(lambda: read_ref_snapshot(path) if is_directory(path) else None)
-            if seen is not None:  # otherwise the hook has removed it
-                work = None
-                if stored is None or stored.ready:  # otherwise no agent has used it
-                    delivery = await self._deliver(layout, stored, path, seen)
-                    work = await self._find_undelivered(layout, stored, path)
-                try:
-                    if work is None:
-                        await to_thread.run_sync(directories.delete, layout, path, self._fault)
-                        return Removal(removed=True, delivery=delivery)
-                except OSError as error:
-                    work = Work(
-                        reason=f"it cannot be deleted: {error}", look=shlex.join(["ls", "-la", str(path)])
-                    )
-                return replace(await self._keep(layout, stored, work), delivery=delivery)
-        await to_thread.run_sync(directories.forget, layout, path.name)
-        return Removal(removed=exists)
+        if seen is None:  # it is missing, or the hook has removed it
+            await to_thread.run_sync(directories.forget, layout, path.name)
+            return Removal(removed=exists)
+        delivery = work = None
+        if stored is None or stored.ready:  # otherwise no agent has used it
+            delivery = await self._deliver(layout, stored, path, seen)
+            work = await self._find_undelivered(layout, stored, path)
+        try:
+            if work is None:
+                await to_thread.run_sync(directories.delete, layout, path, self._fault)
+                return Removal(removed=True, delivery=delivery)
+        except OSError as error:
+            work = Work(reason=f"it cannot be deleted: {error}", look=shlex.join(["ls", "-la", str(path)]))
+        return replace(await self._keep(layout, stored, work), delivery=delivery)
 
     async def _keep(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
         await self._remember(layout, record, work)
@@ -1076,9 +1066,9 @@ class WorkspaceManager:
 
 def _clone_at(path: Path) -> tuple[RefSnapshot, StoredRecord | None]:
     """The refs of a workspace, and its record if it is a usable clone made on this machine; blocking."""
-    seen, record = read_ref_snapshot(path), read_record(Layout(path.parent), path.name)
-    is_clone = record is not None and record.repo is not None and seen.problem is None
-    return seen, record if is_clone else None
+    seen = read_ref_snapshot(path)
+    record = read_record(Layout(path.parent), path.name) if seen.problem is None else None
+    return seen, None if record is None or record.repo is None else record
 
 
 def _shown_paths(paths: Sequence[bytes]) -> tuple[str, ...]:

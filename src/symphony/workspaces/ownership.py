@@ -209,8 +209,8 @@ class Tenant:
     git_dir: Path | None
 
     @classmethod
-    def of(cls, workflow: Path, address: str | None) -> "Tenant":
-        """The tenant of a workflow file with this `workspace.repo`."""
+    def of(cls, workflow: str, address: str | None) -> "Tenant":
+        """The tenant of a workflow file, given by its real path, with this `workspace.repo`."""
         git_dir = repository = None
         if address is not None:
             address = split_login(address)[0]
@@ -221,9 +221,7 @@ class Tenant:
                 repository = str(git_dir or os.path.realpath(local))
             else:
                 repository = f"sha256:{_digest(without_credentials(address))}"
-        return cls(
-            workflow=os.path.realpath(workflow), repository=repository, address=address, git_dir=git_dir
-        )
+        return cls(workflow=workflow, repository=repository, address=address, git_dir=git_dir)
 
     def owns(self, record: StoredRecord) -> bool:
         """Whether a workspace belongs to this tenant, or to none and comes from the tenant's repository."""

@@ -50,6 +50,8 @@ def hash_watched_files(git_dir: Path) -> dict[str, str]:
 
     The daemon never uses these files, changed or not; a change is only reported.
     """
+    if files.is_missing(git_dir):
+        return {}
     names = [name for name in _WATCHED if os.path.lexists(git_dir / name)]
     try:
         hooks = sorted(

@@ -79,15 +79,15 @@ class TestOneLook:
 
     @pytest.mark.parametrize("name", ["file", "missing", "beside", "dangling", "dir/missing"])
     def test_an_agent_is_started_in_nothing_but_a_real_directory(self, world: Path, name: str) -> None:
-        assert is_launchable(world / "root" / "dir", world / "root")
-        assert not is_launchable(world / "root" / name, world / "root")
+        assert is_launchable(world / "root" / "dir", Layout(world / "root"))
+        assert not is_launchable(world / "root" / name, Layout(world / "root"))
 
     @pytest.mark.parametrize(
         "name", ["", "..", "../outside", "dir/../..", "out", "up", "self", "loop", "file/x"]
     )
     def test_an_agent_is_never_started_elsewhere(self, world: Path, name: str) -> None:
         with pytest.raises(WorkspaceError):
-            is_launchable(world / "root" / name, world / "root")
+            is_launchable(world / "root" / name, Layout(world / "root"))
 
 
 def test_daemons_that_start_at_the_same_moment_can_all_write(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class TestTenants:
         return open_root(tmp_path / "root")
 
     def test_a_record_of_no_tenant_belongs_to_the_one_with_its_repository(self, tmp_path: Path) -> None:
-        tenant = Tenant.of(tmp_path / "a.md", "https://ann:secret@host.test/x.git")
+        tenant = Tenant.of(str(tmp_path / "a.md"), "https://ann:secret@host.test/x.git")
         own, other = "https://host.test/x.git", "https://host.test/y.git"
         assert tenant.owns(made("1", tenant=str(tmp_path / "a.md"), repo=other))
         assert not tenant.owns(made("1", tenant=str(tmp_path / "b.md"), repo=own))
@@ -118,8 +118,8 @@ class TestTenants:
     def test_the_workspace_of_another_tenant_is_passed_by_under_another_key(
         self, tmp_path: Path, layout: Layout
     ) -> None:
-        first = Tenant.of(tmp_path / "a.md", "https://host.test/x.git")
-        second = Tenant.of(tmp_path / "b.md", "https://host.test/y.git")
+        first = Tenant.of(str(tmp_path / "a.md"), "https://host.test/x.git")
+        second = Tenant.of(str(tmp_path / "b.md"), "https://host.test/y.git")
         assert first.key(layout, "SYM-1", claim=True) == "SYM-1"
         write_record(layout, made("SYM-1", tenant=first.workflow))
         assert first.key(layout, "SYM-1", claim=True) == "SYM-1"
@@ -133,7 +133,7 @@ class TestTenants:
     def test_a_branch_of_a_local_repository_belongs_to_who_claimed_it(
         self, tmp_path: Path, layout: Layout, repo: Path
     ) -> None:
-        first, second = (Tenant.of(tmp_path / name, str(repo)) for name in ("a.md", "b.md"))
+        first, second = (Tenant.of(str(tmp_path / name), str(repo)) for name in ("a.md", "b.md"))
         assert second.key(layout, "SYM-1", claim=False) == "SYM-1"
         assert first.key(layout, "SYM-1", claim=True) == "SYM-1"
         assert second.key(layout, "SYM-1", claim=True) != "SYM-1"
@@ -146,23 +146,27 @@ class TestTenants:
     def test_a_claim_that_cannot_be_read_is_respected(
         self, tmp_path: Path, layout: Layout, repo: Path
     ) -> None:
-        first, second = (Tenant.of(tmp_path / name, str(repo)) for name in ("a.md", "b.md"))
+        first, second = (Tenant.of(str(tmp_path / name), str(repo)) for name in ("a.md", "b.md"))
         first.key(layout, "SYM-1", claim=True)
         (claim,) = (repo / ".git" / "symphony" / "branches").iterdir()
         claim.write_text("{")
         assert second.key(layout, "SYM-1", claim=True) != "SYM-1"
 
     def test_one_repository_has_one_tenant_at_a_root(self, tmp_path: Path, layout: Layout) -> None:
-        first, second = (Tenant.of(tmp_path / name, "https://host.test/x.git") for name in ("a.md", "b.md"))
+        first, second = (
+            Tenant.of(str(tmp_path / name), "https://host.test/x.git") for name in ("a.md", "b.md")
+        )
         register_tenant(layout, first)
         register_tenant(layout, first)
-        register_tenant(layout, Tenant.of(tmp_path / "b.md", "https://host.test/y.git"))
+        register_tenant(layout, Tenant.of(str(tmp_path / "b.md"), "https://host.test/y.git"))
         with pytest.raises(WorkspaceError) as caught:
             register_tenant(layout, second)
         assert caught.value.failure.category is Category.WORKSPACE_ROOT_TAKEN
 
     def test_a_tenant_takes_over_from_one_that_is_gone(self, tmp_path: Path, layout: Layout) -> None:
-        first, second = (Tenant.of(tmp_path / name, "https://host.test/x.git") for name in ("a.md", "b.md"))
+        first, second = (
+            Tenant.of(str(tmp_path / name), "https://host.test/x.git") for name in ("a.md", "b.md")
+        )
         register_tenant(layout, first)
         write_record(layout, made("SYM-1", tenant=first.workflow))
         write_record(layout, made("SYM-2", tenant="/c.md"))
@@ -174,11 +178,11 @@ class TestTenants:
         }
 
     def test_a_damaged_file_of_a_tenant_is_refused(self, tmp_path: Path, layout: Layout) -> None:
-        register_tenant(layout, Tenant.of(tmp_path / "a.md", "https://host.test/x.git"))
+        register_tenant(layout, Tenant.of(str(tmp_path / "a.md"), "https://host.test/x.git"))
         (file,) = layout.tenant_files.iterdir()
         file.write_text("{")
         with pytest.raises(WorkspaceError) as caught:
-            register_tenant(layout, Tenant.of(tmp_path / "b.md", "https://host.test/y.git"))
+            register_tenant(layout, Tenant.of(str(tmp_path / "b.md"), "https://host.test/y.git"))
         assert caught.value.failure.category is Category.WORKSPACE_ROOT_TAKEN
 
 

@@ -93,6 +93,7 @@ class _Agent:
     def __init__(self, faults: Faults, env: Mapping[str, str]) -> None:
         self.identity = Identity(boot_id="thread", pid=next(_numbers), started=0.0)
         self.exit_code: int | None = None
+        self.stderr_start = 0
         self._loop = asyncio.get_running_loop()
         self._changed = anyio.Event()
         self._said = bytearray()

@@ -113,15 +113,12 @@ def shell_argv(
 class AgentProcess:
     """A running agent. Nothing is read unless a caller asks for it."""
 
-    def __init__(
-        self, host: Host, child: HostProcess, launch: Launch, *, grace_ms: int, stderr_start: int = 0
-    ) -> None:
+    def __init__(self, host: Host, child: HostProcess, launch: Launch, *, grace_ms: int) -> None:
         self._host = host
         self._child = child
         self._run_id = launch.env.get(RUN_ID_VARIABLE)
         self._isolated = launch.isolation is not None
         self._stderr_path = launch.stderr_path
-        self._stderr_start = stderr_start
         self._grace_s = grace_ms / 1000
         self._family: dict[Identity, None] = {}
 
@@ -141,9 +138,8 @@ class AgentProcess:
         )
         if launch.isolation is not None:
             argv = await to_thread.run_sync(partial(launch.isolation.wrap, argv, cwd=launch.cwd))
-        stderr_start = await to_thread.run_sync(_size_of, launch.stderr_path)
         child = await host.spawn(argv, cwd=launch.cwd, env=launch.env, stderr_path=launch.stderr_path)
-        process = cls(host, child, launch, grace_ms=grace_ms, stderr_start=stderr_start)
+        process = cls(host, child, launch, grace_ms=grace_ms)
         try:
             if launch.on_spawned is not None:
                 launch.on_spawned(child.identity)
@@ -190,7 +186,7 @@ class AgentProcess:
 
         def read() -> tuple[int, bytes]:
             with self._stderr_path.open("rb") as stream:
-                start = max(self._stderr_start, stream.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES)
+                start = max(self._child.stderr_start, stream.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES)
                 stream.seek(start)
                 return start, stream.read(_STDERR_TAIL_BYTES)
 
@@ -198,7 +194,9 @@ class AgentProcess:
             start, tail = await to_thread.run_sync(read)
         except OSError:
             return ""
-        cut = "…" if start > self._stderr_start else ""  # shows the masking that a secret may be cut here
+        cut = (
+            "…" if start > self._child.stderr_start else ""
+        )  # shows the masking that a secret may be cut here
         lines = [redact(line) for line in (cut + tail.decode("utf-8", "replace")).splitlines()]
         return next((line for line in reversed(lines) if line), "")
 
@@ -251,10 +249,3 @@ class AgentProcess:
                     break
                 await self._host.end(left, grace_ms=int(self._grace_s * 1000))
         await self._host.end_orphans()
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -63,6 +63,11 @@ class HostProcess(Protocol):
         """The exit code, or None while the child runs."""
         ...
 
+    @property
+    def stderr_start(self) -> int:
+        """Where its stderr begins in the file, in bytes."""
+        ...
+
     async def receive(self, max_bytes: int = 65_536) -> bytes:
         """Return the next bytes of stdout, `b""` at its end. No byte is lost on cancellation."""
         ...

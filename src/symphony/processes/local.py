@@ -112,11 +112,12 @@ class LocalHost:
         run_id = env.get(RUN_ID_VARIABLE)
         stderr = os.open(stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
+            start = os.fstat(stderr).st_size
             last_signal = signal.SIGKILL if supervised else None
             child = await self._start(argv, last_signal, cwd, env, stderr, run_id=run_id)
         finally:
             os.close(stderr)
-        return LocalProcess(child, self._table, run_id, adopted=self._adopt_orphans)
+        return LocalProcess(child, self._table, run_id, adopted=self._adopt_orphans, stderr_start=start)
 
     def identify(self, pid: int) -> Identity | None:
         """Return the process that has this pid now, or None."""
@@ -231,12 +232,19 @@ class LocalProcess:
     """A long-lived command (`HostProcess`)."""
 
     def __init__(
-        self, child: Child | SupervisedChild, table: ProcessTable, run_id: str | None, *, adopted: bool
+        self,
+        child: Child | SupervisedChild,
+        table: ProcessTable,
+        run_id: str | None,
+        *,
+        adopted: bool,
+        stderr_start: int,
     ) -> None:
         self._child = child
         self._table = table
         self._run_id = run_id
         self._adopted = adopted  # what its subreaper leaves becomes a child of this process
+        self.stderr_start: Final = stderr_start
 
     @property
     def identity(self) -> Identity:

@@ -62,6 +62,7 @@ class MemoryChild:
         self.signals: list[int] = []
         self.deaf = False
         self.exit_code: int | None = None
+        self.stderr_start = 0
         self._waiting: deque[bytes] = deque()
         self._news = anyio.Event()
         self._ended = anyio.Event()

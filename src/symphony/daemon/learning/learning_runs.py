@@ -100,12 +100,15 @@ class Learner:
         self._library = library
         self._look_s = look_s
         self._woken = anyio.Event()
+        self._has_feedback = True
         self.run_id: str | None = None
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Look for feedback that waited for the end of a run or pause."""
         del event, commands
-        if len(after.running) < len(before.running) or after.paused is not before.paused:
+        if after.paused is not before.paused or (
+            self._has_feedback and len(after.running) < len(before.running)
+        ):
             self.wake()
 
     def reconfigure(self, _context: RuntimeContext) -> None:
@@ -138,8 +141,10 @@ class Learner:
             return None
         if await self._tokens_left() <= 0:
             return None
-        busy = {run.issue.identifier for run in state.running.values()}
-        for feedback in await to_thread.run_sync(self._pending):
+        pending = await to_thread.run_sync(self._pending)
+        self._has_feedback = bool(pending)
+        busy = {run.issue.identifier for run in (self._core.state or state).running.values()}
+        for feedback in pending:
             if feedback.attempts >= MAX_ATTEMPTS:
                 reason = f"{MAX_ATTEMPTS} learning runs did not come to their end"
                 await self._stop(feedback, feedback.reason or reason, again=False)

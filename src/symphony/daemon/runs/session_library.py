@@ -107,6 +107,8 @@ class SessionLibrary:
         settings, record = context.settings.agent, Layout(workspace.path.parent).written_skills(workspace.key)
         if settings.library.sync == "off" or not settings.skills.enabled:
             return None
+        if workspace.created_now and self.files is None:  # nothing was written into it
+            return None
         before = await to_thread.run_sync(
             library_skills.written_files, workspace.path, settings.library.directory
         )

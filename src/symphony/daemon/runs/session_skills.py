@@ -158,8 +158,11 @@ class SessionSkills:
 
     async def turn_ended(self) -> None:
         """Store which skills the conversation got, for a session that continues it; never raises."""
-        if self._memory is not None and self._tools is not None:
-            await to_thread.run_sync(self._memory.write, self._tools.active)
+        if self._memory is None or self._tools is None:
+            return
+        active = self._tools.active
+        if active != self._memory.written:
+            await to_thread.run_sync(self._memory.write, active)
 
     @property
     def block(self) -> str | None:
@@ -345,12 +348,15 @@ class ActivationMemory:
     """The record of the skills that a conversation got; it outlasts the session. Everything blocks.
 
     It is written at the end of each turn, because an interrupted conversation may lack the last skills.
+
+    Attributes:
+        written: the digests in the record, by name; empty without a record of this conversation.
     """
 
     def __init__(self, record: Path, thread_id: str) -> None:
         self._record = record
         self._thread_id = thread_id
-        self._written: Mapping[str, str] | None = None
+        self.written: Mapping[str, str] = {}
 
     def read(self) -> Mapping[str, str]:
         """The digests of the skills that it got, by name; empty if unknown."""
@@ -358,22 +364,21 @@ class ActivationMemory:
             given = msgspec.json.decode(self._record.read_bytes(), type=_Given)
         except (OSError, msgspec.MsgspecError):
             return {}
-        return given.skills if given.thread_id == self._thread_id else {}
+        self.written = given.skills if given.thread_id == self._thread_id else {}
+        return self.written
 
     def forget(self) -> None:
         """Remove the record; never raises."""
         with suppress(OSError):
             self._record.unlink(missing_ok=True)
-        self._written = None
+        self.written = {}
 
     def write(self, active: Mapping[str, str]) -> None:
         """Replace the record; never raises."""
-        if active == self._written or (not active and not self._record.exists()):
-            return
         with suppress(OSError):
             self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._record.write_bytes(msgspec.json.encode(_Given(self._thread_id, dict(active))))
-            self._written = dict(active)
+            self.written = dict(active)
 
 
 class _ActivateSkill:

@@ -194,9 +194,8 @@ class AgentProcess:
             start, tail = await to_thread.run_sync(read)
         except OSError:
             return ""
-        cut = (
-            "…" if start > self._child.stderr_start else ""
-        )  # shows the masking that a secret may be cut here
+        # The ellipsis shows the masking that a secret may be cut there.
+        cut = "…" if start > self._child.stderr_start else ""
         lines = [redact(line) for line in (cut + tail.decode("utf-8", "replace")).splitlines()]
         return next((line for line in reversed(lines) if line), "")
 

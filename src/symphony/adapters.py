@@ -8,10 +8,11 @@ to a workflow that does not use it.
 import configparser
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, distributions
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
@@ -25,8 +26,7 @@ class AdapterError(SymphonyError):
     """An adapter that is installed cannot be used; the message names its package."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A line of an `entry_points.txt` as written, and the name and version of its package."""
 
     name: str

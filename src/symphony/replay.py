@@ -13,12 +13,12 @@ inside one JSON document (`{"version": 1, ..., "inputs": [` and `]}` on lines of
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from symphony.domain import BudgetLimits, Redaction, one_line, plural
 from symphony.journal.model import plain
@@ -145,8 +145,7 @@ class RecordingError(ValueError):
     """The text is not a recording; the message begins with the line that cannot be understood."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedStep:
+class RecordedStep(Struct, frozen=True, kw_only=True):
     """One input with its time, and the resulting commands as JSON; `None` if only the input was recorded."""
 
     at_ms: int
@@ -154,8 +153,7 @@ class RecordedStep:
     commands: list[Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class Recording(Struct, frozen=True, kw_only=True):
     """The inputs of one daemon. `cut` means that the last line was incomplete and is left out."""
 
     epoch: str
@@ -164,8 +162,7 @@ class Recording:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedStep:
+class ReplayedStep(Struct, frozen=True, kw_only=True):
     """One step taken again.
 
     Attributes:
@@ -343,8 +340,8 @@ def _command_text(command: Command) -> str:
 def _fields_text(value: object) -> str:
     """The short fields of an input or a command: numbers, names and failures."""
     found = []
-    names: Mapping[str, object] = getattr(type(value), "__dataclass_fields__", {})
-    for name in names:
+    kind = type(value)
+    for name in getattr(kind, "__struct_fields__", getattr(kind, "__dataclass_fields__", ())):
         field = getattr(value, name)
         if isinstance(field, str | int):
             found.append(f"{name}={one_line(str(field), 60)}")

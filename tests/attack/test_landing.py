@@ -9,6 +9,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from msgspec import structs
+
 from attack.conftest import Rounds
 from harness.verdicts import (
     ANN,
@@ -50,11 +52,11 @@ PROTECTED = frozenset(
 )
 POLICIES = (
     LAND,
-    replace(LAND, land_labels=frozenset({"ship"})),
-    replace(LAND, base="release"),
-    replace(LAND, base=None),
-    replace(LAND, land=False),
-    replace(LAND, required_checks=("deploy",)),
+    structs.replace(LAND, land_labels=frozenset({"ship"})),
+    structs.replace(LAND, base="release"),
+    structs.replace(LAND, base=None),
+    structs.replace(LAND, land=False),
+    structs.replace(LAND, required_checks=("deploy",)),
 )
 
 

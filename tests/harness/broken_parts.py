@@ -30,7 +30,7 @@ def _recovers(change: Change) -> Callable[[], Parts]:
 def _claims(change: Callable[[StoredClaim], StoredClaim | None]) -> Callable[[], Parts]:
     def changed(fact: Recovered) -> Recovered:
         found = (change(claim) for claim in fact.claims)
-        return replace(fact, claims=tuple(claim for claim in found if claim is not None))
+        return structs.replace(fact, claims=tuple(claim for claim in found if claim is not None))
 
     return _recovers(changed)
 
@@ -97,13 +97,19 @@ BROKEN_PARTS: Mapping[str, tuple[Callable[[], Parts], str]] = {
         _only(ClaimKind.BLOCKED, lambda claim: replace(claim, question=None)),
         "blocks-survive",
     ),
-    "forgets that it is paused": (_recovers(lambda fact: replace(fact, paused=False)), "pause-survives"),
-    "forgets what was used up": (_recovers(lambda fact: replace(fact, spent={})), "budgets-survive"),
-    "forgets what today used up": (_recovers(lambda fact: replace(fact, day_tokens=0)), "budgets-survive"),
+    "forgets that it is paused": (
+        _recovers(lambda fact: structs.replace(fact, paused=False)),
+        "pause-survives",
+    ),
+    "forgets what was used up": (_recovers(lambda fact: structs.replace(fact, spent={})), "budgets-survive"),
+    "forgets what today used up": (
+        _recovers(lambda fact: structs.replace(fact, day_tokens=0)),
+        "budgets-survive",
+    ),
     "counts tokens twice": (
         _keeps(
             lambda record: (
-                replace(record, spent=structs.replace(record.spent, tokens=2 * record.spent.tokens))
+                structs.replace(record, spent=structs.replace(record.spent, tokens=2 * record.spent.tokens))
                 if isinstance(record, IssueSpent)
                 else record
             )

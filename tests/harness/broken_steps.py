@@ -153,7 +153,9 @@ def _drops(kind: type[Command], which: Callable[[Any, Event], bool] = lambda _co
 
 def doubles_a_run(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    again = tuple(replace(each, run_id=f"{each.run_id}+") for each in commands if isinstance(each, StartRun))
+    again = tuple(
+        structs.replace(each, run_id=f"{each.run_id}+") for each in commands if isinstance(each, StartRun)
+    )
     return after, commands + again
 
 
@@ -179,7 +181,7 @@ def _answering_itself(state: State, fact: Event, now_ms: int) -> tuple[State, Co
 
 
 def is_deaf_to_comments(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
-    return step(state, replace(fact, answers=()) if isinstance(fact, AnswersRead) else fact, now_ms)
+    return step(state, structs.replace(fact, answers=()) if isinstance(fact, AnswersRead) else fact, now_ms)
 
 
 def reads_no_comments(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -197,9 +199,10 @@ def starts_what_is_not_eligible(state: State, fact: Event, now_ms: int) -> tuple
         else issue
         for issue in fact.issues
     )
-    after, commands = step(state, replace(fact, issues=active), now_ms)
+    after, commands = step(state, structs.replace(fact, issues=active), now_ms)
     true = (
-        replace(each, issue=told[each.issue.id]) if isinstance(each, StartRun) else each for each in commands
+        structs.replace(each, issue=told[each.issue.id]) if isinstance(each, StartRun) else each
+        for each in commands
     )
     return after, tuple(true)
 
@@ -207,7 +210,7 @@ def starts_what_is_not_eligible(state: State, fact: Event, now_ms: int) -> tuple
 def counts_attempts_wrongly(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     wrong = (
-        replace(each, attempt=1 + (each.attempt or 0)) if isinstance(each, StartRun) else each
+        structs.replace(each, attempt=1 + (each.attempt or 0)) if isinstance(each, StartRun) else each
         for each in commands
     )
     return after, tuple(wrong)
@@ -223,7 +226,7 @@ def waits_too_long(state: State, fact: Event, now_ms: int) -> tuple[State, Comma
 
 def takes_a_stale_timer(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, TimerFired) and fact.timer in state.timers:
-        fact = replace(fact, token=state.timers[fact.timer].token)
+        fact = structs.replace(fact, token=state.timers[fact.timer].token)
     return step(state, fact, now_ms)
 
 
@@ -241,7 +244,9 @@ def loses_a_wake(state: State, fact: Event, now_ms: int) -> tuple[State, Command
 
 def asks_twice(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    more = tuple(replace(each, request=-each.request) for each in commands if isinstance(each, RefreshIssues))
+    more = tuple(
+        structs.replace(each, request=-each.request) for each in commands if isinstance(each, RefreshIssues)
+    )
     return after, commands + more
 
 
@@ -279,7 +284,7 @@ def raises(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
 def starts_nothing(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if _at_the_end(state):
         return step(state, fact, now_ms)
-    return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
+    return step(state, structs.replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
 
 
 def never_unblocks(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -287,7 +292,7 @@ def never_unblocks(state: State, fact: Event, now_ms: int) -> tuple[State, Comma
         old = tuple(
             state.blocked[issue.id].issue if issue.id in state.blocked else issue for issue in fact.issues
         )
-        fact = replace(fact, issues=old)
+        fact = structs.replace(fact, issues=old)
     return step(state, fact, now_ms)
 
 
@@ -313,7 +318,9 @@ def _resumes(change: Callable[[Resume], Resume]) -> Broken:
     def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         after, commands = step(state, fact, now_ms)
         told = (
-            replace(each, resume=change(each.resume)) if isinstance(each, StartRun) and each.resume else each
+            structs.replace(each, resume=change(each.resume))
+            if isinstance(each, StartRun) and each.resume
+            else each
             for each in commands
         )
         return after, tuple(told)
@@ -322,13 +329,13 @@ def _resumes(change: Callable[[Resume], Resume]) -> Broken:
 
 
 def _anew(resume: Resume) -> Resume:
-    return replace(resume, thread=replace(resume.thread, tokens=NO_TOKENS) if resume.thread else None)
+    return replace(resume, thread=structs.replace(resume.thread, tokens=NO_TOKENS) if resume.thread else None)
 
 
 def goes_on_and_starts_cold(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     cold = tuple(
-        replace(each, run_id=f"{each.run_id}+", resume=None)
+        structs.replace(each, run_id=f"{each.run_id}+", resume=None)
         for each in commands
         if isinstance(each, StartRun) and each.resume
     )
@@ -345,12 +352,14 @@ def starts_while_paused(state: State, fact: Event, now_ms: int) -> tuple[State, 
 def leaves_the_last_issues(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not _at_the_end(state):
         return step(state, fact, now_ms)
-    return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
+    return step(state, structs.replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
 
 
 def gives_to_nobody_known(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    told = (replace(each, agent="nobody") if isinstance(each, StartRun) else each for each in commands)
+    told = (
+        structs.replace(each, agent="nobody") if isinstance(each, StartRun) else each for each in commands
+    )
     return after, tuple(told)
 
 
@@ -367,7 +376,11 @@ def forgets_a_limit(state: State, fact: Event, now_ms: int) -> tuple[State, Comm
 
 
 def _of_another_agent(resume: Resume) -> Resume:
-    return resume if resume.thread is None else replace(resume, thread=replace(resume.thread, agent="nobody"))
+    return (
+        resume
+        if resume.thread is None
+        else replace(resume, thread=structs.replace(resume.thread, agent="nobody"))
+    )
 
 
 def reviews_what_it_works_on(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:

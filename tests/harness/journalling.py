@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from symphony.domain import (
     Author,
     Blame,
@@ -109,7 +111,7 @@ def claim(number: int = 1, *, kind: ClaimKind = ClaimKind.RUNNING, attempt: int 
 
 def with_claim(record: ClaimRecord, **changes: Any) -> ClaimRecord:
     """The record with other facts of the claim."""
-    return replace(record, claim=replace(record.claim, **changes))
+    return structs.replace(record, claim=replace(record.claim, **changes))
 
 
 def full_claim() -> ClaimRecord:

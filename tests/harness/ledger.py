@@ -1,8 +1,9 @@
 """What a journal means, without a file: the newest record of a key wins."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec import structs
 
 from symphony.domain import Spent
 from symphony.journal.jobs import Job, JobDone
@@ -134,7 +135,7 @@ def check_present(keeper: StepRecorder, ledger: Ledger, *, now_ms: int, wall_ms:
 
 
 def _timeless(remembered: RecoveredState) -> object:
-    claims = {claim.claim.issue.id: replace(claim, since_wall_ms=0) for claim in remembered.claims}
+    claims = {claim.claim.issue.id: structs.replace(claim, since_wall_ms=0) for claim in remembered.claims}
     days = dict(list(remembered.days.items())[-1:])
     spent = {issue_id: spent for issue_id, spent in remembered.spent.items() if spent != Spent()}
     runs = {run.run_id: run for run in remembered.live_runs}

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from symphony.domain import (
     Author,
     Check,
@@ -22,7 +24,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = 1_700_000_000_000
 """Ten minutes after the push."""
 POLICY = ForgePolicy(repo="octo/site", reviewers=frozenset({"review-bot"}))
-LAND = replace(POLICY, land=True, base="main")
+LAND = structs.replace(POLICY, land=True, base="main")
 
 ANN = Author(login="ann", can_write=True)
 STRANGER = Author(login="stranger")
@@ -39,7 +41,7 @@ def at(ms: int) -> datetime:
 
 def check(name: str = "test", state: str = "passed", **changes: Any) -> Check:
     made = Check(id=f"id-{name}", name=name, state=CheckState(state), sha=HEAD, required=True)
-    return replace(made, **changes)
+    return structs.replace(made, **changes)
 
 
 def comment(body: str = "Please rename it", author: Author = ANN, **changes: Any) -> PullComment:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import anyio
+import msgspec
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.agents.events import AgentEvent, redact
@@ -65,8 +67,7 @@ class Capabilities:
     interrupt: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendContext:
+class BackendContext(Struct, frozen=True, kw_only=True):
     """The objects that all backends of a daemon share.
 
     Attributes:
@@ -94,8 +95,7 @@ class BackendContext:
         return tuple(path for path in named_secrets(given) if stat.S_ISREG(mode_of(path)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSkillRoots:
+class AgentSkillRoots(Struct, frozen=True, kw_only=True):
     """Directories of skills that an agent lists to its model by itself; they need not exist.
 
     Attributes:
@@ -127,8 +127,7 @@ class Briefing:
     agent_lists_skills: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(Struct, frozen=True, kw_only=True):
     """The parts of the system-level text that Symphony adds, in their order.
 
     Attributes:
@@ -149,8 +148,7 @@ class Envelope:
         return "\n\n".join(part for part in parts if part) or None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """The input of an agent for one turn.
 
     Attributes:
@@ -164,7 +162,7 @@ class Turn:
     prompt: str
     title: str = ""
     number: int = 1
-    envelope: Envelope = field(default_factory=Envelope)
+    envelope: Envelope = msgspec.field(default_factory=Envelope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,8 +282,7 @@ class Preflight:
     notices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingIssue:
+class SettingIssue(Struct, frozen=True, kw_only=True):
     """An issue with one key: a phrase that follows the key's name, and what to do."""
 
     key: str
@@ -293,8 +290,7 @@ class SettingIssue:
     hint: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingIssues:
+class SettingIssues(Struct, frozen=True, kw_only=True):
     """The result of the settings validation of an agent.
 
     Attributes:
@@ -308,8 +304,7 @@ class SettingIssues:
     no_sandbox: SettingIssue | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """The program that an agent needs.
 
     Attributes:

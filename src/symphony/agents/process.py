@@ -13,12 +13,12 @@ import shlex
 import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.agents.environment import UNATTENDED
@@ -49,8 +49,7 @@ _LAST_BYTES_S: Final = 0.5
 _SWEEPS: Final = 3  # a process may fork between the look at the table and the signal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """Everything that is needed to start an agent's process.
 
     Attributes:

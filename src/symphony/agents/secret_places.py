@@ -12,9 +12,10 @@ import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.domain import mask_credentials
 
@@ -425,8 +426,7 @@ _PLACES: Final = ("/var", "/srv", "/opt")
 _GIT: Final = ".git"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundPlaces:
+class FoundPlaces(Struct, frozen=True, kw_only=True):
     """The findings on the disk.
 
     Attributes:

@@ -9,11 +9,11 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import anyio
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.agents import base
@@ -243,16 +243,14 @@ class StreamSession(TurnSession, Generic[MessageT]):
         self._events.flush_activity()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True, kw_only=True):
     """A tool of the daemon is to be run with these arguments."""
 
     name: str
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedCall:
+class RefusedCall(Struct, frozen=True, kw_only=True):
     """A call that is answered without running a tool; `name` is redacted."""
 
     name: str

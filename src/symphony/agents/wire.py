@@ -9,11 +9,11 @@ import json
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from symphony.agents.base import AgentError, IsolationError
 from symphony.agents.events import AgentEvent, LogNotice, Malformed, redact
@@ -180,8 +180,7 @@ Message = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAnswer:
+class RequestAnswer(Struct, frozen=True, kw_only=True):
     """The answer to a request of the other side: a result, or `error` as (code, message).
 
     `event` is what to report about the request.
@@ -443,8 +442,7 @@ class RpcError(AgentError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonRpcDialect:
+class JsonRpcDialect(Struct, frozen=True, kw_only=True):
     """The differences between agents that use JSON-RPC.
 
     Attributes:

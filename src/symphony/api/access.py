@@ -21,10 +21,10 @@ adds the token. Orders by web pages of other origins are always refused.
 import hmac
 import ipaddress
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -56,8 +56,7 @@ class Caller(Enum):
     ANYBODY = "anybody"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Struct, frozen=True, kw_only=True):
     """The access rule of one listener.
 
     Attributes:

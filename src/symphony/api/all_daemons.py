@@ -5,12 +5,12 @@ person follows it, and works once, because each daemon has its own cookie and ad
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from html import escape
 from typing import Final, Protocol
 from urllib.parse import urlencode
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -29,8 +29,7 @@ _ROWS_SHOWN: Final = 20
 _SECTIONS: Final = (("All daemons", "/"),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonFacts:
+class DaemonFacts(Struct, frozen=True, kw_only=True):
     """One daemon.
 
     Attributes:
@@ -66,8 +65,7 @@ class DaemonsInUse(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class Need(Struct, frozen=True, kw_only=True):
     """An issue that waits for a person.
 
     Attributes:
@@ -88,8 +86,7 @@ class Need:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonView:
+class DaemonView(Struct, frozen=True, kw_only=True):
     """A daemon on the page.
 
     Attributes:
@@ -120,8 +117,7 @@ class DaemonView:
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllDaemons:
+class AllDaemons(Struct, frozen=True, kw_only=True):
     """The page: the daemons whose issues need a person, the neediest first, and all of them by name."""
 
     needing: int

@@ -5,8 +5,9 @@ failed pushes, writes that the tracker refuses, work that is on no branch, and p
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.api import models
 from symphony.api.formatting import sentence, tokens
@@ -19,8 +20,7 @@ _LIMITS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Struct, frozen=True, kw_only=True):
     """One abnormal condition.
 
     Attributes:

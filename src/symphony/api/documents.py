@@ -7,14 +7,14 @@ The types of the documents are in `models`.
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
 from symphony.api import models
 from symphony.api.history import History, IssueHistory
@@ -76,8 +76,7 @@ from symphony.workspaces import locate_branch
 # --- why issues wait -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingReason:
+class WaitingReason(Struct, frozen=True):
     """Why an issue does not run.
 
     Attributes:
@@ -377,8 +376,7 @@ _NO_HISTORY = IssueHistory()
 _SHOWN_RUNS: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
+class _View(Struct, frozen=True):
     """The state at one moment, with wall-clock times for the monotonic ones of the scheduler."""
 
     state: State
@@ -388,7 +386,7 @@ class _View:
     journal: JournalStatus | None = None
     runs: Sequence[RunRecord] = ()
     workspace: WorkspaceSettings | None = None
-    pull_requests: PullRequests = field(default_factory=dict)
+    pull_requests: PullRequests = msgspec.field(default_factory=dict)
 
     def agents(self) -> tuple[models.AgentInUse, ...]:
         """The agents that issues may get."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony import scheduler
@@ -31,8 +32,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEvent:
+class HistoryEvent(Struct, frozen=True, kw_only=True):
     """An event of an issue.
 
     Attributes:

@@ -1,8 +1,11 @@
 """The interface that the API needs from a daemon: questions, a refresh, actions, and webhooks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec import Struct
 
 from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
@@ -77,24 +80,21 @@ class UnavailableError(ApiError):
     status = 503
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exposition:
+class Exposition(Struct, frozen=True, kw_only=True):
     """The metrics of the daemon as text of this media type."""
 
     content: bytes
     content_type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryInUse:
+class LibraryInUse(Struct, frozen=True, kw_only=True):
     """The library of the daemon; `mask` masks secrets in its texts."""
 
     store: "Library"
     mask: Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftEdit:
+class DraftEdit(Struct, frozen=True, kw_only=True):
     """A change of a person's draft of a review; `None` changes nothing.
 
     Attributes:
@@ -115,8 +115,7 @@ class DraftEdit:
     takes: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkingDiff:
+class WorkingDiff(Struct, frozen=True, kw_only=True):
     """The changes in a workspace so far: a patch whose paths have no prefix. If `cut`, it ends early."""
 
     text: str
@@ -449,13 +448,12 @@ Raises:
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookAnswer:
+class WebhookAnswer(Struct, frozen=True, kw_only=True):
     """The answer to a webhook: `accepted`, `duplicate`, `ignored` or `handshake`."""
 
     status: str
     code: int = 202
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class WebhookDeniedError(ApiError):

@@ -5,11 +5,10 @@ secret.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Final, TypeVar, assert_never
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, Struct, structs
 
 from symphony.api import models
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
@@ -47,8 +46,7 @@ def skills(
     return _masked(library, models.LibrarySkills(total=len(heads), page=page or 1, skills=shown))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(Struct, frozen=True, kw_only=True):
     """The matching skills of the library, of which a page shows some.
 
     Attributes:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from msgspec import Struct
+
 from symphony.api import models
 from symphony.api.models import utc_text, wall_text
 from symphony.domain import Blocker, Issue, normalise_state, one_line
@@ -40,8 +42,7 @@ class TrackerAnswer:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsentComment:
+class UnsentComment(Struct, frozen=True, kw_only=True):
     """A comment of a person that is not posted yet; `failure` is that of the last attempt."""
 
     text: str

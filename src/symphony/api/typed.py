@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from anyio.lowlevel import checkpoint
+from msgspec import Struct
 
 from symphony.journal.model import CodecError, SettingRecord, decode, encode
 
@@ -23,8 +24,7 @@ MAX_PLACES: Final = 200
 MAX_BROWSERS: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypedText:
+class TypedText(Struct, frozen=True, kw_only=True):
     """A text of one browser, and the sign-in in which it was typed."""
 
     text: str

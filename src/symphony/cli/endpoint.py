@@ -14,12 +14,12 @@ import stat
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
+from msgspec import Struct
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.daemon.instance_lock import LockHolder, parse_lock_holder
@@ -40,8 +40,7 @@ class UnreachableError(CommandError):
         super().__init__(CommandError.of(message, hint=hint).failure, code=ExitCode.UNREACHABLE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a daemon answers.
 
     Attributes:
@@ -58,8 +57,7 @@ class Endpoint:
     started: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonRecord:
+class DaemonRecord(Struct, frozen=True, kw_only=True):
     """The daemon that wrote the files of a state directory and did not remove them in a normal shutdown.
 
     Attributes:

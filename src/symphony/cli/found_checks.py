@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from symphony.files import read_regular
 
@@ -17,8 +18,7 @@ _NPM_EXAMPLE: Final = "no test specified"
 _RUNNERS: Final = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCheck:
+class FoundCheck(Struct, frozen=True, kw_only=True):
     """A command that checks the work, and the file that says so.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Opens the library of skills of a workflow, beside a daemon or without one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from symphony.api.interface import LibraryInUse
 from symphony.cli.failures import CommandError, ExitCode
@@ -13,8 +14,7 @@ from symphony.daemon.state_dir import locate
 from symphony.library.store import Library, library_path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenLibrary:
+class OpenLibrary(Struct, frozen=True, kw_only=True):
     """The library of a workflow.
 
     Attributes:

@@ -8,9 +8,11 @@ converts to itself.
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from symphony import config
 from symphony.agents.registry import SECTIONS
@@ -31,8 +33,7 @@ _MIN_SECRET_CHARS: Final = 6
 _YAML: Final = frozenset({".yaml", ".yml"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
+class Migration(Struct, frozen=True, kw_only=True):
     """A converted file.
 
     Attributes:

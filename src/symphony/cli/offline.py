@@ -10,13 +10,14 @@ import shlex
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
+from msgspec import Struct
 
 from symphony import domain, scheduler, to_thread
 from symphony.api import answers, models
@@ -106,8 +107,7 @@ def open_offline(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offline:
+class Offline(Struct, frozen=True, kw_only=True):
     """Answers for one workflow from its files; each answer asks the tracker again."""
 
     context: RuntimeContext

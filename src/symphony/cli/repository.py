@@ -3,9 +3,10 @@
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from symphony.cli.failures import CommandError
 from symphony.config import Settings
@@ -65,8 +66,7 @@ def git_output(directory: Path, *arguments: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UncommittedSkills:
+class UncommittedSkills(Struct, frozen=True, kw_only=True):
     """Paths of SKILL.md files, relative to the repository, that `branch` does not have."""
 
     names: tuple[str, ...]

@@ -6,10 +6,11 @@ A WORKFLOW.md contains neither the path of a checkout nor a secret: it refers to
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from symphony.agents.acp.profiles import PROFILES
 from symphony.cli.found_checks import FoundCheck
@@ -19,8 +20,7 @@ _EXAMPLE_CHECK = FoundCheck(run="make test", reason="your own command: nothing w
 _SCP = re.compile(r"(?:[^@/\s]+@)?([^:/@\s]+):([^\s]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
+class Remote(Struct, frozen=True, kw_only=True):
     """A repository on a forge: `site` is the address of the forge, `path` the name of the repository."""
 
     site: str
@@ -56,8 +56,7 @@ def parse_remote(url: str) -> Remote | None:
 # --- trackers --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderSetting:
+class ProviderSetting(Struct, frozen=True, kw_only=True):
     """A setting of `tracker.provider` that only the user knows.
 
     Attributes:
@@ -84,8 +83,7 @@ class ProviderSetting:
         return None if site == self.default else f"{site}{self.suffix}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(Struct, frozen=True, kw_only=True):
     """A variable that the file refers to.
 
     Attributes:
@@ -98,8 +96,7 @@ class Variable:
     placeholder: str = "placeholder"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackerTemplate:
+class TrackerTemplate(Struct, frozen=True, kw_only=True):
     """The parts of WORKFLOW.md, and of the messages of `init`, that depend on the tracker.
 
     Attributes:
@@ -356,8 +353,7 @@ TRACKERS: Final[Mapping[str, TrackerTemplate]] = {
 # --- agents ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentTemplate:
+class AgentTemplate(Struct, frozen=True, kw_only=True):
     """The parts of WORKFLOW.md, and of the messages of `init`, that depend on the agent.
 
     Attributes:

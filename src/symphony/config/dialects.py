@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from symphony.config.corrections import plain_name
 from symphony.config.synonyms import ISSUE_FIELDS, ISSUES
 
@@ -34,8 +36,7 @@ class Tag:
     liquid: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignPrompt:
+class ForeignPrompt(Struct, frozen=True, kw_only=True):
     """The language of a prompt, and every tag of it that is not Liquid."""
 
     dialect: Dialect

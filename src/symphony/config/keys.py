@@ -1,20 +1,19 @@
 """The table of all keys, made from the models of `settings`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
+from msgspec import Struct
 from pydantic.fields import FieldInfo
 
 from symphony.config.settings import Reload, Section, Settings, sections
 from symphony.config.values import Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """One key.
 
     Attributes:

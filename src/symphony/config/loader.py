@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import watchfiles
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.config import errors
@@ -403,15 +404,13 @@ _WATCH_ROUND_MS: Final = 500
 _SETTLED_NS: Final = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reloaded:
+class Reloaded(Struct, frozen=True, kw_only=True):
     """The file has changed, and its settings and prompt were replaced together."""
 
     workflow: Workflow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class Rejected(Struct, frozen=True, kw_only=True):
     """The file has changed and is invalid; the last valid workflow stays in use."""
 
     failures: tuple[Failure, ...]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.config.synonyms import VENDORS
@@ -41,8 +42,7 @@ _CREDENTIAL: Final = re.compile(r"(?:[a-z0-9][a-z0-9.@-]*_)?([A-Z][A-Z0-9_]*)")
 _MOUNTED: Final = Path("/run/secrets")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secrets:
+class Secrets(Struct, frozen=True, kw_only=True):
     """The environment with the secrets from files.
 
     Attributes:
@@ -269,8 +269,7 @@ _FOREIGN_STORE: Final = re.compile(
 _BARE_NAME: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignReference:
+class ForeignReference(Struct, frozen=True):
     """A reference to a variable in another program's syntax; `name` is `None` if it is no variable.
 
     `problem` follows the name of the key.

@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -17,6 +16,7 @@ from liquid.static_analysis import Variable
 from liquid.stringify import to_liquid_string
 from liquid.token import TOKEN_TAG, Token
 from liquid.undefined import UNDEFINED
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.config.dialects import ForeignPrompt, foreign_prompt, liquid_path
@@ -354,8 +354,7 @@ _LIST_PROPERTIES: Final = frozenset({"first", "last", "size"})
 _TEXT_PROPERTIES: Final = frozenset({"size"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownName:
+class UnknownName(Struct, frozen=True, kw_only=True):
     """An unknown name; `index` is its offset in the source, in characters, and `meant` the name to write."""
 
     index: int
@@ -460,8 +459,7 @@ _ENVIRONMENT: Final = BoundedEnvironment()
 _INTERNAL_TAGS: Final = frozenset({"content", "illegal", "output"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Origin:
+class _Origin(Struct, frozen=True, kw_only=True):
     """The trimmed text of a template, and the file and line where it starts."""
 
     text: str

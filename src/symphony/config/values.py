@@ -7,7 +7,6 @@ error of a check begins with "must" or "must not" and does not contain the value
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache, partial
 from ipaddress import ip_address
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from symphony.config.secrets import mask_secrets
@@ -43,8 +43,7 @@ _QUIET_HOURS: Final = re.compile(f"{_TIME}-{_TIME}", re.ASCII)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What a value must be, in the words of the documentation."""
 
     text: str

@@ -9,11 +9,12 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 from pydantic import ValidationError
 
 from symphony.adapters import AdapterRegistry
@@ -117,8 +118,7 @@ class RemoteHost:
         return done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceRequest:
+class PlaceRequest(Struct, frozen=True, kw_only=True):
     """The host that a run needs.
 
     Attributes:
@@ -130,7 +130,7 @@ class PlaceRequest:
     issue_id: str
     host: str
     last_host: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,8 +144,7 @@ class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
     carrier: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
+class HostFacts(Struct, frozen=True, kw_only=True):
     """A carrier's facts about a machine, known without a connection; for a cluster, its release and slots."""
 
     slots: int | None = None
@@ -165,8 +164,7 @@ class Survey(NamedTuple):
 S = TypeVar("S", bound=CarrierSettings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarrierContext:
+class CarrierContext(Struct, frozen=True, kw_only=True):
     """The arguments of a carrier.
 
     Attributes:

@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 import structlog
 from cachetools import FIFOCache
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony import skills, to_thread
@@ -344,8 +345,7 @@ def _remark(comment: Comment, text: str) -> IssueComment:
 # --- comments of people ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadComments:
+class ReadComments(Struct, frozen=True, kw_only=True):
     """New comments of people on an issue, and the records of them for the journal."""
 
     shown: PeopleComments = NO_COMMENTS

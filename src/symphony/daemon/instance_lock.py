@@ -8,16 +8,17 @@ content, one JSON object, is for people and for commands that look for the daemo
 
 import errno
 import fcntl
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, SymphonyError
+import msgspec
+from msgspec import Struct
+
+from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, SymphonyError
 
 _MAX_CONTENT_BYTES: Final = 16_384
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -35,8 +36,7 @@ class StateDirectoryError(SymphonyError):
         return cls(Failure(category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message, hint=hint))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockHolder:
+class LockHolder(Struct, frozen=True, kw_only=True):
     """The daemon that the lock file names.
 
     Attributes:
@@ -55,11 +55,10 @@ class LockHolder:
 def parse_lock_holder(content: bytes) -> LockHolder | None:
     """The daemon that a lock file names; `None` if it names none, or if symphony did not write it."""
     try:
-        holder = LockHolder(**json.loads(content))
-    except (ValueError, TypeError, RecursionError):
+        holder = msgspec.json.decode(content, type=LockHolder)
+    except DECODE_ERRORS:
         return None
-    valid = type(holder.pid) is int and holder.pid > 0 and isinstance(holder.workflow, str | None)
-    return holder if valid else None
+    return holder if holder.pid > 0 else None
 
 
 @contextmanager
@@ -151,7 +150,7 @@ class InstanceLock:
             raise self._unusable("something else than symphony wrote it")
         with suppress(OSError):  # with a full disk the lock is held, but names no daemon
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(asdict(self._holder)).encode() + b"\n", 0)
+            os.pwrite(handle, msgspec.json.encode(self._holder) + b"\n", 0)
         return before is None
 
     def _held_by(self, other: LockHolder | None) -> StateDirectoryError:

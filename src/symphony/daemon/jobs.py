@@ -20,6 +20,7 @@ from typing import ClassVar, Final, Protocol
 import anyio
 import structlog
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.core import Core
@@ -46,8 +47,7 @@ LATE_MS: Final = 10_000
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """One try of a job, or of several that go together.
 
     Attributes:

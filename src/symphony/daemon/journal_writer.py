@@ -7,7 +7,7 @@ the health of the journal says so, the log gets a warning, and the daemon goes o
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony import scheduler
@@ -124,8 +125,7 @@ async def open_journal_writer(
         _log_notices(journal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAnswer:
+class StoredAnswer(Struct, frozen=True, kw_only=True):
     """An answer that was given while no daemon ran; `question` is the id of the run that asked."""
 
     question: str

@@ -5,11 +5,11 @@ decision was based. The tracker's answer shows whether a move happened.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import structlog
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.daemon.context import RuntimeContext, tracker_key
@@ -26,8 +26,7 @@ _NO_MOVES: Final = "leave out tracker.on_start and tracker.on_block"
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveJob:
+class MoveJob(Struct, frozen=True, kw_only=True):
     """One move: `MoveIssue` for the journal. `seen` is the state of the issue at the decision."""
 
     issue_id: str

@@ -6,12 +6,12 @@ So an attempt whose answer was lost, or whose daemon was killed, does not create
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 import anyio
 import structlog
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony import domain
@@ -32,8 +32,7 @@ _ATTEMPTS: Final = 2
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedIssue:
+class WantedIssue(Struct, frozen=True, kw_only=True):
     """The issue that a job of the kind `issue` creates; secrets in `new` are masked."""
 
     schedule: str

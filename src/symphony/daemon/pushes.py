@@ -1,9 +1,9 @@
 """Pushes delivered branches to their repositories: the job kind `push` of the outbox."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.daemon.context import RuntimeContext
@@ -18,8 +18,7 @@ from symphony.scheduler import PushBranch, Pushed, State
 _RECEIVER: Final = "origin"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushJob:
+class PushJob(Struct, frozen=True, kw_only=True):
     """One push: `PushBranch` for the journal."""
 
     branch: str

@@ -5,11 +5,11 @@ Processes are found by the marks in their environment and by their recorded iden
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import structlog
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.daemon.context import RuntimeContext
@@ -27,8 +27,7 @@ _DELIVERY_S: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanScan:
+class OrphanScan(Struct, frozen=True, kw_only=True):
     """One scan for processes of a previous daemon.
 
     A process in the middle of an `exec` shows no marks, so an empty scan needs a second one.

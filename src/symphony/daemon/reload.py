@@ -1,11 +1,11 @@
 """Takes over changes of the workflow file while the daemon runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import structlog
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.config import Rejected, Reload, Reloaded, Workflow, WorkflowStore, changed_keys
@@ -19,8 +19,7 @@ _RETRY_MS: Final = 30_000
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refused:
+class _Refused(Struct, frozen=True, kw_only=True):
     """A valid workflow file that could not be applied, why, and when that was last tried."""
 
     workflow: Workflow

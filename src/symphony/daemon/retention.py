@@ -9,12 +9,12 @@ import stat
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
 import structlog
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.config import RetentionSettings
@@ -31,8 +31,7 @@ _THREADS: Final = "*/sessions/*/*/*/rollout-*.jsonl"
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionLimits:
+class RetentionLimits(Struct, frozen=True, kw_only=True):
     """How much is kept: `max_age_s` in seconds, logs in bytes, and the limits that the journal applies."""
 
     max_age_s: float
@@ -54,8 +53,7 @@ class RetentionLimits:
         return f"it is older than {self.max_age_s / _DAY_S:g} d"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surplus:
+class Surplus(Struct, frozen=True, kw_only=True):
     """A file to remove, and why; `size` in bytes."""
 
     path: Path
@@ -64,8 +62,7 @@ class Surplus:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InUse:
+class InUse(Struct, frozen=True, kw_only=True):
     """The data that must be kept now.
 
     Attributes:

@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 
 import anyio
 import structlog
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.api.interface import API_PREFIX, ConflictError
@@ -89,8 +90,7 @@ class Draft:
         return "\n\n".join(filter(None, (self.message, *remarks)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(Struct, frozen=True, kw_only=True):
     """A decision on a head; `key` distinguishes it from others on the same head."""
 
     decision: ReviewDecision
@@ -131,8 +131,7 @@ class ReviewJob:
     moves_to: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Struct, frozen=True, kw_only=True):
     """A person's decision; `head` is the commit that the person saw."""
 
     decision: ReviewDecision
@@ -142,8 +141,7 @@ class Given:
     accepts_unverified: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """The result of a decision: the merge, if any, and whether everything is done."""
 
     way: ApprovalWay | None

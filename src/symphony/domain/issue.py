@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from msgspec import Struct
+
 from symphony.domain.redaction import one_line
 
 BRANCH_PREFIX = "symphony/"
@@ -87,8 +89,7 @@ def natural_order(identifier: str) -> tuple[tuple[str | int, ...], str]:
 # --- issues ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
+class Blocker(Struct, frozen=True, kw_only=True):
     """An issue that blocks another; a field is `None` if the tracker does not report it."""
 
     id: str | None = None
@@ -96,8 +97,7 @@ class Blocker:
     state: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonComment:
+class PersonComment(Struct, frozen=True, kw_only=True):
     """A comment of a person on an issue, as a prompt shows it; all of it is untrusted text."""
 
     author: str
@@ -105,8 +105,7 @@ class PersonComment:
     body: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeopleComments:
+class PeopleComments(Struct, frozen=True, kw_only=True):
     """Comments of people on an issue, oldest first, bounded.
 
     Attributes:

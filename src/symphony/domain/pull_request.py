@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from msgspec import Struct
+
 
 class PullState(StrEnum):
     """Where a pull request stands."""
@@ -29,8 +31,7 @@ class ReviewState(StrEnum):
     COMMENTED = "commented"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
+class Author(Struct, frozen=True, kw_only=True):
     """Who wrote something; `login` is exact, in lower case, and empty for a deleted account.
 
     Attributes:
@@ -44,8 +45,7 @@ class Author:
     is_me: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Struct, frozen=True, kw_only=True):
     """One CI check or job.
 
     Attributes:

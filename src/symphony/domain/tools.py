@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
+
+class ToolSpec(Struct, frozen=True, kw_only=True):
     """A tool as the model sees it; `input_schema` is a JSON Schema object."""
 
     name: str

@@ -6,11 +6,12 @@ No message of this module contains a value, because the address of a proxy may h
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 _SCHEMES: Final = frozenset({"http", "https", "socks5", "socks5h"})
 _PORTS: Final = {"http": 80, "https": 443}
@@ -20,8 +21,7 @@ class EnvironmentVariableError(Exception):
     """A variable cannot be used. The text is one line with its name and without its value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(Struct, frozen=True):
     """A proxy and the variable that names it."""
 
     variable: str

@@ -13,10 +13,12 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from symphony.domain import Category, ServiceError
 from symphony.http.exchange import HttpResponse, Purpose, origin_of
@@ -79,8 +81,7 @@ def _moment_s(value: str) -> float | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaRemaining:
+class QuotaRemaining(Struct, frozen=True, kw_only=True):
     """What is left of one limit, in requests or points, until `reset_ms` (Unix time)."""
 
     name: str

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from symphony.domain import Blame, Category, Failure, ServiceError, mask_credentials, one_line
 from symphony.http.exchange import HttpResponse, Request
 
@@ -44,8 +46,7 @@ _MAX_DETAIL = 300
 _MAX_NAME = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(Struct, frozen=True, kw_only=True):
     """One rate limit, by the lower-case names of the headers that report it."""
 
     name: str

@@ -13,7 +13,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -21,12 +20,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar, assert_never
 
+from msgspec import Struct
+from msgspec.structs import astuple
+
 from symphony import sqlite
 from symphony.domain import Failure, Spent, Tokens
 from symphony.journal import model
 from symphony.journal.jobs import Job, JobDone
 
 _T = TypeVar("_T")
+_Record = TypeVar("_Record", bound=Struct)
 Row = tuple[str | int | float | None, ...]
 Statement = tuple[str, Row]
 Key = tuple[str, ...]
@@ -269,7 +272,7 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
         case model.EventRecord():
             made = [(INSERT_EVENT, event_row(record))]
         case model.CommentRecord():
-            row = _row(*(getattr(record, field.name) for field in fields(record)))
+            row = _row(*astuple(record))
             made = [("REPLACE INTO comments VALUES (?, ?, ?, ?, ?)", row)]
         case model.ToldComments(issue_id=issue_id, at_wall_ms=at_wall_ms):
             made = [
@@ -324,14 +327,13 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
     return made
 
 
-def typed(kind: type[_T], row: Sequence[object]) -> _T:
-    """A dataclass from a row whose columns are its fields in order.
+def typed(kind: type[_Record], row: Sequence[object]) -> _Record:
+    """A record from a row whose columns are its fields in order.
 
     Raises:
         CodecError: a column has the wrong type.
     """
-    names = (field.name for field in fields(kind))  # type: ignore[arg-type]  # a dataclass
-    return model.restored(dict(zip(names, row, strict=True)), kind)
+    return model.restored(dict(zip(kind.__struct_fields__, row, strict=True)), kind)
 
 
 def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[model.RecoveredState, tuple[Failure, ...]]:
@@ -583,8 +585,7 @@ _TRIM = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True):
     """The content of one transaction: the newest record of each key, and events in order."""
 
     records: tuple[model.Record, ...] = ()

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from symphony.domain import Blame, Failure
 
 FIRST_RETRY_MS: Final = 1_000
@@ -67,8 +69,7 @@ class Job:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDone:
+class JobDone(Struct, frozen=True, kw_only=True):
     """The job with this key is done."""
 
     key: str

@@ -6,7 +6,7 @@ a record twice changes nothing.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import lru_cache
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 
 from symphony import domain, sqlite
 from symphony.journal.jobs import Job, JobDone
@@ -136,8 +137,7 @@ def column(value: object) -> str | int | float | None:
 # --- records ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRecord:
+class ClaimRecord(Struct, frozen=True, kw_only=True):
     """A claim on an issue. Key: the issue's id.
 
     Attributes:
@@ -153,23 +153,20 @@ class ClaimRecord:
     due_wall_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimReleased:
+class ClaimReleased(Struct, frozen=True, kw_only=True):
     """The claim on an issue was released."""
 
     issue_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultRecord:
+class ResultRecord(Struct, frozen=True, kw_only=True):
     """What the runs of an issue produced, and when the last run ended. Key: the issue's id."""
 
     result: IssueResult
     ended_wall_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultReleased:
+class ResultReleased(Struct, frozen=True, kw_only=True):
     """The result of an issue was dropped."""
 
     issue_id: str
@@ -231,8 +228,7 @@ class Milestone(StrEnum):
     MERGED = "merged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MilestoneRecord:
+class MilestoneRecord(Struct, frozen=True, kw_only=True):
     """Delivered work reached a milestone; it counts for the run that delivered last.
 
     Key: issue and milestone.
@@ -243,8 +239,7 @@ class MilestoneRecord:
     milestone: Milestone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRecord:
+class EventRecord(Struct, frozen=True, kw_only=True):
     """One line of an issue's history, with secrets masked. Appended; `run_id` is `None` outside a run."""
 
     issue_id: str
@@ -255,8 +250,7 @@ class EventRecord:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommentRecord:
+class CommentRecord(Struct, frozen=True, kw_only=True):
     """A comment that the daemon posted. Key: issue and kind.
 
     `fingerprint` is a hash of the input of the comment.
@@ -269,8 +263,7 @@ class CommentRecord:
     at_wall_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldComment:
+class ToldComment(Struct, frozen=True, kw_only=True):
     """A comment of a person that sessions got: a digest of its text, and how often they got it."""
 
     comment_id: str
@@ -278,8 +271,7 @@ class ToldComment:
     times: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldComments:
+class ToldComments(Struct, frozen=True, kw_only=True):
     """The comments of people that sessions of an issue got. Key: the issue's id."""
 
     issue_id: str
@@ -361,8 +353,7 @@ class PullRequestRecord:
         return self.code in {"closed", "gone", *NeedsYouCode}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillUse:
+class SkillUse(Struct, frozen=True, kw_only=True):
     """One skill in one run: whether Symphony or the agent itself listed it, and whether the agent read it.
 
     `sha256` is the hash of the whole file, or `None` if the file was unreadable.
@@ -375,8 +366,7 @@ class SkillUse:
     seen: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillsRecord:
+class SkillsRecord(Struct, frozen=True, kw_only=True):
     """The skills of a run, and the commit that they were read from. Key: the run's id.
 
     `document` is the JSON document for later questions about the issue; empty if there is none.
@@ -388,16 +378,14 @@ class SkillsRecord:
     document: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstructionUse:
+class InstructionUse(Struct, frozen=True, kw_only=True):
     """One module of instructions that a run got; `sha256` is the hash of its file."""
 
     name: str
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstructionsRecord:
+class InstructionsRecord(Struct, frozen=True, kw_only=True):
     """The instructions of a run in one phase, in their order. Key: the run's id and the phase.
 
     The phase is empty without phases.
@@ -408,24 +396,21 @@ class InstructionsRecord:
     modules: tuple[InstructionUse, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssueSpent:
+class IssueSpent(Struct, frozen=True, kw_only=True):
     """What an issue used of its budget; zero deletes the row. Key: the issue's id."""
 
     issue_id: str
     spent: domain.Spent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayRecord:
+class DayRecord(Struct, frozen=True, kw_only=True):
     """What all issues used on one day. Key: the day (`YYYY-MM-DD`, UTC)."""
 
     day: str
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingRecord:
+class SettingRecord(Struct, frozen=True, kw_only=True):
     """A value that the daemon leaves for the next one, such as `paused`; `None` deletes it. Key: the name."""
 
     name: str
@@ -463,16 +448,14 @@ class HealthState(StrEnum):
     MEMORY = "memory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalStatus:
+class JournalStatus(Struct, frozen=True, kw_only=True):
     """The state of the journal; `failure` says what is wrong and what to do."""
 
     state: HealthState
     failure: domain.Failure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredState:
+class RecoveredState(Struct, frozen=True, kw_only=True):
     """The part of the journal that a start needs, without history.
 
     `worked_on` are the ids of issues with ended runs. `comments` and `skills_comments` are the newest ones;
@@ -482,9 +465,9 @@ class RecoveredState:
     claims: tuple[ClaimRecord, ...] = ()
     results: tuple[ResultRecord, ...] = ()
     live_runs: tuple[RunRecord, ...] = ()
-    spent: Mapping[str, domain.Spent] = field(default_factory=dict)
-    days: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
+    spent: Mapping[str, domain.Spent] = msgspec.field(default_factory=dict)
+    days: Mapping[str, int] = msgspec.field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     worked_on: frozenset[str] = frozenset()
     comments: tuple[CommentRecord, ...] = ()
     skills_comments: tuple[SkillsComment, ...] = ()
@@ -509,8 +492,7 @@ class Retention:
     max_bytes: int = 256 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrimResult:
+class TrimResult(Struct, frozen=True, kw_only=True):
     """What a trim deleted; `bytes` says how much the file shrank."""
 
     runs: int = 0

@@ -19,6 +19,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
+
 from symphony import sqlite
 from symphony.domain import Failure
 from symphony.journal import database, model
@@ -35,8 +37,7 @@ _T = TypeVar("_T")
 Parameters = Sequence[str | int | None] | Mapping[str, str | int | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberedEvent:
+class NumberedEvent(Struct, frozen=True, kw_only=True):
     """An event and its id. Ids rise with time and are never reused."""
 
     id: int

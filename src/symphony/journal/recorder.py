@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, assert_never
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
 from symphony import domain
 from symphony.journal import model
@@ -75,8 +76,7 @@ _MAX_TITLE_CHARS: Final = 500
 # --- recording -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
+class Now(Struct, frozen=True, kw_only=True):
     """One moment on the monotonic clock (`ms`) and on the wall clock."""
 
     ms: int
@@ -466,11 +466,10 @@ def _setting_records(before: State, after: State) -> Iterator[model.Record]:
         yield model.SettingRecord(name=USAGE, value=model.encode(usage))
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteWorkspaces:
+class RemoteWorkspaces(Struct, frozen=True):
     """The workspaces on hosts, by issue id."""
 
-    workspaces: Mapping[str, RemoteWorkspace] = field(default_factory=dict)
+    workspaces: Mapping[str, RemoteWorkspace] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,8 +484,7 @@ class StoredUsage:
 # --- recovery --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonStart:
+class DaemonStart(Struct, frozen=True, kw_only=True):
     """The time of a daemon's start on both clocks, the day (`YYYY-MM-DD`, UTC), the longest retry wait."""
 
     now_ms: int

@@ -7,8 +7,10 @@ because their work goes on in another run.
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 from symphony.journal.skill_usage import OutcomeCounts
 
@@ -42,8 +44,7 @@ GROUP BY 1, 2, 3, 4
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionOutcomes:
+class VersionOutcomes(Struct, frozen=True, kw_only=True):
     """The runs of one agent and model that listed one version of a skill.
 
     Attributes:
@@ -62,7 +63,7 @@ class VersionOutcomes:
     turns: list[int]
     tokens: list[int]
     last_used_wall_ms: int
-    stars: list[int] = field(default_factory=list)
+    stars: list[int] = msgspec.field(default_factory=list)
 
 
 def version_outcomes(

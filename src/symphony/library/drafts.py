@@ -5,13 +5,12 @@ The agent may have left anything there: links, pipes, other kinds of files, or t
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from symphony.files import open_regular
 from symphony.library.model import MAX_CONTENT_BYTES, LibraryError, SkillDraft, SkillText
@@ -22,8 +21,7 @@ _MAX_DRAFTS: Final = 20
 _MAX_FILE_BYTES: Final = MAX_CONTENT_BYTES + 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenSkill:
+class GivenSkill(Struct, frozen=True, kw_only=True):
     """A skill that the agent found in its directory: its id and version in the library, and the file."""
 
     skill_id: int | None = None
@@ -31,8 +29,7 @@ class GivenSkill:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundDrafts:
+class FoundDrafts(Struct, frozen=True, kw_only=True):
     """The files of an agent: drafts of proposals, names of skills, and why other files are not skills."""
 
     drafts: tuple[SkillDraft, ...] = ()

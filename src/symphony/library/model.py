@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from msgspec import Struct, field, structs
+import msgspec
+from msgspec import Struct, structs
 
 from symphony import frontmatter
 from symphony import skills as agent_skills
@@ -77,7 +78,7 @@ class SkillText(Struct, frozen=True, kw_only=True):
     description: str
     when_to_use: str
     content: str
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of_file(cls, data: bytes, directory: str) -> "SkillText":

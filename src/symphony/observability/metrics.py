@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
 Labels = tuple[str, ...]
 
 
@@ -33,16 +35,14 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """The observations of a histogram: their counts by bucket (the last one is unbounded), and their sum."""
 
     counts: tuple[int, ...]
     sum: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """The value of a metric for one combination of labels."""
 
     metric: Metric

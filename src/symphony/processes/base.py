@@ -5,9 +5,10 @@ with its own `Host` (`symphony.daemon.hosts`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from symphony.domain import SymphonyError
 
@@ -19,8 +20,7 @@ class HostError(SymphonyError):
     """This machine lacks something that every process needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Struct, frozen=True, kw_only=True):
     """Identifies a process: a pid may be reused, but a pid with its start time and boot may not.
 
     `started` is the start time in seconds since the boot. Compare it for equality only.
@@ -31,8 +31,7 @@ class Identity:
     started: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class Completed(Struct, frozen=True, kw_only=True):
     """The result of a command.
 
     Attributes:

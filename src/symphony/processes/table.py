@@ -9,11 +9,11 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
 
 from symphony.domain import Blame, Category, Failure
 from symphony.processes.base import HostError, Identity
@@ -211,8 +211,7 @@ def _no_proc(proc: Path, problem: str) -> HostError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Struct, frozen=True):
     """The fields of `/proc/<pid>/stat` that are used; `started_ticks` counts from the boot."""
 
     parent: int

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
+
 from symphony.domain import (
     NO_COST,
     NO_FACTS,
@@ -35,8 +38,7 @@ CLUSTER: Final = "ray"
 """The usual name of the host that is a cluster."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentInfo:
+class AgentInfo(Struct, frozen=True, kw_only=True):
     """The settings of one agent that decisions depend on.
 
     Attributes:
@@ -174,8 +176,7 @@ class RunReport:
     rate_limits: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """An agent's conversation that a later run can continue.
 
     Attributes:
@@ -312,8 +313,7 @@ class ResultStatus(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullBlock:
+class PullBlock(Struct, frozen=True, kw_only=True):
     """Why the pull request of an issue needs a person.
 
     Attributes:
@@ -370,8 +370,7 @@ class IssueResult:
 # --- recovery --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceRef:
+class WorkspaceRef(Struct, frozen=True, kw_only=True):
     """A workspace on disk."""
 
     issue_id: str
@@ -379,8 +378,7 @@ class WorkspaceRef:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteWorkspace:
+class RemoteWorkspace(Struct, frozen=True, kw_only=True):
     """The host that has the workspace of an issue, and the identifier that the issue had when it was made."""
 
     identifier: str
@@ -443,16 +441,14 @@ class TimerKind(StrEnum):
     HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(Struct, frozen=True):
     """The identity of a timer: setting it again replaces it. `id` is an issue, a run, an agent or a host."""
 
     kind: TimerKind
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """Why an action of a person is not possible; `code` is stable, `message` and `hint` are for people."""
 
     code: str
@@ -463,8 +459,7 @@ class Refusal:
 # --- events ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class Recovered(Struct, frozen=True, kw_only=True):
     """The first event: what a previous daemon left. Everything but the workspaces comes from the journal.
 
     `day_tokens` were used on `day`, which is today, and cost `day_cost`. `known_issues` have had a session.
@@ -475,41 +470,37 @@ class Recovered:
     workspaces: tuple[WorkspaceRef, ...] = ()
     claims: tuple[StoredClaim, ...] = ()
     results: tuple[IssueResult, ...] = ()
-    spent: Mapping[str, Spent] = field(default_factory=dict)
+    spent: Mapping[str, Spent] = msgspec.field(default_factory=dict)
     day: str | None = None
     day_tokens: int = 0
     day_cost: Cost = NO_COST
-    totals: Totals = field(default_factory=Totals)
+    totals: Totals = msgspec.field(default_factory=Totals)
     known_issues: frozenset[str] = frozenset()
     budget_waivers: frozenset[str] = frozenset()
     paused: bool = False
-    remote_workspaces: Mapping[str, RemoteWorkspace] = field(default_factory=dict)
+    remote_workspaces: Mapping[str, RemoteWorkspace] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsChanged:
+class SettingsChanged(Struct, frozen=True, kw_only=True):
     """A valid workflow was loaded."""
 
     settings: SchedulerSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowRejected:
+class WorkflowRejected(Struct, frozen=True, kw_only=True):
     """The workflow file became invalid: no run starts until it is repaired."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeAsked:
+class WakeAsked(Struct, frozen=True, kw_only=True):
     """Something may have changed at the tracker, or an operator asked for a refresh."""
 
     reason: str
     by_operator: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
+class Polled(Struct, frozen=True, kw_only=True):
     """Answer to `FetchCandidates`: all issues in active states.
 
     `skipped_records` has one failure for each malformed record that the tracker adapter left out.
@@ -520,24 +511,21 @@ class Polled:
     skipped_records: tuple[Failure, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollFailed:
+class PollFailed(Struct, frozen=True, kw_only=True):
     """Answer to `FetchCandidates`: the poll failed as a whole."""
 
     request: int
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refreshed:
+class Refreshed(Struct, frozen=True, kw_only=True):
     """Answer to `RefreshIssues`: current snapshots. A requested id that is absent no longer exists."""
 
     request: int
     issues: tuple[Issue, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshFailed:
+class RefreshFailed(Struct, frozen=True, kw_only=True):
     """Answer to `RefreshIssues`: it failed as a whole. `culprits` are the ids that caused it, if known."""
 
     request: int
@@ -545,24 +533,21 @@ class RefreshFailed:
     culprits: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlaced:
+class RunPlaced(Struct, frozen=True, kw_only=True):
     """The cluster chose a machine for a run."""
 
     run_id: str
     host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentReported:
+class AgentReported(Struct, frozen=True, kw_only=True):
     """The agent's event stream moved on."""
 
     run_id: str
     report: RunReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnded:
+class TurnEnded(Struct, frozen=True, kw_only=True):
     """A turn completed, and the worker waits for `ContinueRun` or `FinishRun`.
 
     `trace` says whether the turn left a commit, a changed file or a change at the tracker; `None` is unknown.
@@ -576,16 +561,14 @@ class TurnEnded:
     changed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded:
+class RunEnded(Struct, frozen=True, kw_only=True):
     """The worker and its processes are gone. Every `StartRun` is answered by exactly one of these."""
 
     run_id: str
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
+class Pushed(Struct, frozen=True, kw_only=True):
     """Answer to `PushBranch`.
 
     Without a `failure` the remote has `head`, and without a `branch_failure` the repository of
@@ -598,8 +581,7 @@ class Pushed:
     branch_failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchDelivered:
+class BranchDelivered(Struct, frozen=True, kw_only=True):
     """The removal of a workspace delivered a branch that has not reached its repositories."""
 
     issue_id: str
@@ -607,8 +589,7 @@ class BranchDelivered:
     delivered: DeliveredBranch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackGiven:
+class FeedbackGiven(Struct, frozen=True, kw_only=True):
     """The pull request of an issue has news for its agent.
 
     The scheduler takes it if the issue has a result and no claim, and only once for each `key`.
@@ -626,16 +607,14 @@ class FeedbackGiven:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequestJudged:
+class PullRequestJudged(Struct, frozen=True, kw_only=True):
     """The pull request of an issue needs a person. If `block` is `None`, it no longer needs one."""
 
     issue_id: str
     block: PullBlock | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimerFired:
+class TimerFired(Struct, frozen=True, kw_only=True):
     """A timer came due. It is stale if `token` is not the newest of the timer."""
 
     timer: Timer
@@ -657,8 +636,7 @@ class OperatorAction(StrEnum):
     DRAIN = "drain"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorAsked:
+class OperatorAsked(Struct, frozen=True, kw_only=True):
     """An operator asks for an action on one issue, or on the daemon if `issue_id` is `None`.
 
     `text` is the answer to a question, and `by` names who answers or decides. An action that
@@ -671,8 +649,7 @@ class OperatorAsked:
     by: str = "an operator"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssueComment:
+class IssueComment(Struct, frozen=True, kw_only=True):
     """A person's comment on an issue. Author and text are untrusted; the daemon bounds their length."""
 
     id: str
@@ -680,8 +657,7 @@ class IssueComment:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersRead:
+class AnswersRead(Struct, frozen=True, kw_only=True):
     """Answer to `ReadAnswers`: the comments on an issue since its question, oldest first.
 
     `answers` are by people who may answer. `unauthorized` are the newest comments by other people, each cut
@@ -694,8 +670,7 @@ class AnswersRead:
     unauthorized: tuple[IssueComment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersReadFailed:
+class AnswersReadFailed(Struct, frozen=True, kw_only=True):
     """Answer to `ReadAnswers`: the comments could not be read."""
 
     issue_id: str
@@ -703,20 +678,17 @@ class AnswersReadFailed:
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayBegan:
+class DayBegan(Struct, frozen=True, kw_only=True):
     """A day (`YYYY-MM-DD`, UTC) began, and with it a new daily budget. An earlier day resets nothing."""
 
     day: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainAsked:
+class DrainAsked(Struct, frozen=True, kw_only=True):
     """Finish what is running, start nothing new, then exit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopAsked:
+class StopAsked(Struct, frozen=True, kw_only=True):
     """End everything now and exit."""
 
 
@@ -798,23 +770,20 @@ _END_WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchCandidates:
+class FetchCandidates(Struct, frozen=True, kw_only=True):
     """Fetch all issues in active states; answered by `Polled` or `PollFailed`."""
 
     request: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshIssues:
+class RefreshIssues(Struct, frozen=True, kw_only=True):
     """Fetch these issues by id in one request; answered by `Refreshed` or `RefreshFailed`."""
 
     request: int
     ids: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRun:
+class StartRun(Struct, frozen=True, kw_only=True):
     """Start a run attempt; `attempt` is `None` for the first one, and `phase` is `None` without phases.
 
     `host` is where the run is carried out; `None` is this machine. `last_host` may have the workspace of an
@@ -832,16 +801,14 @@ class StartRun:
     last_identifier: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+class Overlap(Struct, frozen=True, kw_only=True):
     """Another running issue whose work changes the same files: its identifier, and their paths."""
 
     identifier: str
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContinueRun:
+class ContinueRun(Struct, frozen=True, kw_only=True):
     """Run one more turn on the same thread; the phase may have changed.
 
     `overlaps` are new overlaps with runs that began earlier.
@@ -854,8 +821,7 @@ class ContinueRun:
     overlaps: tuple[Overlap, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishRun:
+class FinishRun(Struct, frozen=True, kw_only=True):
     """Stop the agent between turns, deliver the work and end; with a `failure`, end as failed.
 
     With `verify` the worker verifies the delivered work.
@@ -867,8 +833,7 @@ class FinishRun:
     verify: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopRun:
+class StopRun(Struct, frozen=True, kw_only=True):
     """Cancel the run in the middle of a turn; its slot is free only once its `RunEnded` arrives.
 
     With `verify` the worker verifies the delivered work; without it, a verification in progress is cancelled
@@ -880,8 +845,7 @@ class StopRun:
     verify: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetTimer:
+class SetTimer(Struct, frozen=True, kw_only=True):
     """Post `TimerFired(timer, token)` at `due_ms`, replacing an earlier arming of the timer."""
 
     timer: Timer
@@ -889,8 +853,7 @@ class SetTimer:
     due_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanWorkspace:
+class CleanWorkspace(Struct, frozen=True, kw_only=True):
     """Remove the workspace of an ended issue; `path` is the recorded path, or `None` to derive it.
 
     `host` is where the workspace is; `None` is this machine.
@@ -902,8 +865,7 @@ class CleanWorkspace:
     host: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostComment:
+class PostComment(Struct, frozen=True, kw_only=True):
     """Post one comment on the issue, or edit the existing one of the same kind and `occasion`.
 
     Each question is a separate occasion, so people are notified of it and answer below it.
@@ -915,8 +877,7 @@ class PostComment:
     occasion: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadAnswers:
+class ReadAnswers(Struct, frozen=True, kw_only=True):
     """Read the comments since a question; answered by `AnswersRead` or `AnswersReadFailed`.
 
     `comment` is the comment with the question; it is posted if it is missing. `question` identifies the
@@ -927,8 +888,7 @@ class ReadAnswers:
     comment: PostComment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushBranch:
+class PushBranch(Struct, frozen=True, kw_only=True):
     """Push a delivered branch whose tip is `head` to its repositories; `Pushed` answers each attempt."""
 
     issue: Issue
@@ -945,8 +905,7 @@ class MoveReason(StrEnum):
     VERIFY_FAILED = "verify_failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveIssue:
+class MoveIssue(Struct, frozen=True, kw_only=True):
     """Move an issue to another state in the background; a later refresh shows whether it happened.
 
     The move happens only while the issue is in one of the normalised states `only_from`, so that a change by
@@ -959,19 +918,17 @@ class MoveIssue:
     only_from: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notify:
+class Notify(Struct, frozen=True, kw_only=True):
     """Write one log line; the API and the terminal show the same text."""
 
     level: str
     event: str
     issue_id: str | None = None
     issue_identifier: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class Exit(Struct, frozen=True, kw_only=True):
     """Draining is over and nothing runs: the daemon may end."""
 
 

@@ -1,8 +1,9 @@
 """Decides when `run --once` ends, and lists the issues that it leaves undone."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.domain import Issue
 from symphony.scheduler import agents, hosts, policy
@@ -13,8 +14,7 @@ AGENT_LIMIT_PATIENCE_MS: Final = 60_000
 """How long `run --once` waits for an agent at a limit or in an outage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Left(Struct, frozen=True, kw_only=True):
     """An issue that `run --once` leaves undone.
 
     Attributes:

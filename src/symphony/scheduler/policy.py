@@ -4,11 +4,14 @@ The log, `symphony explain`, the API and the terminal show the message of `eligi
 """
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 from symphony.domain import Blame, Category, Failure, Issue, Phase, is_routable, normalise_state
 from symphony.scheduler import agents, budgets, hosts
@@ -114,21 +117,18 @@ class ReasonCode(StrEnum):
     NO_HOST_SLOT = "no_host_slot"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsedSlots:
+class UsedSlots(Struct, frozen=True, kw_only=True):
     """The slots in use, by normalised state of the issue and by host."""
 
-    by_state: Counter[str] = field(default_factory=Counter)
-    by_host: Counter[str] = field(default_factory=Counter)
+    by_state: Counter[str] = msgspec.field(default_factory=Counter)
+    by_host: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-@dataclass(frozen=True, slots=True)
-class Eligible:
+class Eligible(Struct, frozen=True):
     """The issue may start now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ineligible:
+class Ineligible(Struct, frozen=True):
     """The issue may not start now; `message` is for people."""
 
     code: ReasonCode

@@ -13,14 +13,15 @@ from datetime import tzinfo
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from symphony.domain import next_due_ms
 
 MAX_SET_BACK_MS: Final = 26 * 3_600_000
 """A clock that was set back further was wrong before: the schedule counts anew from its present time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True):
     """When issues are filed: `cron` in `zone`.
 
     With `skip_while_open`, none is filed while the former one is open.
@@ -81,8 +82,7 @@ class ScheduleVerdict(StrEnum):
     FILE = "file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleDecision:
+class ScheduleDecision(Struct, frozen=True, kw_only=True):
     """What to do about a schedule, and its record afterwards; `due_ms` is the due time in question."""
 
     verdict: ScheduleVerdict

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, assert_never
 
 import msgspec
+from msgspec import Struct
 
 from symphony.domain import NO_COST, AgentChoice, Cost, Failure, Issue, Phase, Spent
 from symphony.scheduler import messages
@@ -252,8 +253,7 @@ class LimitedAgent:
     probe: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredAgent:
+class RecoveredAgent(Struct, frozen=True, kw_only=True):
     """An agent whose model has answered after a limit.
 
     If another limit follows soon, it counts as this one.
@@ -278,8 +278,7 @@ class TroubledHost:
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetSpender:
+class BudgetSpender(Struct, frozen=True, kw_only=True):
     """The run that used up the daily budget: its issue by identifier, its agent, its tokens."""
 
     issue: str
@@ -306,8 +305,7 @@ class CircuitBreaker:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshInFlight:
+class RefreshInFlight(Struct, frozen=True, kw_only=True):
     """The one refresh by id that is in progress."""
 
     request: int

@@ -14,6 +14,9 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
+import msgspec
+from msgspec import Struct
+
 from symphony import domain
 
 PROTECTED_NAMES: Final = (
@@ -63,8 +66,7 @@ class FeedbackKind(StrEnum):
     REVIEW = "review"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgePolicy:
+class ForgePolicy(Struct, frozen=True, kw_only=True):
     """The settings of `forge` that decisions depend on; `None` means no limit.
 
     Attributes:
@@ -88,7 +90,7 @@ class ForgePolicy:
 
     repo: str
     feedback: frozenset[FeedbackKind] = frozenset(FeedbackKind)
-    max_turns: Mapping[FeedbackKind, int] = field(
+    max_turns: Mapping[FeedbackKind, int] = msgspec.field(
         default_factory=lambda: {FeedbackKind.CONFLICT: 2, FeedbackKind.CI: 3, FeedbackKind.REVIEW: 3}
     )
     required_checks: tuple[str, ...] = ()
@@ -106,8 +108,7 @@ class ForgePolicy:
     quiet_ms: int = 14 * _DAY_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldFeedback:
+class ToldFeedback(Struct, frozen=True, kw_only=True):
     """The feedback of one kind at one head that an agent got.
 
     Attributes:
@@ -127,8 +128,7 @@ class ToldFeedback:
         return " ".join((self.kind, self.head, *self.ids))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingFeedback:
+class PendingFeedback(Struct, frozen=True, kw_only=True):
     """Feedback about the commit `head` that the scheduler has not taken yet: see `FeedbackGiven`."""
 
     key: str
@@ -137,8 +137,7 @@ class PendingFeedback:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadReply:
+class ThreadReply(Struct, frozen=True, kw_only=True):
     """An agent's reply in a thread. It is posted once the agent's work is pushed."""
 
     thread_id: str
@@ -233,15 +232,13 @@ class NeedsYouCode(StrEnum):
     QUIET = "quiet"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyForPerson:
+class ReadyForPerson(Struct, frozen=True):
     """The daemon finds nothing wrong with the head; a person merges it."""
 
     message: str = "checks and reviews are done: it waits for a person to merge it"
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Nothing is done; `message` is for people."""
 
     code: WaitCode
@@ -261,8 +258,7 @@ class PullRequestRemark:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackTurn:
+class FeedbackTurn(Struct, frozen=True, kw_only=True):
     """The agent gets one turn about the commit `head`.
 
     Attributes:
@@ -310,23 +306,20 @@ class FeedbackTurn:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MergeHead:
+class MergeHead(Struct, frozen=True):
     """The forge may merge exactly `head`."""
 
     head: str
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequestEnded:
+class PullRequestEnded(Struct, frozen=True):
     """It was merged, closed, or removed."""
 
     merged: bool
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsYou:
+class NeedsYou(Struct, frozen=True):
     """Only a person can go on; `message` says why, and what was tried."""
 
     code: NeedsYouCode
@@ -343,8 +336,7 @@ _News = tuple[domain.Check, ...] | tuple[PullRequestRemark, ...] | str
 """New feedback of one kind; for a conflict, the base branch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(Struct, frozen=True, kw_only=True):
     """The judgement of one kind: new feedback, or why it is not good, or neither."""
 
     news: _News | None = None

@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import urljoin
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from symphony import domain, http
 from symphony.http.exchange import origin_of
@@ -29,8 +30,7 @@ class Landing(StrEnum):
     MERGED = "merged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgeAccess:
+class ForgeAccess(Struct, frozen=True, kw_only=True):
     """What a token may do.
 
     Attributes:

@@ -17,6 +17,8 @@ from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from msgspec import Struct
+
 from symphony.frontmatter import FrontMatterError
 from symphony.skills import loader
 from symphony.skills.catalog import CatalogBlock, render_search, shown_name
@@ -41,8 +43,7 @@ class ContentError(Exception):
     """The skill cannot be read; the message is one sentence without file content."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillContent:
+class SkillContent(Struct, frozen=True, kw_only=True):
     """The content of a skill.
 
     Attributes:
@@ -176,8 +177,7 @@ class ActivationStatus(StrEnum):
     UNREADABLE = "unreadable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillPath:
+class SkillPath(Struct, frozen=True, kw_only=True):
     """Where a listed skill is read from.
 
     Attributes:
@@ -192,8 +192,7 @@ class SkillPath:
     shown: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activation:
+class Activation(Struct, frozen=True, kw_only=True):
     """The answer to one request; `text` is for the model."""
 
     name: str
@@ -343,8 +342,7 @@ MAX_FOUND: Final = 20
 _NOTHING: Final = "No skill matches these words. Try other words, or continue without a skill."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvailableSkills:
+class AvailableSkills(Struct, frozen=True, kw_only=True):
     """The skills that one session can activate.
 
     Attributes:

@@ -10,6 +10,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple, assert_never
 
+from msgspec import Struct
+
 from symphony.problem import Severity
 from symphony.skills import model
 
@@ -32,8 +34,7 @@ class _Text(NamedTuple):
     after: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """The entry of one skill; `escape` escapes its one-line texts for the format."""
 
     head: str
@@ -55,8 +56,7 @@ class Line:
         return min(model.MAX_FIELD, max(len(one.text) for one in self.texts))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """The parts of a block: the fixed lines before and after, and the entries."""
 
     before: tuple[str, ...]
@@ -199,16 +199,14 @@ class DropReason(StrEnum):
     SHADOWED = "shadowed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class Dropped(Struct, frozen=True, kw_only=True):
     """A loaded skill that is not listed."""
 
     name: str
     reason: DropReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogBlock:
+class CatalogBlock(Struct, frozen=True, kw_only=True):
     """The block for the prompt, and what it lists.
 
     Attributes:

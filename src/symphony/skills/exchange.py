@@ -21,6 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from symphony.frontmatter import quote
 from symphony.problem import Problem, Severity
 from symphony.skills import loader, model
@@ -81,16 +83,14 @@ class BundleError(Exception):
     """The folder cannot be copied; the message is one sentence without file content."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundledFile:
+class BundledFile(Struct, frozen=True, kw_only=True):
     """One file: its bytes, and whether its owner may execute it."""
 
     data: bytes
     executable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
+class Bundle(Struct, frozen=True, kw_only=True):
     """The files of one skill, by path below its folder, with `/`; one of them is SKILL.md."""
 
     files: Mapping[str, BundledFile]

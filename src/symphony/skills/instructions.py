@@ -18,6 +18,8 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from symphony.characters import without_ignorable
 from symphony.problem import Problem, Severity
 from symphony.skills import loader
@@ -68,8 +70,7 @@ class InstructionSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DirectorySource:
+class DirectorySource(Struct, frozen=True):
     """A directory below `anchor`; no link leads out of the anchor. `shown` is its name in problems."""
 
     anchor: Path
@@ -99,8 +100,7 @@ class DirectorySource:
         return loader.path_text((PurePosixPath(self.shown or self.directory) / path).as_posix())
 
 
-@dataclass(frozen=True, slots=True)
-class FilesSource:
+class FilesSource(Struct, frozen=True):
     """Files in memory, by their paths beside the manifest. `shown` is their place in problems."""
 
     files: Mapping[str, bytes]
@@ -172,8 +172,7 @@ class InstructionOrigin(StrEnum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composition:
+class Composition(Struct, frozen=True, kw_only=True):
     """The instructions of one phase.
 
     Attributes:

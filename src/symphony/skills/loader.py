@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from symphony.problem import Problem
 from symphony.skills import model, parser
@@ -99,8 +99,7 @@ def _walk(base: Path, parts: Sequence[str], flags: int) -> int:
 # --- Roots ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootReader:
+class RootReader(Struct, frozen=True, kw_only=True):
     """One directory to load skills from.
 
     Attributes:

@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from msgspec import Struct
+
 from symphony import frontmatter
 from symphony.frontmatter import FrontMatterError, FrontMatterMap, Profile
 from symphony.problem import Problem, Severity
@@ -176,8 +178,7 @@ class ManifestEntry:
     line: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(Struct, frozen=True, kw_only=True):
     """A parsed manifest.
 
     Attributes:

@@ -246,8 +246,7 @@ class Root:
     directory: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shadowed:
+class Shadowed(Struct, frozen=True, kw_only=True):
     """A usable skill hidden by a skill of the same name in an earlier root.
 
     Attributes:
@@ -286,8 +285,7 @@ class SkillSet:
         return (skill.root or self.root) / skill.directory / FILE_NAME
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryFiles:
+class LibraryFiles(Struct, frozen=True, kw_only=True):
     """The skills of the library in a workspace.
 
     Attributes:

@@ -11,9 +11,10 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.skills.model import Skill
 
@@ -31,16 +32,14 @@ _UNSPACED: Final = re.compile(r"[\u0E00-\u0EFF\u3040-\u30FF\u3400-\u9FFF\uF900-\
 _PLURAL_MIN: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Struct, frozen=True, kw_only=True):
     """A match; a higher `score` is better, and only comparable within one search."""
 
     skill: Skill
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
+class _Document(Struct, frozen=True):
     """A skill as weighted words; `length` is the sum of the weights."""
 
     skill: Skill

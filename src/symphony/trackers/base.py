@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
+from msgspec import Struct
+
 from symphony import domain
 
 _MAX_NAME = 80
@@ -14,8 +16,7 @@ TrackerError = domain.ServiceError
 """The exception of every tracker, including those in other packages (docs/adapters.md)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigProblem:
+class ConfigProblem(Struct, frozen=True, kw_only=True):
     """A setting that an adapter cannot use; `location` are the keys that lead to it."""
 
     location: tuple[str | int, ...]
@@ -224,8 +225,7 @@ def creation_problem(tracker: Tracker, kind: str) -> domain.Failure | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountInfo:
+class AccountInfo(Struct, frozen=True, kw_only=True):
     """What a credential sees: its account, the name of the scope, and the states; none if any is legal."""
 
     login: str | None

@@ -11,8 +11,10 @@ anybody can paste a marker. The marker holds hex digits only, so that nothing ca
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
+
+from msgspec import Struct
 
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
 
@@ -49,16 +51,14 @@ class UpsertOutcome(StrEnum):
     UNCHANGED = "unchanged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upserted:
+class Upserted(Struct, frozen=True, kw_only=True):
     """The comment after an upsert."""
 
     comment_id: str
     outcome: UpsertOutcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True, kw_only=True):
     """The comment that is wanted; `fingerprint` is a digest."""
 
     kind: str
@@ -282,8 +282,7 @@ def without_markup(body: str) -> str:
 # the marker of a person is a person's too.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replies:
+class Replies(Struct, frozen=True, kw_only=True):
     """Comments below a question, oldest first: `answers` by people who may answer, `others` by others."""
 
     answers: tuple[Comment, ...] = ()

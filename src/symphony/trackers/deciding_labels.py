@@ -10,9 +10,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
 
 from symphony.domain import SKILL_LABEL_PREFIX, ToolResult, normalise_label
 from symphony.http.fields import texts
@@ -21,8 +22,7 @@ from symphony.trackers.raw_tools import RestCall
 _HINT = "people set the labels that choose agents, phases, skills and landings; other labels are allowed"
 
 
-@dataclass(frozen=True, slots=True)
-class DecidingLabels:
+class DecidingLabels(Struct, frozen=True):
     """The labels with an effect by settings, besides `skill:…`.
 
     Attributes:
@@ -63,8 +63,7 @@ def _folded(label: str) -> str:
     return normalise_label("".join(shown).casefold())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelWrite:
+class LabelWrite(Struct, frozen=True, kw_only=True):
     """What a request says about labels.
 
     Attributes:
@@ -190,8 +189,7 @@ _READS = frozenset({"label", "labels"})
 _OPERATIONS = frozenset({"query", "mutation", "subscription"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRequest:
+class LabelRequest(Struct, frozen=True, kw_only=True):
     """A GraphQL request that writes labels.
 
     Attributes:

@@ -4,8 +4,10 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
 
 from symphony import domain
 from symphony.http.fields import MalformedRecordError, dig, whole
@@ -31,8 +33,7 @@ ReadIssue = Callable[[Any], domain.Issue | None]
 """Makes an issue of a record; `None` for a record that is out of scope. Raises `MalformedRecordError`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """Issues in the order of the service, each once, and failures for malformed records."""
 
     issues: tuple[domain.Issue, ...]

@@ -3,11 +3,12 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony import http
@@ -220,8 +221,7 @@ _WAITING_TYPES = frozenset({"triage", "backlog", "unstarted"})
 _OVER_TYPES = frozenset({"completed", "canceled", "duplicate"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
+class Relation(Struct, frozen=True, kw_only=True):
     """An issue that blocks another one; `over` says that its state is terminal."""
 
     blocker: Blocker
@@ -248,8 +248,7 @@ def relations_of(record: Any, settings: LinearSettings) -> tuple[Relation, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssueReader:
+class IssueReader(Struct, frozen=True, kw_only=True):
     """Makes issues of records.
 
     Attributes:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
+from msgspec import Struct
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -54,8 +55,7 @@ class ServiceAccess:
 # --- kinds of values -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StandInVariable:
+class StandInVariable(Struct, frozen=True):
     """The environment variable that stands in for a missing setting."""
 
     name: str

@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from msgspec import Struct
+
 from symphony.domain import ToolResult, ToolSpec
 from symphony.http import Flow, HttpResponse, Request
 from symphony.http.fields import dig
@@ -171,8 +173,7 @@ _METHOD_OVERRIDES = frozenset({"_method", "opt_method"})
 """Query keys that some servers use instead of the HTTP method."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllowedWrite:
+class AllowedWrite(Struct, frozen=True):
     """A write that a narrowed scope allows.
 
     Attributes:
@@ -195,8 +196,7 @@ class AllowedWrite:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Reach(Struct, frozen=True, kw_only=True):
     """What a narrowed scope allows: reads at and below these paths, and these writes."""
 
     reads: tuple[tuple[str, ...], ...]

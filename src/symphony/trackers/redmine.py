@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+import msgspec
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.domain import MASK, Blocker, Issue, normalise_labels, normalise_state
@@ -53,8 +54,7 @@ SERVICE = ServiceProfile(
 # --- from JSON to issues ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Related:
+class Related(Struct, frozen=True, kw_only=True):
     """What the record of an issue lacks.
 
     Attributes:
@@ -62,8 +62,8 @@ class Related:
         blockers: records of blockers by id; invisible ones are missing.
     """
 
-    ranks: Mapping[int, int] = field(default_factory=dict)
-    blockers: Mapping[str, Any] = field(default_factory=dict)
+    ranks: Mapping[int, int] = msgspec.field(default_factory=dict)
+    blockers: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def number_of(node: Any) -> int | None:

@@ -5,9 +5,10 @@ An entry point of the group `symphony.trackers` leads to a kind (docs/adapters.m
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from symphony.adapters import AdapterRegistry
 from symphony.config import TrackerSettings, did_you_mean_one_of
@@ -18,8 +19,7 @@ from symphony.trackers.webhooks import WebhookScheme
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackerContext:
+class TrackerContext(Struct, frozen=True, kw_only=True):
     """What a kind needs besides its settings.
 
     Attributes:
@@ -33,8 +33,7 @@ class TrackerContext:
     deciding_labels: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class States:
+class States(Struct, frozen=True, kw_only=True):
     """The states in which an issue is worked on, and those in which it is over."""
 
     active: tuple[str, ...]

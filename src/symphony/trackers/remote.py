@@ -17,13 +17,14 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
 import structlog
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.config import TrackerSettings
@@ -326,8 +327,7 @@ MAX_COMMENTS: Final = 1_000
 """How many comments are remembered: ids of written ones, and writes without an answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LastPoll:
+class _LastPoll(Struct, frozen=True, kw_only=True):
     """The last listing, and what it spent of each limit."""
 
     states: frozenset[str]

@@ -10,10 +10,10 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from symphony.config import signing_key
 from symphony.domain import DECODE_ERRORS
@@ -37,16 +37,14 @@ class WebhookRejectedError(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommentRef:
+class CommentRef(Struct, frozen=True, kw_only=True):
     """A comment that a delivery is about: its id, and its text if the delivery has it."""
 
     id: str
     body: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookDelivery:
+class WebhookDelivery(Struct, frozen=True, kw_only=True):
     """A verified delivery.
 
     Attributes:
@@ -66,8 +64,7 @@ class WebhookDelivery:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class Received(Struct, frozen=True, kw_only=True):
     """A received request: `document` is the JSON body, `None` if it is not JSON; `now_ms` is Unix time."""
 
     headers: Headers
@@ -80,8 +77,7 @@ About = tuple[tuple[CommentRef, ...], bool]
 """The comments that a delivery is about, and whether it is about anything else."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookScheme:
+class WebhookScheme(Struct, frozen=True, kw_only=True):
     """How a service sends webhooks.
 
     Attributes:

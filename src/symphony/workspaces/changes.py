@@ -7,10 +7,11 @@ File names are bytes from NUL-separated lists, because a name can contain line b
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.characters import visible_name
 from symphony.workspaces.git import Git, GitError
@@ -33,8 +34,7 @@ _GITLINK: Final = "160000"
 _TYPE_CHANGED: Final = "T"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(Struct, frozen=True, kw_only=True):
     """A commit of a change; author and subject are untrusted text, `at` is as git writes it."""
 
     commit: str
@@ -43,8 +43,7 @@ class Commit:
     subject: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedFile:
+class ComparedFile(Struct, frozen=True, kw_only=True):
     """A file of a change.
 
     Attributes:
@@ -74,8 +73,7 @@ class ComparedFile:
         return _GITLINK in self.modes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchChange:
+class BranchChange(Struct, frozen=True, kw_only=True):
     """The change between two commits.
 
     Attributes:

@@ -12,12 +12,13 @@ address of `origin` is given to git separately (`split_login`).
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.config import WorkspaceSettings
@@ -46,8 +47,7 @@ _MAX_NAMED: Final = 5
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchLocation:
+class BranchLocation(Struct, frozen=True, kw_only=True):
     """Where people find a delivered branch.
 
     Attributes:
@@ -60,8 +60,7 @@ class BranchLocation:
     fetch: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakenName:
+class TakenName(Struct, frozen=True, kw_only=True):
     """A branch of a local repository that prevents branches of issues, and the remedy."""
 
     message: str
@@ -164,8 +163,7 @@ def rename_hint(taken: str, command: str) -> str:
     return f"rename it: `{command} {shlex.join((taken, 'old-' + taken.replace('/', '-')))}`"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliverySource:
+class DeliverySource(Struct, frozen=True, kw_only=True):
     """A workspace to deliver; the attributes are as in `StoredRecord`."""
 
     path: Path

@@ -15,12 +15,12 @@ import posixpath
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 import anyio
 import structlog
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.domain import Category, branch_name
@@ -137,8 +137,7 @@ def _is_inside(path: str) -> bool:
 # --- Pinned files ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinnedFiles:
+class PinnedFiles(Struct, frozen=True, kw_only=True):
     """Files of a commit, below `root` at the same paths as in the repository."""
 
     root: Path
@@ -222,8 +221,7 @@ _NOT_FETCHED: Final = f"{_UNKNOWN}: its repository was never fetched"
 _TOO_LARGE: Final = f"{_UNKNOWN}: they are too many or too large for a look ahead"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspacePreview:
+class WorkspacePreview(Struct, frozen=True, kw_only=True):
     """The files that a run would find.
 
     Attributes:

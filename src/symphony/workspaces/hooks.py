@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
 import structlog
+from msgspec import Struct
 
 from symphony.config import HooksSettings
 from symphony.domain import Category, Issue, Redaction
@@ -45,8 +45,7 @@ HOOK_VARIABLES: Final = (
 """The variables that describe a call to the hook."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookCall:
+class HookCall(Struct, frozen=True, kw_only=True):
     """One call of a hook.
 
     Attributes:

@@ -18,8 +18,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from symphony.domain import Category, UnsafeKeyError, workspace_key
 from symphony.workspaces.model import WorkspaceError, split_login
@@ -33,8 +34,7 @@ _SUFFIX_ROOM = 55
 _MAX_LINKS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The paths below one absolute root."""
 
     root: Path

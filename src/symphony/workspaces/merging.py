@@ -8,12 +8,12 @@ base branch is checked out, `git merge --ff-only` moves it in that checkout and 
 existing merge is recognised, so a repetition changes nothing.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import anyio
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.domain import Blame, Category, Failure, plural
@@ -62,8 +62,7 @@ class MergeRefusedError(WorkspaceError):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(Struct, frozen=True, kw_only=True):
     """A merge: the base branch, its commit, and whether it contained the work before."""
 
     base: str
@@ -133,8 +132,7 @@ async def merge(
     raise AssertionError("unreachable")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Base:
+class _Base(Struct, frozen=True, kw_only=True):
     """The present base branch, and where it is checked out, if anywhere."""
 
     name: str

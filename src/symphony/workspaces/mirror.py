@@ -11,13 +11,13 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.domain import Blame, Category, branch_name, disk_full_hint
@@ -59,8 +59,7 @@ _ENDING_S: Final = 3.0
 _URL_LINE = re.compile(r'(?m)^\turl = "(.*)"$')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteRefs:
+class RemoteRefs(Struct, frozen=True, kw_only=True):
     """Refs of a repository: the branch and commit of `HEAD`, branches by short and tags by full name.
 
     Git refused the newest commits of the `refused` branches, because the repository is shallow.
@@ -68,8 +67,8 @@ class RemoteRefs:
 
     head_branch: str | None = None
     head: str | None = None
-    branches: Mapping[str, str] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
+    branches: Mapping[str, str] = msgspec.field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
     refused: frozenset[str] = frozenset()
 
 
@@ -403,8 +402,7 @@ def remove_stored_logins(layout: Layout) -> None:
 _LOW_SPACE_BYTES = 64 * 1024 * 1024  # the same limit as in `symphony doctor`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchOrigin:
+class BranchOrigin(Struct, frozen=True, kw_only=True):
     """Where the branch of a new workspace starts, and the commit at which it left the base branch."""
 
     branch: str

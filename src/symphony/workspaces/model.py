@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from msgspec import Struct
+
 from symphony.domain import (
     NO_WORK,
     Blame,
@@ -58,8 +60,7 @@ def vanished_failure(path: Path) -> Failure:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace:
+class Workspace(Struct, frozen=True, kw_only=True):
     """The directory in which an issue is worked on.
 
     Attributes:
@@ -77,8 +78,7 @@ class Workspace:
     created_now: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceRecord:
+class WorkspaceRecord(Struct, frozen=True, kw_only=True):
     """Which issue a workspace directory belongs to."""
 
     issue_id: str
@@ -115,8 +115,7 @@ class Work:
     look: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptWorkspace:
+class KeptWorkspace(Struct, frozen=True, kw_only=True):
     """A workspace that is kept, because of work that is on no branch or for another reason; as last seen."""
 
     issue_id: str
@@ -134,8 +133,7 @@ PATCH: Final = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-prefix", "
 """Options of `git diff` for a patch whose paths have no prefix. No program that a repository names is run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patch:
+class Patch(Struct, frozen=True, kw_only=True):
     """The patch of a delivered branch since its start: the beginning of git's output."""
 
     branch: str

@@ -20,7 +20,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -191,8 +190,7 @@ class _TenantFile(Struct, frozen=True, kw_only=True):
     repository: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class Tenant(Struct, frozen=True, kw_only=True):
     """A workflow file that uses a root.
 
     Attributes:

@@ -6,12 +6,12 @@ theirs before git. This module recognises their lines, and uses them if git's li
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class GitReason:
+
+class GitReason(Struct, frozen=True):
     """A cause: its name, a case-insensitive pattern of its line, and the remedy in one line."""
 
     name: str

@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from symphony import to_thread
 from symphony.domain import Category
 from symphony.workspaces.files import temporary_directory
@@ -84,16 +86,14 @@ _KINDS: Final = (
 """Parts of git's short names of conflicts. If a file has several kinds, the first one counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineSpan:
+class LineSpan(Struct, frozen=True, kw_only=True):
     """Consecutive lines of a file, from 1; both ends included."""
 
     first: int
     last: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileConflict:
+class FileConflict(Struct, frozen=True, kw_only=True):
     """A file that git cannot merge.
 
     Attributes:
@@ -107,8 +107,7 @@ class FileConflict:
     lines: tuple[LineSpan, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class Conflict(Struct, frozen=True, kw_only=True):
     """A conflict of a branch.
 
     Attributes:
@@ -122,8 +121,7 @@ class Conflict:
     files_left_out: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchRehearsal:
+class BranchRehearsal(Struct, frozen=True, kw_only=True):
     """The outcome of one branch; a branch that `merges` may still conflict with one that does not."""
 
     branch: str
@@ -156,8 +154,7 @@ class Rehearsal:
 # --- what git says (pure) --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedFile:
+class MergedFile(Struct, frozen=True, kw_only=True):
     """A file in conflict: why, its ids by stage (1 base, 2 ours, 3 theirs), and whether it has content."""
 
     kind: ConflictKind
@@ -165,8 +162,7 @@ class MergedFile:
     is_blob: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class Merge(Struct, frozen=True, kw_only=True):
     """A merge of two commits: the resulting tree, and the files in conflict (none if it is clean)."""
 
     ours: str
@@ -365,8 +361,7 @@ async def rehearse(
         moved = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Combination:
+class Combination(Struct, frozen=True, kw_only=True):
     """Compatible branches, merged onto the base one after the other.
 
     Attributes:
@@ -396,8 +391,7 @@ class Combination:
             yield CombinedCheckout(path=tree, commit=commit, objects=self._objects)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CombinedCheckout:
+class CombinedCheckout(Struct, frozen=True, kw_only=True):
     """A checkout of merged branches: its path, its commit, and the store with its objects."""
 
     path: Path

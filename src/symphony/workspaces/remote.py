@@ -8,11 +8,12 @@ separately as tar files.
 import re
 import tarfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.domain import Blame, Category, is_disk_full
@@ -45,8 +46,7 @@ _PUSH: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteSource:
+class RemoteSource(Struct, frozen=True, kw_only=True):
     """The bare repository of a host; `ssh_command` is the `GIT_SSH_COMMAND` for it."""
 
     address: str
@@ -62,8 +62,7 @@ class RemoteSource:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchBase:
+class BranchBase(Struct, frozen=True, kw_only=True):
     """Where the branch of an issue begins.
 
     Attributes:

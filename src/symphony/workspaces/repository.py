@@ -7,9 +7,10 @@ an agent sees the stored form, such as encrypted text, and commits files that mu
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.domain import one_line
@@ -29,8 +30,7 @@ _HINTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MissingFilter:
+class MissingFilter(Struct, frozen=True):
     """A missing filter; `source` is the local repository whose own configuration has it, or `None`."""
 
     name: str
@@ -91,16 +91,14 @@ async def _known(git: Git, place: Path) -> frozenset[str]:
     return frozenset(name.partition(".")[2].rpartition(".")[0] for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class Trait:
+class Trait(Struct, frozen=True):
     """An unusual trait, and the command that repairs it; one line each."""
 
     message: str
     repair: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryTrial:
+class RepositoryTrial(Struct, frozen=True, kw_only=True):
     """The result of a successful trial fetch and checkout."""
 
     missing: tuple[MissingFilter, ...]

@@ -15,10 +15,12 @@ import stat
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.files import open_regular, read_regular
@@ -81,8 +83,7 @@ def changed_files(git_dir: Path, hashes: Mapping[str, str]) -> tuple[str, ...]:
 _NO_REPOSITORY: Final = ".git is no directory with a repository"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefSnapshot:
+class RefSnapshot(Struct, frozen=True, kw_only=True):
     """The refs of a workspace, read from files.
 
     Attributes:
@@ -96,7 +97,7 @@ class RefSnapshot:
     problem: str | None = None
     head: str | None = None
     head_branch: str | None = None
-    tips: Mapping[str, str] = field(default_factory=dict)
+    tips: Mapping[str, str] = msgspec.field(default_factory=dict)
     changed: tuple[str, ...] = ()
 
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from symphony import to_thread
 from symphony.config import WorkspaceSettings
 from symphony.domain import plural
@@ -59,8 +61,7 @@ _URL = re.compile(rb"(?m)^\s*url\s*=\s*(.+?)\s*$")
 # --- Repositories in a workspace ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checkout:
+class _Checkout(Struct, frozen=True, kw_only=True):
     """A checkout of a repository.
 
     Attributes:
@@ -74,8 +75,7 @@ class _Checkout:
     is_linked: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Repository:
+class _Repository(Struct, frozen=True, kw_only=True):
     """A repository in a workspace: the directory with its refs and objects, and its checkouts."""
 
     common: Path
@@ -172,8 +172,7 @@ def _relative(top: Path, path: Path) -> str:
 # --- Work in them ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkCheck:
+class WorkCheck(Struct, frozen=True, kw_only=True):
     """Looks for work in the workspaces below one root.
 
     Attributes:
@@ -287,8 +286,7 @@ class WorkCheck:
         return known | all_refs(self.mirror.path, "refs/")
 
 
-@dataclass(frozen=True, slots=True)
-class _StatusConfig:
+class _StatusConfig(Struct, frozen=True):
     """Options of `git status`, and the patterns of the user's own excludes."""
 
     options: tuple[str, ...]

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from uuid import uuid4
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from msgspec import structs
 
 from harness.real import require_bubblewrap
 from harness.sessions import briefed
@@ -200,7 +201,7 @@ async def test_an_agent_that_has_ended_lends_its_number_to_nobody(desk: Desk) ->
     async with desk.open() as bridge:
         me = desk.host.identify(os.getpid())
         assert me is not None
-        bridge.on_spawned(replace(me, started=me.started - 1))
+        bridge.on_spawned(structs.replace(me, started=me.started - 1))
         async with await anyio.connect_unix(bridge.argv[-1]) as stream:
             with pytest.raises(anyio.EndOfStream):
                 await stream.receive()

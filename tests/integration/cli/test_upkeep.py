@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import structlog
 from click.testing import CliRunner
+from msgspec import structs
 
 from harness.journalling import NOW, claim, event, run, written
 from harness.project import SYMPHONY, Project, scripted
@@ -428,7 +429,7 @@ def test_a_journal_from_the_future_and_damaged_ones_aside_are_odd(project: Proje
     journal = project.state_dir / "journal.db"
     written(journal, event(1))
     assert doctor()["journal"]["status"] == "ok"
-    written(journal, replace(event(1), at_wall_ms=round(time.time() * 1000) + 86_400_000))
+    written(journal, structs.replace(event(1), at_wall_ms=round(time.time() * 1000) + 86_400_000))
     assert doctor()["journal"]["message"] == "its newest record is in the future"
     journal.unlink()
     written(journal, event(1))

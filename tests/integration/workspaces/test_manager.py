@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from harness.shell import word
@@ -413,7 +414,7 @@ class TestVerify:
 
         for path, reason in expected.items():
             with pytest.raises(WorkspaceError, match=f"invalid_workspace_cwd.*{reason}"):
-                await manager.verify(replace(made, path=path))
+                await manager.verify(structs.replace(made, path=path))
 
 
 class TestRemoval:
@@ -618,11 +619,11 @@ class TestRemoval:
         (root / "MT-2").symlink_to(tmp_path / "precious")
 
         with pytest.raises(WorkspaceError, match="workspace_symlink_escape"):
-            await manager.remove(replace(record, path=root / "MT-2"))
+            await manager.remove(structs.replace(record, path=root / "MT-2"))
         with pytest.raises(WorkspaceError, match="workspace_unsafe_key"):
-            await manager.remove(replace(record, path=root / ".symphony"))
+            await manager.remove(structs.replace(record, path=root / ".symphony"))
         with pytest.raises(WorkspaceError, match="workspace_outside_root"):
-            await manager.remove(replace(record, path=Path("MT-1")))
+            await manager.remove(structs.replace(record, path=Path("MT-1")))
         assert (tmp_path / "precious").exists()
 
     async def test_an_issue_without_a_record_is_located_by_its_identifier(

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+from msgspec import structs
+
 from kit.simulator.clock import Clock
 from kit.simulator.daemon import Daemon
 from kit.simulator.dice import Dice
@@ -215,7 +217,7 @@ class Forge:
 
     def _check_ends(self, held: _Pull, check: Check) -> None:
         failed = not self._resting and self._dice.chance(self._habits.red)
-        done = replace(check, state=CheckState.FAILED if failed else CheckState.PASSED)
+        done = structs.replace(check, state=CheckState.FAILED if failed else CheckState.PASSED)
         checks = tuple(done if each == check else each for each in held.pull.checks)
         held.pull = replace(held.pull, checks=checks)
         judged = judged_checks(held.pull, _POLICY)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -94,7 +93,9 @@ async def test_ten_thousand_skills_are_pages(operator: DemoOperator, store: Libr
         structs.replace(head, name=f"skill-{number}", origin=Origin.LEARNED if number % 2 else Origin.WRITTEN)
         for number in range(10_000)
     )
-    overview = replace(await to_thread.run_sync(library.overview, operator.library(), ""), heads=heads)
+    overview = structs.replace(
+        await to_thread.run_sync(library.overview, operator.library(), ""), heads=heads
+    )
     skills = await operator.skills()
     first = skill_list(skills, overview, search="", scope="", page=1)
     last = skill_list(skills, overview, search="", scope="", page=201)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from symphony.config import (
     PromptTemplate,
@@ -401,7 +402,7 @@ def test_a_thread_that_may_know_nothing_is_told_the_task_again() -> None:
     resume = Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
     told = resumed_prompt(resume, "Paint the fence green.")
     assert told == f"{restarted_prompt()}\n\nPaint the fence green."
-    begun = dataclasses.replace(resume, thread=dataclasses.replace(thread, begun=True))
+    begun = dataclasses.replace(resume, thread=structs.replace(thread, begun=True))
     assert "Paint" not in resumed_prompt(begun, "Paint the fence green.")
 
 
@@ -470,7 +471,7 @@ def test_comments_of_people_stand_in_fences_of_their_own() -> None:
     assert "3 older comments are left out" in told
     assert "````text\nann, 2026-01-02T00:00:00+00:00:\n\nBlue.\n```\n{{ x }}\n````" in told
     assert told.endswith("```text\nbob:\n\nRed.\n```")
-    assert "left out" not in comments_section(dataclasses.replace(comments, left_out=0))
+    assert "left out" not in comments_section(structs.replace(comments, left_out=0))
 
 
 @pytest.mark.parametrize(

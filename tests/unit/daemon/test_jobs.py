@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import anyio
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 from typing_extensions import override
 
@@ -303,7 +304,7 @@ class Together(Receiver):
         if self.not_yet_s:
             raise NotYetError(self.not_yet_s)
         batch = " ".join(sorted(job.payload for job in attempt.jobs))
-        await super().carry_out(replace(attempt, jobs=(replace(attempt.job, payload=batch),)))
+        await super().carry_out(structs.replace(attempt, jobs=(replace(attempt.job, payload=batch),)))
 
 
 class TestWhatGoesTogether:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from anyio import to_thread
+from msgspec import structs
 from structlog.testing import capture_logs
 from typing_extensions import override
 
@@ -498,7 +499,7 @@ async def test_an_issue_is_answered_for_under_a_former_identifier(tmp_path: Path
         written,
         tmp_path / "state" / "journal.db",
         replace(run(7), issue_id="1", issue_identifier="OLD-1"),
-        replace(event(8, run_id=None), issue_id="2", issue_identifier="OLD-2"),
+        structs.replace(event(8, run_id=None), issue_id="2", issue_identifier="OLD-2"),
     )
     desk = Desk(tmp_path, journal=journal)
     for former, present, runs in (

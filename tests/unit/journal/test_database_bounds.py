@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from harness.journalling import NOW, claim, comment, event, opened, pull_request, run, skills, written
 from harness.rings import mostly_slow
@@ -206,7 +207,7 @@ def test_a_trim_that_fails_ends_and_is_rolled_back(tmp_path: Path) -> None:
             "CREATE TRIGGER stays BEFORE DELETE ON runs BEGIN SELECT RAISE(FAIL, 'disk I/O error'); END"
         )
     done, remembered = trimmed(path, Retention())
-    assert (done, replace(remembered, worked_on=frozenset())) == (TrimResult(), RecoveredState())
+    assert (done, structs.replace(remembered, worked_on=frozenset())) == (TrimResult(), RecoveredState())
     assert (count(path, "events"), count(path, "runs")) == (10, 1)
 
 

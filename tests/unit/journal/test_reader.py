@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct, structs
 
 from harness.journalling import (
     NOW,
@@ -197,7 +198,8 @@ def test_a_checkup_finds_damage(tmp_path: Path) -> None:
 
 
 def renamed(record: Any, identifier: str, **changes: Any) -> Any:
-    return replace(record, issue_identifier=identifier, **changes)
+    change = structs.replace if isinstance(record, Struct) else replace
+    return change(record, issue_identifier=identifier, **changes)
 
 
 HISTORIES: dict[str, tuple[Any, ...]] = {

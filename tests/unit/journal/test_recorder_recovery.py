@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from harness.journalling import with_claim
 from harness.ledger import Ledger
@@ -100,7 +101,7 @@ def test_tokens_of_the_thread_before_the_run_are_counted() -> None:
     thread = Thread(thread_id="t", tokens=Tokens(108, 12, 120))
     found = _claim(with_claim(CLAIM, resume=given_answer), RUN)
     assert found.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
-    other = Resume(reason=ResumeReason.INTERRUPTED, thread=replace(had, thread_id="older"))
+    other = Resume(reason=ResumeReason.INTERRUPTED, thread=structs.replace(had, thread_id="older"))
     found = _claim(with_claim(CLAIM, resume=other), RUN)
     assert found.resume is not None
     assert found.resume.thread == Thread(thread_id="t", tokens=Tokens(8, 2, 10))
@@ -134,7 +135,7 @@ def test_a_run_without_a_thread_starts_cold() -> None:
 )
 def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, waits_ms: int) -> None:
     due_wall_ms = WALL_MS + due_in_ms
-    claim = replace(
+    claim = structs.replace(
         with_claim(CLAIM, kind=ClaimKind.RETRYING, run_id=None, attempt=3),
         due_wall_ms=due_wall_ms,
         since_wall_ms=due_wall_ms - whole_ms,
@@ -145,16 +146,20 @@ def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, wai
 
 @pytest.mark.parametrize(("ago_ms", "since_ms"), [(0, 500), (400, 100), (90_000, -89_500), (-1, 500)])
 def test_a_block_keeps_its_age_and_is_never_in_the_future(ago_ms: int, since_ms: int) -> None:
-    claim = replace(with_claim(CLAIM, kind=ClaimKind.BLOCKED, run_id=None), since_wall_ms=WALL_MS - ago_ms)
+    claim = structs.replace(
+        with_claim(CLAIM, kind=ClaimKind.BLOCKED, run_id=None), since_wall_ms=WALL_MS - ago_ms
+    )
     assert _claim(claim).since_ms == since_ms
 
 
 def test_a_block_keeps_its_start_over_two_restarts() -> None:
-    record = replace(with_claim(CLAIM, kind=ClaimKind.BLOCKED, run_id=None), since_wall_ms=WALL_MS - 90_000)
+    record = structs.replace(
+        with_claim(CLAIM, kind=ClaimKind.BLOCKED, run_id=None), since_wall_ms=WALL_MS - 90_000
+    )
     ledger = Ledger()
     ledger.take([record])
     for now_ms, wall_ms in ((500, WALL_MS), (70, WALL_MS + 7_000)):
-        start = replace(START, now_ms=now_ms, wall_ms=wall_ms)
+        start = structs.replace(START, now_ms=now_ms, wall_ms=wall_ms)
         before, fact = (
             initial_state(make_settings(), epoch="e"),
             recovered_event(ledger.remembered(), start),
@@ -177,7 +182,7 @@ def test_budgets_are_those_of_today() -> None:
     found = recovered_event(held, START)
     assert (found.spent, found.day_tokens) == ({"1": Spent(tokens=5)}, 9)
     assert (found.paused, found.budget_waivers) == (True, frozenset({"1"}))
-    assert recovered_event(held, replace(START, today="2026-01-03")).budget_waivers == frozenset()
+    assert recovered_event(held, structs.replace(START, today="2026-01-03")).budget_waivers == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import asyncio
 import sqlite3
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from harness.journalling import (
     NOW,
@@ -104,7 +104,7 @@ def present(puts: Sequence[Record]) -> list[Record]:
 
 async def known(journal: Journal) -> RecoveredState:
     """What a start recovers, without the comments, which only save requests, and the issues of ended runs."""
-    return replace(journal.recovered_state, comments=(), worked_on=frozenset())
+    return structs.replace(journal.recovered_state, comments=(), worked_on=frozenset())
 
 
 async def driven(place: Path, steps: Sequence[Any]) -> None:

@@ -1,8 +1,7 @@
 """Comments on an issue that waits for an answer: read, taken once and together, or shown and not obeyed."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain import Blame, Category, Failure
@@ -169,8 +168,8 @@ def test_all_answers_are_joined_with_their_authors_and_bounded() -> None:
     _wake(story).advance(0)
     assert len(story.said(StartRun)) == 1
     whole = "x" * MAX_ANSWER_CHARS
-    assert join_comments([replace(BLUE, text=whole)]) == whole
-    long = join_comments([replace(BLUE, text="x" * 1_000_000)])
+    assert join_comments([structs.replace(BLUE, text=whole)]) == whole
+    long = join_comments([structs.replace(BLUE, text="x" * 1_000_000)])
     assert long.startswith("x" * MAX_ANSWER_CHARS)
     assert long.endswith("(cut: the rest is on the issue)")
     assert len(long) < MAX_ANSWER_CHARS + 100

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.scheduling import Story, handed_off, make_failure, make_issue
 from symphony.domain import Category
@@ -169,7 +170,7 @@ def test_nothing_is_blocked_without_work_or_after_its_end(event: PullRequestJudg
     story.put("1", state="Done")
     story.look().advance(700_000)
     story.tell(event)
-    story.tell(replace(event, issue_id="9"))
+    story.tell(structs.replace(event, issue_id="9"))
     assert not story.state.blocked
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.scheduling import Story, handed_off, make_failure, make_issue
 from symphony.domain import Category, Tokens
@@ -90,14 +91,14 @@ def test_the_same_feedback_is_taken_once() -> None:
     story.tell(NEWS)
     story.advance(2_000)
     assert len(story.said(StartRun)) == 1
-    story.tell(replace(NEWS, key="ci def id-1"))
+    story.tell(structs.replace(NEWS, key="ci def id-1"))
     story.advance(2_000)
     assert len(story.said(StartRun)) == 2
 
 
 def test_feedback_waits_until_the_issue_is_free() -> None:
     story = _told()
-    later = replace(NEWS, key="review def c1")
+    later = structs.replace(NEWS, key="review def c1")
     story.tell(later)
     assert story.notices("feedback_deferred")
     assert story.state.results["1"].feedback == NEWS.key
@@ -110,7 +111,7 @@ def test_feedback_waits_until_the_issue_is_free() -> None:
 
 def test_feedback_is_not_taken_during_a_shutdown_nor_for_unknown_or_ended_work() -> None:
     story = handed_off()
-    story.tell(replace(NEWS, issue_id="9"))
+    story.tell(structs.replace(NEWS, issue_id="9"))
     assert story.state.entry("9") is None
     story.put("1", state="Done")
     story.look().advance(700_000)
@@ -238,7 +239,7 @@ def test_conversations_of_work_in_review_are_kept() -> None:
 
 def test_a_run_that_was_cut_off_leaves_its_totals_to_feedback() -> None:
     story = handed_off()
-    used = replace(THREAD, tokens=Tokens(total_tokens=170))
+    used = structs.replace(THREAD, tokens=Tokens(total_tokens=170))
     claim = StoredClaim(
         issue=story.board["1"],
         kind=ClaimKind.RETRYING,
@@ -266,7 +267,7 @@ def test_a_later_daemon_knows_what_was_taken() -> None:
     later.tell(NEWS)
     later.advance(2_000)
     assert not later.said(StartRun)
-    later.tell(replace(NEWS, key="new"))
+    later.tell(structs.replace(NEWS, key="new"))
     later.advance(2_000)
     (start,) = later.said(StartRun)
     assert start.resume is not None

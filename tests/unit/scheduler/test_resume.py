@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.domain import RunFacts, Tokens
@@ -64,8 +65,8 @@ def test_a_new_conversation_has_the_totals_of_its_run() -> None:
         (None, "t-9", 1, True),
         (_INTERRUPTED, "t-1", 0, True),
         (_INTERRUPTED, "t-2", 0, False),
-        (Resume(reason=ResumeReason.INTERRUPTED, thread=replace(_OLD, begun=False)), "t-1", 0, False),
-        (Resume(reason=ResumeReason.INTERRUPTED, thread=replace(_OLD, begun=False)), "t-1", 1, True),
+        (Resume(reason=ResumeReason.INTERRUPTED, thread=structs.replace(_OLD, begun=False)), "t-1", 0, False),
+        (Resume(reason=ResumeReason.INTERRUPTED, thread=structs.replace(_OLD, begun=False)), "t-1", 1, True),
     ],
 )
 def test_a_conversation_has_begun_once_a_turn_of_it_did(

@@ -6,6 +6,7 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec import structs
 
 from symphony.domain import moment, next_due_ms
 from symphony.scheduler import (
@@ -128,7 +129,7 @@ def test_what_is_not_known_of_the_former_issue_is_asked_for_and_the_time_stays_d
     record = ScheduleRecord(handled_ms=BEGIN, issue=ISSUE)
     found = decide_schedule(DAILY, record, BEGIN + DAY, Former.UNKNOWN)
     assert (found.verdict, found.record) == (ScheduleVerdict.ASK, record)
-    regardless = replace(DAILY, skip_while_open=False)
+    regardless = structs.replace(DAILY, skip_while_open=False)
     for former in Former:
         assert decide_schedule(regardless, record, BEGIN + DAY, former).verdict is ScheduleVerdict.FILE
 

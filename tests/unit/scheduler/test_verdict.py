@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from harness.scheduling import make_failure, make_issue
 from harness.verdicts import (
@@ -187,12 +188,12 @@ def test_a_check_of_another_commit_does_not_count() -> None:
 
 
 def test_a_required_check_that_never_runs_is_told_to_a_person_in_the_end() -> None:
-    policy = replace(POLICY, required_checks=("deploy",))
+    policy = structs.replace(POLICY, required_checks=("deploy",))
     for seen in (pull(), pull(missing_checks=("deploy",)), pull(checks=(), missing_checks=("deploy",))):
         by = policy if not seen.missing_checks else LAND
         assert judge(seen, policy=by) == "checks_not_started"
         assert judge(seen, policy=by, now=NOW + 3 * HOUR) == "checks_missing"
-    failed_too = pull(checks=(replace(FAILED, required=False),), missing_checks=("deploy",))
+    failed_too = pull(checks=(structs.replace(FAILED, required=False),), missing_checks=("deploy",))
     assert judge(failed_too) == "checks_not_started", "only what is required decides"
 
 
@@ -245,7 +246,7 @@ def test_the_end_comes_before_everything(state: str) -> None:
 def test_a_wait_for_a_person_does_not_fall_through_as_good() -> None:
     stuck: dict[str, Any] = {"told": (told("ci", "id-test"),), "needs_you": NeedsYouCode.NO_CHANGE}
     assert judge(pull(checks=(FAILED,)), policy=LAND, **stuck) == "no_change"
-    assert judge(pull(checks=(replace(FAILED, id="rerun"),)), policy=LAND, **stuck) == "no_change"
+    assert judge(pull(checks=(structs.replace(FAILED, id="rerun"),)), policy=LAND, **stuck) == "no_change"
 
 
 def test_a_bot_does_not_lift_the_wait_for_a_person_and_a_person_does() -> None:
@@ -273,7 +274,7 @@ def test_a_bot_that_never_comes_back_blocks_nothing() -> None:
     assert judge(pull(reviews=(review(), asks)), policy=LAND, told=(told("review", asks.id),)) == "land"
 
 
-@pytest.mark.parametrize("author", [STRANGER, IMPOSTOR, replace(BOT, login="Review-Bot")])
+@pytest.mark.parametrize("author", [STRANGER, IMPOSTOR, structs.replace(BOT, login="Review-Bot")])
 def test_comments_of_strangers_start_nothing(author: Author) -> None:
     seen = pull(
         comments=(comment(author=author),),
@@ -332,7 +333,7 @@ def test_a_change_of_names_that_only_look_like_it_lands(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["daemon.md", "ops/Daemon.md", "prompts/a/x.md"])
 def test_what_this_daemon_obeys_is_protected_by_its_name_or_path(name: str) -> None:
-    policy = replace(LAND, protected_names=frozenset({"daemon.md"}), protected_paths=("prompts/a",))
+    policy = structs.replace(LAND, protected_names=frozenset({"daemon.md"}), protected_paths=("prompts/a",))
     assert is_protected(name, policy)
     assert not is_protected(f"src/{name}.txt", policy)
 
@@ -371,13 +372,13 @@ def test_a_repository_without_checks_is_settled_but_never_landed() -> None:
     assert judge(pull(checks=())) == "settled"
     assert judge(pull(checks=()), policy=LAND) == "no_required_check"
     assert judge(pull(checks=(check(required=False),)), policy=LAND) == "no_required_check"
-    named = replace(LAND, required_checks=("test",))
+    named = structs.replace(LAND, required_checks=("test",))
     assert judge(pull(checks=(check(required=False),)), policy=named) == "land"
 
 
 def test_all_checks_decide_if_none_is_required() -> None:
     assert judge(pull(checks=(check("lint", "failed", required=False),))) == "feedback ci"
-    only = replace(POLICY, required_checks=("test",))
+    only = structs.replace(POLICY, required_checks=("test",))
     assert judged_checks(pull(checks=(check("lint", required=False),)), only) == ()
 
 
@@ -390,7 +391,7 @@ def test_all_checks_decide_if_none_is_required() -> None:
     ],
 )
 def test_a_kind_that_is_off_is_left_to_people(kind: str, changes: dict[str, Any], wait: str) -> None:
-    policy = replace(LAND, feedback=frozenset(FeedbackKind) - {FeedbackKind(kind)})
+    policy = structs.replace(LAND, feedback=frozenset(FeedbackKind) - {FeedbackKind(kind)})
     assert judge(pull(**changes), policy=policy) == wait
 
 
@@ -460,7 +461,9 @@ def test_a_review_without_a_date_counts_from_when_it_was_seen() -> None:
 def test_an_approval_takes_back_what_the_same_person_requested() -> None:
     earlier = replace(ASKS, at=at(NOW - HOUR))
     assert judge(pull(reviews=(earlier, review()))) == "settled"
-    assert judge(pull(reviews=(earlier, review(author=replace(ANN, login="bob"))))) == "feedback review"
+    assert (
+        judge(pull(reviews=(earlier, review(author=structs.replace(ANN, login="bob"))))) == "feedback review"
+    )
     assert judge(pull(reviews=(earlier, review("commented")))) == "feedback review"
     assert judge(pull(reviews=(review(body="Nice"), review("approved", body="and rename it")))) == "settled"
 
@@ -500,16 +503,16 @@ def test_what_is_not_landed(changes: dict[str, Any], wait: str) -> None:
 
 
 def test_the_limits_of_landing() -> None:
-    labelled = replace(LAND, land_labels=frozenset({"ship"}))
+    labelled = structs.replace(LAND, land_labels=frozenset({"ship"}))
     assert judge(pull(), policy=labelled) == "label_missing"
     assert judge(pull(labels=("ship",)), policy=labelled) == "land"
     for reviews in ((), (review(sha=OLD),), (review(author=ME),), (review(author=BOT),)):
         assert judge(pull(labels=("ship",), reviews=reviews), policy=labelled) == "approval_missing"
-    assert judge(pull(), policy=replace(LAND, base=None)) == "other_base"
-    assert judge(pull(base_branch="release"), policy=replace(LAND, base="release")) == "land"
-    assert judge(pull(changed_lines=11), policy=replace(LAND, land_max_lines=10)) == "too_large"
-    assert judge(pull(), policy=replace(LAND, land_max_lines=10)) == "land"
-    docs = replace(LAND, land_paths=("docs/", "README.md"))
+    assert judge(pull(), policy=structs.replace(LAND, base=None)) == "other_base"
+    assert judge(pull(base_branch="release"), policy=structs.replace(LAND, base="release")) == "land"
+    assert judge(pull(changed_lines=11), policy=structs.replace(LAND, land_max_lines=10)) == "too_large"
+    assert judge(pull(), policy=structs.replace(LAND, land_max_lines=10)) == "land"
+    docs = structs.replace(LAND, land_paths=("docs/", "README.md"))
     assert judge(pull(files=("docs/a.md", "README.md")), policy=docs) == "land"
     assert judge(pull(files=("docs/a.md", "README.md.py")), policy=docs) == "path_not_allowed"
 

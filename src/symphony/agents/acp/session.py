@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.agents import events as agent_events
@@ -250,8 +251,7 @@ Call = Callable[[str, Json], Awaitable[dict[str, Any]]]
 _MAX_SHOWN: Final = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcpAgent:
+class AcpAgent(Struct, frozen=True, kw_only=True):
     """The agent's own name and version, and the method that resumes a session, or None."""
 
     name: str
@@ -259,8 +259,7 @@ class AcpAgent:
     resume_method: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedSession:
+class OpenedSession(Struct, frozen=True, kw_only=True):
     """A session.
 
     Attributes:

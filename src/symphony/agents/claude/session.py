@@ -6,9 +6,9 @@ totals are reported.
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.agents import events as agent_events
@@ -240,8 +240,7 @@ _UNATTENDED: Final = "this session runs unattended, and no person can approve it
 _APPROVAL_KEYS: Final = ("command", "file_path", "notebook_path", "url", "plan")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlAnswer:
+class ControlAnswer(Struct, frozen=True, kw_only=True):
     """The answer to a control request: `response` or `error`; `event` is what to report about it."""
 
     response: Json | None = None

@@ -11,9 +11,11 @@ functions that make it, with every setting set, so that there is no second list 
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.agents import wire
@@ -232,8 +234,7 @@ SENT: Final[Mapping[str, Json]] = {
 """Every request that may be sent, with every param that it may carry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class Drift(Struct, frozen=True, kw_only=True):
     """The differences of a version; `fatal` if no session could run."""
 
     fatal: bool

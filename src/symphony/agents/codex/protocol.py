@@ -9,12 +9,12 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from symphony import __version__
 from symphony.agents import events as agent_events
@@ -556,8 +556,7 @@ def _arguments(kind: str, item: Json) -> str:
 # --- notifications -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Translation:
+class Translation(Struct, frozen=True, kw_only=True):
     """The meaning of one notification.
 
     Attributes:

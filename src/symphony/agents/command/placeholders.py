@@ -8,8 +8,9 @@ word with or without double quotes. In single quotes the shell expands nothing, 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 VARIABLES: Final[Mapping[str, str]] = {
     "prompt_file": "SYMPHONY_PROMPT_FILE",
@@ -29,16 +30,14 @@ _TOKEN: Final = re.compile(
 _BRACES_HINT: Final = "write {{ and }} for braces that are the shell's"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceholderProblem:
+class PlaceholderProblem(Struct, frozen=True, kw_only=True):
     """Why a command cannot be used: a phrase that follows the key's name, and what to do."""
 
     problem: str
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Placeholder:
+class _Placeholder(Struct, frozen=True):
     """A known placeholder; `quoted` if it is in double quotes."""
 
     name: str

@@ -5,16 +5,16 @@ The facts about an agent were observed with the version that its profile names.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.agents.folders import AIDER_FOLDERS, AgentFolder
 from symphony.config import CommandSettings
 from symphony.domain import Category
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailurePattern:
+class FailurePattern(Struct, frozen=True, kw_only=True):
     """A line of output that shows why the agent could not work, regardless of its exit code.
 
     `permanent` failures need a change of the configuration: no retry can succeed.
@@ -26,8 +26,7 @@ class FailurePattern:
     permanent: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandProfile:
+class CommandProfile(Struct, frozen=True, kw_only=True):
     """One agent.
 
     Attributes:

@@ -9,12 +9,12 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony import to_thread
@@ -259,8 +259,7 @@ async def _read(process: AgentProcess) -> bytes:
     return data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptFiles:
+class PromptFiles(Struct, frozen=True, kw_only=True):
     """The files of one session, outside of its workspace: there they would be work of the agent.
 
     Attributes:

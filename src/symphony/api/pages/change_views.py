@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlencode
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from symphony.api import models
 from symphony.api.pages.lines import (
@@ -55,8 +55,7 @@ class Asked:
     at: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineRemark:
+class LineRemark(Struct, frozen=True, kw_only=True):
     """A drafted comment with its number in the draft."""
 
     number: int
@@ -64,8 +63,7 @@ class LineRemark:
     stale: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """A row of a file.
 
     Attributes:
@@ -89,8 +87,7 @@ class Row:
     remarks: tuple[LineRemark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileView:
+class FileView(Struct, frozen=True, kw_only=True):
     """A file of the page.
 
     Attributes:
@@ -110,8 +107,7 @@ class FileView:
     cut: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeView:
+class ChangeView(Struct, frozen=True, kw_only=True):
     """The page of a change.
 
     Attributes:

@@ -1,9 +1,9 @@
 """The form that creates an issue at the tracker. Typed text stays until the issue is created."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,8 +19,7 @@ _FIELDS: Final = ("title", "body", "state", "labels", "skill")
 _MAX_FIELDS: Final = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewIssueView:
+class NewIssueView(Struct, frozen=True, kw_only=True):
     """The form.
 
     Attributes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from symphony.api import models
 from symphony.api.conditions import Condition
@@ -21,16 +21,14 @@ _MAX_TARGETS: Final = 200
 _LINE_KINDS: Final = {"+": "added", "-": "removed", "@": "hunk"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffLine:
+class DiffLine(Struct, frozen=True, kw_only=True):
     """A line of a diff; `kind` is `hunk`, `added`, `removed` or `same`."""
 
     kind: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageLink:
+class PageLink(Struct, frozen=True, kw_only=True):
     """A link to another page or filter; `count` is the number of its rows, or `None`."""
 
     text: str
@@ -39,8 +37,7 @@ class PageLink:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pager:
+class Pager(Struct, frozen=True, kw_only=True):
     """Which rows of a long list are shown, and the pages before and after."""
 
     first: int
@@ -50,8 +47,7 @@ class Pager:
     later: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillRow:
+class SkillRow(Struct, frozen=True, kw_only=True):
     """A skill of the repository or the library.
 
     Attributes:
@@ -79,8 +75,7 @@ class SkillRow:
     updated_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UseRow:
+class UseRow(Struct, frozen=True, kw_only=True):
     """The use of a skill; `succeeded` and `otherwise` count the runs that listed it."""
 
     use: models.SkillUses
@@ -88,8 +83,7 @@ class UseRow:
     otherwise: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomesView:
+class OutcomesView(Struct, frozen=True, kw_only=True):
     """The outcomes of the runs that listed skills; `left_out` is the number of versions without a row."""
 
     versions: tuple[models.SkillVersionFigures, ...]
@@ -111,8 +105,7 @@ def outcomes_view(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillList:
+class SkillList(Struct, frozen=True, kw_only=True):
     """The skills of the repository and the library that a person selects.
 
     Attributes:
@@ -130,8 +123,7 @@ class SkillList:
     proposals: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillsView:
+class SkillsView(Struct, frozen=True, kw_only=True):
     """The page of skills; `notices` say why sessions see other skills."""
 
     skills: models.SkillsOverview
@@ -248,8 +240,7 @@ def skill_list(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillView:
+class SkillView(Struct, frozen=True, kw_only=True):
     """The page of a skill of the library.
 
     Attributes:
@@ -279,8 +270,7 @@ def skill_view(page: models.LibrarySkillPage, skills: models.SkillsOverview | No
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionsView:
+class VersionsView(Struct, frozen=True, kw_only=True):
     """The difference between two versions of a skill; `versions` are all versions, newest first."""
 
     name: str
@@ -333,8 +323,7 @@ class EditorView:
     lines: tuple[DiffLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PickerSkill:
+class PickerSkill(Struct, frozen=True, kw_only=True):
     """A skill in a picker."""
 
     name: str
@@ -342,8 +331,7 @@ class PickerSkill:
     selected: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentsView:
+class AssignmentsView(Struct, frozen=True, kw_only=True):
     """The assignments of skills, and the picker for one issue or agent.
 
     Attributes:
@@ -410,8 +398,7 @@ def assignments_view(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalsView:
+class ProposalsView(Struct, frozen=True, kw_only=True):
     """Proposals in one state."""
 
     found: models.LibraryProposals
@@ -433,8 +420,7 @@ def proposals_view(found: models.LibraryProposals, state: str, states: Sequence[
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalView:
+class ProposalView(Struct, frozen=True, kw_only=True):
     """A proposal; `evidence` is its place in the transcript, `dangers` are the findings in it."""
 
     page: models.LibraryProposalPage

@@ -4,12 +4,11 @@ A view contains points in time and no durations, so equal views give equal pages
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from msgspec import json, structs
+from msgspec import Struct, json, structs
 
 from symphony.api import interface, models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
@@ -83,8 +82,7 @@ _STATUS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageFrame:
+class PageFrame(Struct, frozen=True, kw_only=True):
     """The frame around the content of a page, by the request.
 
     Attributes:
@@ -110,8 +108,7 @@ class PageFrame:
     keys: tuple[tuple[tuple[str, ...], str], ...] = KEYS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """Why a page cannot be shown."""
 
     title: str
@@ -119,8 +116,7 @@ class Problem:
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonLink:
+class ReasonLink(Struct, frozen=True, kw_only=True):
     """A reason why issues wait, how many do, and the page that lists only these."""
 
     code: str
@@ -129,8 +125,7 @@ class ReasonLink:
     selected: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardView:
+class BoardView(Struct, frozen=True, kw_only=True):
     """The board.
 
     Attributes:
@@ -289,8 +284,7 @@ def _found(only: Selection, *texts: str | None) -> bool:
     return not only.text or only.text.casefold() in " ".join(filter(None, texts)).casefold()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Struct, frozen=True, kw_only=True):
     """An action on issues: its name, its effect, and its cost."""
 
     label: str
@@ -320,8 +314,7 @@ ACTIONS: Final = {
 """The actions by verb."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Struct, frozen=True, kw_only=True):
     """A selected issue; without title and status if it is no longer known."""
 
     identifier: str
@@ -330,8 +323,7 @@ class Chosen:
     icon: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirm:
+class Confirm(Struct, frozen=True, kw_only=True):
     """The page that asks before an action on several issues.
 
     Attributes:
@@ -370,8 +362,7 @@ def confirm_view(verb: str, found: Mapping[str, models.Issue | None], back: str)
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryView:
+class EntryView(Struct, frozen=True, kw_only=True):
     """An entry of a transcript.
 
     Attributes:
@@ -398,8 +389,7 @@ class EntryView:
     place: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStory:
+class RunStory(Struct, frozen=True, kw_only=True):
     """A run with its events, newest first.
 
     Attributes:
@@ -413,8 +403,7 @@ class RunStory:
     events: tuple[models.Event, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssueView:
+class IssueView(Struct, frozen=True, kw_only=True):
     """The page of an issue.
 
     Attributes:
@@ -599,8 +588,7 @@ def _is_silent(run: models.Run, now: str) -> bool:
     return (seconds_between(run.last_event_at or run.started_at, now) or 0) > _SILENT_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     """A choice of a filter."""
 
     value: str
@@ -608,8 +596,7 @@ class Option:
     selected: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """A day in a chart, in its units; `text` says the day and its amount."""
 
     x: float
@@ -618,8 +605,7 @@ class Bar:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """A bar for each day, including days without runs.
 
     Attributes:
@@ -640,8 +626,7 @@ class Chart:
     last: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Sums over runs, their common property, and the page of these runs."""
 
     name: str
@@ -649,8 +634,7 @@ class Group:
     sums: models.RunSums
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryView:
+class HistoryView(Struct, frozen=True, kw_only=True):
     """The runs in the journal.
 
     Attributes:
@@ -783,8 +767,7 @@ def _group_path(by: str, key: str | None, kept: Mapping[str, str]) -> str | None
     return f"/history?{urlencode({**kept, by: key})}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Struct, frozen=True, kw_only=True):
     """How much of a limit is used; `text` says it in words, and `scarce` means that using it up is bad."""
 
     name: str
@@ -794,8 +777,7 @@ class Limit:
     scarce: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemView:
+class SystemView(Struct, frozen=True, kw_only=True):
     """The page of the system: abnormal conditions, findings about the machine, and facts of the daemon.
 
     `tracing` has the settings in force of that section, by key. `given` are the settings in WORKFLOW.md, and

@@ -1,15 +1,15 @@
 """The page of the changes in a workspace so far, made from a patch; pure."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.api.interface import WorkingDiff
 
 _KINDS: Final = {"+": "added", "-": "removed", "@": "hunk"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkFile:
+class WorkFile(Struct, frozen=True, kw_only=True):
     """A changed file: its path, or both paths if it is renamed, and its lines.
 
     A line is a kind, which is `head`, `hunk`, `added`, `removed` or `same`, and a text.
@@ -19,8 +19,7 @@ class WorkFile:
     lines: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkView:
+class WorkView(Struct, frozen=True, kw_only=True):
     """The page; `cut` means that it is incomplete."""
 
     issue_identifier: str

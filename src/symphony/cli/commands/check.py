@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -88,7 +88,7 @@ def _print_keys(*, as_json: bool) -> None:
             found = config.keys_of(carrier_class(kind).settings_type, f"worker.{kind}.")
             keys += [key for key in found if key.name not in config.KEYS]
     if as_json:
-        print_json([asdict(key) for key in keys])
+        print_json(keys)
         return
     rows = [("KEY", "TYPE", "DEFAULT", "RELOAD")]
     for key in keys:

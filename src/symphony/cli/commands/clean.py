@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 import click
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.cli import options
@@ -41,8 +42,7 @@ from symphony.workspaces import WorkspaceRecord, find_work, is_directory, last_t
 # --- workspaces that exist -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemovableWorkspace:
+class RemovableWorkspace(Struct, frozen=True, kw_only=True):
     """One workspace.
 
     Attributes:
@@ -183,8 +183,7 @@ REMOVED: Final = frozenset({"removed", "would_remove"})
 """Outcomes of items that are gone, or would be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
+class _Job(Struct, frozen=True, kw_only=True):
     """What to clean, and how.
 
     Attributes:

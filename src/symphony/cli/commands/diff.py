@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
+from msgspec import Struct
 
 from symphony import workspaces
 from symphony.characters import visible
@@ -33,8 +33,7 @@ _PIPE_CLOSED: Final = -signal.SIGPIPE
 _DEFAULT_BRANCHES: Final = ("main", "master")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Branch:
+class _Branch(Struct, frozen=True, kw_only=True):
     """The branch of an issue in a repository or in the daemon's mirror; `base` is a full ref or `HEAD`."""
 
     repository: Path

@@ -3,11 +3,11 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import click
+from msgspec import Struct
 
 from symphony import skills
 from symphony.cli import documents
@@ -24,8 +24,7 @@ from symphony.domain import Failure, one_line, plural
 # --- which instructions ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstructionsContext:
+class InstructionsContext(Struct, frozen=True, kw_only=True):
     """The instructions of a repository and the settings for them.
 
     Attributes:

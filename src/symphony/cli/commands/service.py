@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
 import click
+from msgspec import Struct
 
 from symphony import config
 from symphony.cli.documents import ServiceState
@@ -47,8 +47,7 @@ _ALWAYS_SET: Final = frozenset(
 # --- locations -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Locations:
+class Locations(Struct, frozen=True, kw_only=True):
     """Where the files of services are.
 
     Attributes:
@@ -144,8 +143,7 @@ def instance_name(workflow: Path, name: str | None) -> str:
 # --- an instance -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class Instance(Struct, frozen=True, kw_only=True):
     """The service of one repository.
 
     Attributes:

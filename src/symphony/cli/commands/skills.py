@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import click
-from msgspec import structs
+from msgspec import Struct, structs
 from rich.table import Table
 
 from symphony import skills as agent_skills
@@ -439,8 +439,7 @@ skills = LazyGroup(
 # What became of skills that were copied: one shape and one way to print it, for both directions.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class Moved(Struct, frozen=True, kw_only=True):
     """One skill and its outcome.
 
     Attributes:
@@ -516,8 +515,7 @@ _ADDRESS = re.compile(r"(?:https?|ssh|git|file)://.+|[\w.-]+@[\w.-]+:.+")
 _REF = re.compile(r"[\w][\w./@+-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class Fetched(Struct, frozen=True, kw_only=True):
     """A repository's files, without its `.git`, and their origin; `address` has no credentials."""
 
     tree: Path
@@ -670,8 +668,7 @@ Exit codes: 0 done, 1 something was skipped, or nothing was found, 2 usage.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _Source(Struct, frozen=True, kw_only=True):
     """Where skills are taken from.
 
     Attributes:

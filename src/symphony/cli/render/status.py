@@ -9,9 +9,9 @@ identifiers; if not all of a kind are shown, those are the first of the document
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
+from msgspec import Struct
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -101,8 +101,7 @@ def status_view(
     return _spaced(blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class Screen:
+class Screen(Struct, frozen=True):
     """A picture that fits a console, and the identifiers of the issues in it from top to bottom."""
 
     picture: RenderableType
@@ -241,8 +240,7 @@ def _nothing_to_show(health: models.DaemonHealth, *, selected: bool) -> str:
 # --- the sections -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
+class _Line(Struct, frozen=True, kw_only=True):
     """One issue: `values` fill the columns of the section, `texts` stand below each other.
 
     `brief` are the texts where each gets one line, if they differ.
@@ -254,8 +252,7 @@ class _Line:
     brief: Sequence[Text] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Section:
+class _Section(Struct, frozen=True, kw_only=True):
     """The issues of one kind; `heading` is that of the texts."""
 
     title: str

@@ -1,8 +1,9 @@
 """A write to a forge: one step at one pull request."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.daemon.jobs import JobRunner
 from symphony.journal.model import PullRequestRecord, encode
@@ -20,8 +21,7 @@ class ForgeStep(StrEnum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgeWrite:
+class ForgeWrite(Struct, frozen=True, kw_only=True):
     """One step, and its commit or answer. `thread` is the thread of an answer."""
 
     step: ForgeStep

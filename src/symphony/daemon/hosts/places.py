@@ -2,8 +2,9 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from symphony.daemon.carriers import COMMAND_TIMEOUT_MS, MAX_SAID_CHARS, RemoteHost, host_failure, stderr_line
 from symphony.domain import SymphonyError, one_line
@@ -13,8 +14,7 @@ NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
 _MAX_DIGITS: Final = 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPlace:
+class HostPlace(Struct, frozen=True, kw_only=True):
     """The absolute paths on a host.
 
     Attributes:

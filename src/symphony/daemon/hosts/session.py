@@ -8,7 +8,7 @@ and then the run ends (`Hosts.fence`).
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import anyio
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from symphony import scheduler, to_thread
 from symphony.daemon import frames
@@ -37,8 +38,7 @@ from symphony.workspaces import BranchBase, Courier, Delivery, GitError, RemoteS
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Branch:
+class _Branch(Struct, frozen=True, kw_only=True):
     """The branch of the issue in the repository of a host, and where it begins."""
 
     courier: Courier
@@ -46,8 +46,7 @@ class _Branch:
     begun: BranchBase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Machine:
+class _Machine(Struct, frozen=True, kw_only=True):
     """The prepared host of the run; `sent` is `None` if hooks populate workspaces."""
 
     host: RemoteHost

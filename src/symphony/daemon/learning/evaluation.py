@@ -12,12 +12,13 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+from msgspec import Struct
 
 from symphony import scheduler, to_thread
 from symphony.agents.backend import run_as_agent
@@ -60,8 +61,7 @@ _PROBLEM_CHARS: Final = 300
 _CHANGE: Final = model.Authorship(author="evaluation")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastIssue:
+class PastIssue(Struct, frozen=True, kw_only=True):
     """A past issue that can be worked on again.
 
     Attributes:
@@ -75,8 +75,7 @@ class PastIssue:
     source: "Source"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """Delivered work.
 
     Attributes:

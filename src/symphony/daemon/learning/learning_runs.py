@@ -22,7 +22,7 @@ from typing import Final, assert_never
 
 import anyio
 import structlog
-from msgspec import structs
+from msgspec import Struct, structs
 
 from symphony import to_thread
 from symphony.agents.base import AgentSession, Briefing, ListAgentSkills, SessionRequest, Turn
@@ -475,8 +475,7 @@ class _LearningRun:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Record:
+class _Record(Struct, frozen=True, kw_only=True):
     text: str
     last_seq: int | None
 

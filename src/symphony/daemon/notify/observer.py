@@ -5,12 +5,12 @@ transaction: after a crash both are known or neither. Per issue and event only t
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
 import anyio
 import msgspec
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.api import models
@@ -34,8 +34,7 @@ _BASES: Final = "notify.bases"
 _MAX_BASES: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reminded:
+class Reminded(Struct, frozen=True, kw_only=True):
     """When a target was last reminded of the question of an issue, for the journal."""
 
     target: str

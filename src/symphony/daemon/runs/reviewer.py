@@ -116,8 +116,7 @@ class VerdictTool:
         return domain.ToolResult.of({"accepted": True})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewer:
+class Reviewer(Struct, frozen=True, kw_only=True):
     """Reviews deliveries of one run.
 
     Attributes:

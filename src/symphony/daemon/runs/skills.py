@@ -18,6 +18,7 @@ import anyio
 import structlog
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
+from msgspec import Struct
 
 from symphony import skills, to_thread
 from symphony.agents.base import AgentSkillRoots, ListAgentSkills
@@ -43,8 +44,7 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSkillScan:
+class AgentSkillScan(Struct, frozen=True, kw_only=True):
     """The directories in which the agent finds skills by itself.
 
     Attributes:

@@ -7,7 +7,6 @@ second, at the end of each turn, and at the end of the run.
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 import structlog
+from msgspec import Struct
 
 from symphony import to_thread
 from symphony.agents import events
@@ -42,8 +42,7 @@ _EDITS: Final = frozenset({"fileChange", "edit", "delete", "move"})
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(Struct, frozen=True, kw_only=True):
     """A person's answer to the question of an earlier run; `approves` and `by` are as in `Resume`."""
 
     text: str
@@ -51,16 +50,14 @@ class Answered:
     approves: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewerBegins:
+class ReviewerBegins(Struct, frozen=True, kw_only=True):
     """From here on, entries belong to the reviewer with this agent name, which works in `checkout`."""
 
     reviewer: str
     checkout: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Writing:
+class _Writing(Struct, frozen=True, kw_only=True):
     """The message that the agent is writing, so far."""
 
     text: str

@@ -9,12 +9,13 @@ checkout. The answer is stored for the commit and the command.
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from symphony import domain, to_thread
 from symphony.agents.base import RunsCommands
@@ -35,8 +36,7 @@ _STRICT: Final = "exec </dev/null 2>&1\nset -eo pipefail\n"
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verifier:
+class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies deliveries of one run.
 
     Attributes:

@@ -1,10 +1,11 @@
 """Issues on Forgejo and Gitea: one adapter, two kinds (`forgejo` and `gitea`; docs/trackers/forgejo.md)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
@@ -150,8 +151,7 @@ _GONE = frozenset({404, 410})
 _NOT_TOLD = frozenset({403, 404})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dependencies:
+class _Dependencies(Struct, frozen=True, kw_only=True):
     """The blockers of an issue that was last changed at `at`."""
 
     at: datetime | None

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
+from msgspec import Struct
 from pydantic import Field, model_validator
 from typing_extensions import override
 
@@ -243,8 +244,7 @@ LABEL_NAMES = """query SymphonyLabelNames($ids: [ID!]!) {
 }"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """The states in the field of a project, in order, with the ids that set them."""
 
     project_id: str

@@ -6,10 +6,11 @@ It is synchronous, and the command line uses it directly; `tracker` runs it in w
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+from msgspec import Struct
 
 from symphony.domain import Blocker, Issue, normalise_state
 from symphony.trackers.base import TrackerError
@@ -168,8 +169,7 @@ def next_number(prefix: str, names: Iterable[str]) -> int:
     return 1 + max((int(match[1]) for match in numbers if match), default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssueNumbers:
+class IssueNumbers(Struct, frozen=True, kw_only=True):
     """The numbers of a board's issues. No number is used again, even if its file is deleted.
 
     Attributes:
@@ -212,16 +212,14 @@ class IssueNumbers:
 # --- the board -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardIssues:
+class BoardIssues(Struct, frozen=True, kw_only=True):
     """Valid issues in the order of their ids, and the errors of the others by id."""
 
     issues: tuple[Issue, ...]
     problems: Mapping[str, TrackerError]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveResult:
+class MoveResult(Struct, frozen=True, kw_only=True):
     """A move; `before` equals `after` if there was nothing to do."""
 
     issue_id: str

@@ -13,9 +13,10 @@ import re
 import secrets
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from symphony.frontmatter import quote
 from symphony.trackers.base import TrackerError
@@ -67,8 +68,7 @@ def is_persons_comment(name: str) -> bool:
 # --- the store -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredComment:
+class StoredComment(Struct, frozen=True, kw_only=True):
     """One comment. `id` is the stem of its file; only comments of the daemon have a `key`."""
 
     id: str

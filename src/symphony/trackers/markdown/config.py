@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from symphony.domain import BOARD_PATH, Issue, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
 from symphony.trackers.markdown.document import MalformedError
@@ -221,8 +223,7 @@ class _Reader:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoubtfulState:
+class DoubtfulState(Struct, frozen=True, kw_only=True):
     """A state of the settings that no issue and no other setting uses.
 
     Attributes:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
+
 from symphony.domain import normalise_labels
 from symphony.frontmatter import FrontMatterError, Profile, Split, load, quote, quote_list, split
 
@@ -33,8 +35,7 @@ class MalformedError(Exception):
 # --- any file --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssueFileParts:
+class IssueFileParts(Struct, frozen=True, kw_only=True):
     """A file: the front matter as a map, the line of each top-level key, and the body."""
 
     values: Mapping[str, Any]

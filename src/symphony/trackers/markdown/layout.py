@@ -9,10 +9,10 @@ Backlog.md removes it from dependencies.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct
 from typing_extensions import override
 
 from symphony.domain import normalise_labels
@@ -80,8 +80,7 @@ _SECTION_MARK = re.compile(r"[ \t]*<!--[ \t]*[A-Z:_-]+:(?:BEGIN|END)[ \t]*-->[ \
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogSettings:
+class BacklogSettings(Struct, frozen=True, kw_only=True):
     """`config.yml`: states in order, the prefix of ids, and priorities from the highest on."""
 
     statuses: tuple[str, ...]

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from symphony.domain import UnsafeKeyError, issues_named, workspace_key
 from symphony.files import has_settled, is_draft, signature
 from symphony.trackers.base import TrackerError
@@ -37,8 +39,7 @@ def id_problem(stem: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardFiles:
+class BoardFiles(Struct, frozen=True, kw_only=True):
     """The issue files at one moment.
 
     Attributes:

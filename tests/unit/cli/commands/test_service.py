@@ -3,12 +3,12 @@ import os
 import pwd
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import structs
 
 from harness.shell import word
 from published.schemas import conforms_to
@@ -110,7 +110,7 @@ def instance(**changes: Any) -> Instance:
         path=("/usr/bin", "/bin"),
         writable=(Path("/srv/app"),),
     )
-    return replace(made, **changes)
+    return structs.replace(made, **changes)
 
 
 @pytest.mark.parametrize("name", ["symphony@.service", "user/symphony@.service"])
@@ -264,7 +264,7 @@ def test_it_does_without_a_look_at_secrets_that_cannot_be_looked_at(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a person who is not root, and whom the directory is closed to."""
-    unseen = replace(machine.locations, settings=machine.root / ("x" * 300))
+    unseen = structs.replace(machine.locations, settings=machine.root / ("x" * 300))
     monkeypatch.setattr(Locations, "for_system", lambda: unseen)
     states = "active_states: [open], terminal_states: [closed]"
     front = f"tracker: {{kind: github, {states}, provider: {{repo: a/b, api_key: $MY_TOKEN}}}}"

@@ -15,8 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Struct
-
 _CHUNK_BYTES: Final = 1_048_576
 _BUFFER_BYTES: Final = 2 * _CHUNK_BYTES
 _NEWS_S: Final = 10.0
@@ -24,7 +22,8 @@ _LAST_BYTES_S: Final = 1.0
 _OF_RAY: Final = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV"})
 
 
-class ActorFacts(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorFacts:
     """An actor's Python, and whether its node asks for tokens."""
 
     python: str

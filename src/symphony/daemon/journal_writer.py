@@ -335,7 +335,7 @@ class JournalWriter(Observer):
     async def flush(self) -> None:
         """Wait until all records put so far are written, or cannot be."""
         with anyio.move_on_after(_FLUSH_TIMEOUT_S):
-            await self._journal.flush()
+            await self._journal.written()
 
     async def trim(self, policy: model.Retention) -> model.TrimResult:
         """Remove records beyond the limits."""

@@ -210,6 +210,7 @@ class Journal:
         self._thread = anyio.CapacityLimiter(1)
         self._writing = anyio.Lock(fast_acquire=True)
         self._has_records = anyio.Event()
+        self._put_count = self._written_count = 0
         self._closed = False
         self._taken_away = anyio.Event()
         self._limits: model.Retention | None = None
@@ -243,6 +244,7 @@ class Journal:
         """Write these records soon, in one transaction. Returns at once."""
         if not self._closed:
             self._backlog.add(records)
+            self._put_count += 1
             self._has_records.set()
 
     async def run(self) -> None:
@@ -251,10 +253,19 @@ class Journal:
             if self.health.state is model.HealthState.OK:
                 await self._has_records.wait()
                 self._has_records = anyio.Event()
-                await anyio.sleep(_LINGER_S)
+                await self.written()
             else:
                 await anyio.sleep(self._retry_s)
-            await self.flush()
+                await self.flush()
+
+    async def written(self) -> None:
+        """Return when the writing of all put records has succeeded or failed; callers share a write."""
+        wanted = self._put_count
+        async with self._writing:
+            if self._written_count < wanted and not self._closed:
+                await anyio.sleep(_LINGER_S)
+                await self._write()
+                await self._make_room()
 
     async def until_taken_away(self) -> model.UnusableError:
         """Wait until a write finds the file removed or replaced; return the error that ends the daemon."""
@@ -263,7 +274,7 @@ class Journal:
         return model.UnusableError(self.health.failure)
 
     async def flush(self) -> None:
-        """Write now; return when the writing of all put records has succeeded or failed."""
+        """As `written`, but write now, even if there is nothing to write."""
         async with self._writing:
             if not self._closed:
                 await self._write()
@@ -305,7 +316,7 @@ class Journal:
 
     async def _write(self) -> None:
         """Write the backlog; on failure the records return to it."""
-        batch = self._backlog.take()
+        batch, put_count = self._backlog.take(), self._put_count
         try:
             if self._database is not None:
                 await self._in_thread(partial(self._put, self._database, batch))
@@ -339,6 +350,7 @@ class Journal:
             )
             self._set_health(model.JournalStatus(state=model.HealthState.OK))
             self._on_written(batch.records)
+        self._written_count = put_count
 
     async def _make_room(self) -> None:
         """Delete some runs beyond the limits of the last trim after as many runs have ended."""

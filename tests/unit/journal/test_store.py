@@ -141,6 +141,47 @@ async def test_puts_are_written_without_a_flush(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_one_write_serves_all_who_wait_for_theirs(tmp_path: Path) -> None:
+    writes: list[tuple[Record, ...]] = []
+    journal = await open_journal(
+        tmp_path / "journal.db",
+        now_wall_ms=lambda: NOW,
+        on_written=lambda records: writes.append(tuple(records)),
+    )
+
+    async def put(number: int, after_s: float) -> None:
+        await anyio.sleep(after_s)
+        journal.put(claim(number))
+        await journal.written()
+        assert claim(number) in {record for write in writes for record in write}
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(put, number, 0)
+    assert len(writes) == 1
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(put, number, number / 1_000)
+    shared = len(writes)
+    assert shared < 50
+    await journal.written()
+    assert len(writes) == shared, "there was nothing to write"
+    await journal.close()
+
+
+@pytest.mark.asyncio
+async def test_who_stops_waiting_leaves_the_write_to_the_next(tmp_path: Path) -> None:
+    journal = await opened(tmp_path / "journal.db")
+    journal.put(claim(1))
+    with anyio.move_on_after(0.001) as scope:
+        await journal.written()
+    assert scope.cancelled_caught
+    await journal.written()
+    assert rows(tmp_path / "journal.db", "SELECT count(*) FROM claims") == [(1,)]
+    await journal.close()
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_a_file_that_is_taken_away_ends_all_writing_and_is_not_made_again(
     tmp_path: Path, *, replaced: bool

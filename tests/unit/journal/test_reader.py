@@ -46,6 +46,16 @@ def test_runs_of_one_issue_or_of_all_come_newest_first(tmp_path: Path) -> None:
         assert reader.runs("SYM-\ud800") == ()
 
 
+def test_a_run_is_found_as_it_was_written_last(tmp_path: Path) -> None:
+    path = written(tmp_path / "j.db", run(1))
+    ended = renamed(run(1, ended_wall_ms=NOW, outcome="failed"), "OPS-9")
+    written(path, ended)
+    with open_reader(path) as reader:
+        assert reader.runs("OPS-9") == reader.runs() == (ended,)
+        columns = reader.connection.execute("SELECT ended_wall_ms, outcome FROM runs").fetchall()
+        assert [tuple(row) for row in columns] == [(NOW, "failed")]
+
+
 def test_claims_and_comments_are_read(tmp_path: Path) -> None:
     path = written(tmp_path / "j.db", full_claim(), claim(1), comment(1), comment(2))
     with open_reader(path) as reader:

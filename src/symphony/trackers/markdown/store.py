@@ -46,12 +46,14 @@ class BoardFiles(Struct, frozen=True, kw_only=True):
         files: file names by id, sorted.
         twins: ids that equal another one on some file systems, with the file name of the other one.
         by_name: ids by case-folded name.
+        unusable: why the file name alone makes an issue unusable, by id.
         finished: case-folded ids of issues that are over and stored elsewhere.
     """
 
     files: Mapping[str, str]
     twins: Mapping[str, str]
     by_name: Mapping[str, str]
+    unusable: Mapping[str, str]
     finished: frozenset[str]
 
     def find(self, name: str) -> str | None:
@@ -113,6 +115,7 @@ class Store:
             files=found,
             twins=self._layout.twins(found),
             by_name={issue_id.casefold(): issue_id for issue_id in found},
+            unusable={issue_id: problem for issue_id in found if (problem := id_problem(issue_id))},
             finished=finished,
         )
         self._listed = settled, listed
@@ -169,13 +172,14 @@ class Store:
 
     def check_name(self, issue_id: str, listing: BoardFiles) -> None:
         """Raise `TrackerError` if the file name alone makes an issue unusable."""
-        path = self.folder / listing.files[issue_id]
-        if problem := id_problem(issue_id):
-            raise malformed(path, 1, problem, issue_id=issue_id, hint="rename the file")
+        name = listing.files[issue_id]
+        if problem := listing.unusable.get(issue_id):
+            raise malformed(self.folder / name, 1, problem, issue_id=issue_id, hint="rename the file")
         if issue_id in listing.twins:
             other = listing.twins[issue_id]
-            how = "differs only by case" if path.name.casefold() == other.casefold() else "has it too"
-            raise malformed(path, 1, f"duplicate id: {self.folder / other} {how}", issue_id=issue_id)
+            how = "differs only by case" if name.casefold() == other.casefold() else "has it too"
+            text = f"duplicate id: {self.folder / other} {how}"
+            raise malformed(self.folder / name, 1, text, issue_id=issue_id)
 
     def read(self, issue_id: str) -> bytes:
         """The bytes of an issue file.

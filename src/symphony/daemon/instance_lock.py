@@ -8,6 +8,7 @@ content, one JSON object, is for people and for commands that look for the daemo
 
 import errno
 import fcntl
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, SymphonyError
 
@@ -36,7 +37,7 @@ class StateDirectoryError(SymphonyError):
         return cls(Failure(category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message, hint=hint))
 
 
-class LockHolder(Struct, frozen=True, kw_only=True):
+class LockHolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The daemon that the lock file names.
 
     Attributes:
@@ -150,7 +151,7 @@ class InstanceLock:
             raise self._unusable("something else than symphony wrote it")
         with suppress(OSError):  # with a full disk the lock is held, but names no daemon
             os.ftruncate(handle, 0)
-            os.pwrite(handle, msgspec.json.encode(self._holder) + b"\n", 0)
+            os.pwrite(handle, json.dumps(structs.asdict(self._holder)).encode() + b"\n", 0)
         return before is None
 
     def _held_by(self, other: LockHolder | None) -> StateDirectoryError:

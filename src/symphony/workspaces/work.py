@@ -198,7 +198,7 @@ class WorkCheck(Struct, frozen=True, kw_only=True):
         """The work in a workspace; `None` if nothing would be lost.
 
         Args:
-            path: the workspace.
+            path: the workspace, resolved.
             git_hashes: the hashes of its `.git` at its creation.
             made_with: its tags at its creation; they do not count as work.
             clean: all files of its own checkout are known to be committed or ignored.
@@ -206,15 +206,15 @@ class WorkCheck(Struct, frozen=True, kw_only=True):
         looked = await to_thread.run_sync(self._survey, path)
         if isinstance(looked, str):
             return _work([looked], ["ls", "-la", str(path)])
-        top, found, known = looked
+        found, known = looked
         reasons, look = list[str](), list[str]()
         for repository in found.repositories:
-            is_main = repository.common == top / ".git"
-            name = "" if is_main else f"{_relative(top, _shown(repository))}: "
+            is_main = repository.common == path / ".git"
+            name = "" if is_main else f"{_relative(path, _shown(repository))}: "
             look_here = ["git", "-C", str(_shown(repository))]
             examined = _Examined(
                 self,
-                top,
+                path,
                 repository,
                 known,
                 git_hashes if is_main else None,
@@ -233,14 +233,14 @@ class WorkCheck(Struct, frozen=True, kw_only=True):
             look = look or ["ls", "-la", str(place)]
         return _work(reasons, look) if reasons else None
 
-    def _survey(self, path: Path) -> tuple[Path, _Found, dict[str, str]] | str:
-        """The resolved workspace, its repositories and known refs, or why the workspace is kept; blocking."""
-        problem = read_ref_snapshot(path).problem
-        if problem is not None and (self.mirror is not None or not is_missing(path / ".git")):
-            return f"{problem}, so work might be lost"
-        top = Path(os.path.realpath(path))
+    def _survey(self, path: Path) -> tuple[_Found, dict[str, str]] | str:
+        """The repositories of a workspace and the known refs, or why the workspace is kept; blocking."""
+        if self.mirror is not None or not is_missing(path / ".git"):
+            problem = read_ref_snapshot(path).problem
+            if problem is not None:
+                return f"{problem}, so work might be lost"
         try:
-            return top, _find_repositories(top), self._known_refs()
+            return _find_repositories(path), self._known_refs()
         except OSError as error:
             return f"it cannot be looked through: {error.strerror or error} {error.filename or ''}".strip()
 

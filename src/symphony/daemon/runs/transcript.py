@@ -179,7 +179,8 @@ class TranscriptFold:
     """Turns events into numbered entries; `redaction` masks secrets in their texts."""
 
     def __init__(self, redaction: Redaction) -> None:
-        self._workspace: Sequence[str] = ()
+        self._workspace: Path | None = None
+        self._roots: Sequence[str] = ()
         self._mask = redaction.text
         self._mask_short = lru_cache(maxsize=_CACHED_TEXTS)(redaction.text)
         self._seq = 0
@@ -194,7 +195,7 @@ class TranscriptFold:
 
     def work_in(self, workspace: Path) -> None:
         """Name files below this directory relative to it."""
-        self._workspace = tuple(dict.fromkeys([str(workspace), os.path.realpath(workspace)]))
+        self._workspace, self._roots = workspace, ()
 
     def skip(self, count: int) -> None:
         """Skip the numbers of lost entries."""
@@ -342,8 +343,10 @@ class TranscriptFold:
         self._open.clear()
 
     def _file(self, change: events.FileEdit) -> transcripts.EditedFile:
+        if self._workspace is not None and not self._roots:
+            self._roots = tuple(dict.fromkeys([str(self._workspace), os.path.realpath(self._workspace)]))
         path = posixpath.normpath(change.path) if change.path else ""
-        below = (path[len(root) + 1 :] for root in self._workspace if path.startswith(f"{root}/"))
+        below = (path[len(root) + 1 :] for root in self._roots if path.startswith(f"{root}/"))
         return transcripts.EditedFile(
             path=self._text(next(below, path), _MAX_PATH_CHARS),
             change=self._text(change.change, 100),

@@ -151,7 +151,7 @@ def is_launchable(path: Path, layout: Layout) -> bool:
         WorkspaceError: the key is unsafe, or the containment check failed.
     """
     if path.parent != layout.root:
-        resolve_contained(path, layout.root)
+        resolve_contained(path, layout.root)  # raises if it is not below the root
         return False
     _, found = check_path(layout, path.name)
     return found is not None and stat.S_ISDIR(found.st_mode)

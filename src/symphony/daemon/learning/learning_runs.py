@@ -104,7 +104,7 @@ class Learner:
         self.run_id: str | None = None
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Look for feedback that waited for the end of a run or pause."""
+        """Look for feedback that waited for the end of a run or pause; after a run only if there was some."""
         del event, commands
         if after.paused is not before.paused or (
             self._has_feedback and len(after.running) < len(before.running)

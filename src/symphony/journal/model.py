@@ -42,7 +42,7 @@ def plain(value: Any, *, whole: tuple[type, ...] = ()) -> Any:
 
     Args:
         value: a dataclass, a Struct, an enum, a date, or a collection of these.
-        whole: dataclasses of these types keep all fields.
+        whole: values of these types keep all fields.
     """
     if type(value) in _PLAIN:
         return value
